@@ -26,6 +26,7 @@ type metrics struct {
 	rpcSeconds      *prometheus.HistogramVec
 	kept            *keptMetric
 	active          func() // called for each call that was served, if not nil
+	calling         func() // called for each call that begins, if not nil
 
 	all        []prometheus.Collector
 	registered bool // all are in the registry
@@ -117,6 +118,7 @@ func (w countingWorker) peer(key string) string {
 
 func (m *metrics) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	start := time.Now()
+	m.begins()
 	resp, err := handler(ctx, req)
 	m.served(info.FullMethod, start, err)
 	return resp, err
@@ -124,9 +126,16 @@ func (m *metrics) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 
 func (m *metrics) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	start := time.Now()
+	m.begins()
 	err := handler(srv, ss)
 	m.served(info.FullMethod, start, err)
 	return err
+}
+
+func (m *metrics) begins() {
+	if m.calling != nil {
+		m.calling()
+	}
 }
 
 func (m *metrics) served(method string, start time.Time, err error) {

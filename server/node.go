@@ -65,6 +65,7 @@ type node struct {
 	self        *ownWorker
 	conns       *grpctransport.Conns
 	transport   *grpctransport.RpcRemoteRendezvous
+	loss        *lossWatch
 	rdma        *rdma // nil without verbs
 	cache       *transport.ResponseCache
 	manager     *rendezvous.Manager
@@ -110,8 +111,9 @@ func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ 
 	if err != nil {
 		return nil, err
 	}
+	n.loss = newLossWatch(n.log)
 	dial := grpctransport.DialOptions{
-		Credentials: creds, Connections: c.ConnectionsPerPeer,
+		Connected: n.loss.tcp.add, Credentials: creds, Connections: c.ConnectionsPerPeer,
 		KeepaliveTime: c.Keepalive.Time, KeepaliveTimeout: c.Keepalive.Timeout,
 	}
 	if o.ClientStats != nil {
@@ -121,6 +123,7 @@ func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ 
 	n.transfers = transport.NewLog(transferLog, func(t transport.Transfer) {
 		n.metrics.received.observe(t)
 		n.heap.used()
+		n.loss.touch()
 	})
 	n.self = new(ownWorker)
 	n.conns = grpctransport.NewConns(grpctransport.ConnsOptions{
@@ -141,6 +144,7 @@ func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ 
 			return nil, errors.Join(err, n.closeGRPC(ctx))
 		}
 	}
+	n.loss.addMetrics(n.metrics)
 	n.manager = rendezvous.NewManager(rendezvous.ManagerOptions{Session: session, Remoter: n.remoter(), SendBound: nc.sendBound})
 	late.Manager = n.manager
 	n.metrics.gauge("tryst_steps", "Steps that have not ended.", func() float64 { return float64(n.manager.Steps()) })
@@ -176,6 +180,7 @@ func (n *node) remoter() transport.Transport {
 // closed. Pending acks and cancels are sent to peers until ctx ends.
 func (n *node) close(ctx context.Context) error {
 	var err error
+	n.loss.stop()
 	if n.rdma != nil {
 		err = n.rdma.stop(ctx)
 	}

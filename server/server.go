@@ -117,7 +117,7 @@ func (s *Server) start(ctx context.Context, o Options) error {
 	}
 	go func() {
 		defer close(s.serving)
-		if err := s.grpc.Serve(lis); !errors.Is(err, grpc.ErrServerStopped) { // stopped before Serve
+		if err := s.grpc.Serve(tracked{lis, &s.loss.tcp}); !errors.Is(err, grpc.ErrServerStopped) { // stopped before Serve
 			s.failure = err
 		}
 	}()

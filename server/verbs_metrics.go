@@ -36,7 +36,7 @@ func (n *node) addVerbsMetrics(r *rdma) {
 	n.metrics.all = append(n.metrics.all, prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "tryst_verbs_devices_lost_total", Help: "Devices that were removed while verbs used them.",
 	}, func() float64 { return float64(r.devices.lost.Load()) }))
-	n.metrics.all = append(n.metrics.all, newDeviceInfo(r.devices.current), newPeerMetrics(r), newPortCounters(r.devices.counters))
+	n.metrics.all = append(n.metrics.all, newDeviceInfo(r.devices.current), newPeerMetrics(r), newPortCounters(r.devices.counters), newPathMetrics(r))
 }
 
 // counters reads the counters of the port in use, from the kernel or from the device itself;

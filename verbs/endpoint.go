@@ -25,6 +25,9 @@ func (e Endpoint) String() string {
 	return fmt.Sprintf("QP %v at GID %v", e.QPN, e.GID)
 }
 
+// RoCEPort is the UDP port of RoCEv2 at kernels and NICs (annex A17.4.3 of the specification).
+const RoCEPort = 4791
+
 // UDPEndpoint names the UDP ports of a device in user space.
 type UDPEndpoint struct {
 	Port    uint16   // destination port of packets to this device; 0: 4791, the RoCEv2 port of kernels and NICs

@@ -1,6 +1,10 @@
 package verbs
 
-import "context"
+import (
+	"context"
+	"net/netip"
+	"time"
+)
 
 // Provider gives access to the RDMA devices of this host.
 type Provider interface {
@@ -88,6 +92,28 @@ type Device interface {
 type CounterReader interface {
 	// Counters returns the current counters of a port by name. The caller owns the map.
 	Counters(port uint8) (map[string]uint64, error)
+}
+
+// PathReader is a Device that counts packets by peer. The counters of kernel devices are
+// those of all peers.
+type PathReader interface {
+	// Paths returns the counters of each peer that a queue pair is connected to. They
+	// begin with its first queue pair and end with its last. The caller owns the slice.
+	Paths() []PathStats
+}
+
+// PathStats counts the packets to and from the receiving socket of a peer. A loss counts
+// once, however many packets in a row were lost and were sent again for it.
+type PathStats struct {
+	Peer netip.AddrPort
+	// Sent counts packets to the peer, Resent those of them that had been sent before,
+	// and Lost the losses that made this side send again.
+	Sent, Resent, Lost uint64
+	// Received counts packets of the peer, and Missing the gaps between them.
+	Received, Missing uint64
+	// RoundTrip is the last smoothed round trip, including the time that packets and
+	// acknowledgements waited at both hosts; 0 before it is measured.
+	RoundTrip time.Duration
 }
 
 // CQConfig holds the parameters of CreateCQ.

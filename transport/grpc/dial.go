@@ -33,6 +33,9 @@ type DialOptions struct {
 	// operating system when 0. HTTP/2 pings are not used, since TensorFlow's servers close
 	// connections with more than one ping in five minutes.
 	KeepaliveTime, KeepaliveTimeout time.Duration
+	// Connected is called with each connection that is made, for instance to read its TCP
+	// statistics. It must not use the connection for anything else. Nil does nothing.
+	Connected func(net.Conn)
 	// Extra options are applied last, for instance a stats handler.
 	Extra []grpc.DialOption
 }
@@ -122,6 +125,9 @@ func (o DialOptions) connect(ctx context.Context, address string) (net.Conn, err
 			d.Timeout = tcpMax
 		}
 		if conn, err = d.DialContext(ctx, "tcp", net.JoinHostPort(a, port)); err == nil {
+			if o.Connected != nil {
+				o.Connected(conn)
+			}
 			break
 		}
 	}

@@ -83,6 +83,7 @@ func (c *conn) Begin(t *delivery.Transfer) delivery.Attempt {
 	t.Left = last.with(t.Peer)
 	switch {
 	case l != nil && !t.Fallback && !t.Plain && l.requester.Incarnation == t.Peer:
+		p.transport.active()
 		return l.begin(t)
 	case p.transport.opts.Require:
 		return failedAttempt{&delivery.LostError{Err: status.Errorf(status.Unavailable, "the verbs channel to %v is down", p.task), Unsent: true}}

@@ -3,6 +3,7 @@ package verbstransport
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -38,6 +39,7 @@ type link struct {
 	queue     *progress.Queue
 	requester transport.Process // the peer's process; set by connect
 	remote    verbs.GID         // the peer's address; set by connect
+	socket    netip.AddrPort    // where packets to the peer go; set by connect
 	// unverified is set while the link is counted in RdmaRemoteRendezvous.unverified.
 	// Guarded by peer.mu.
 	unverified bool
@@ -189,7 +191,8 @@ func (l *link) connect(peer handshake.Offer) error {
 	}
 	l.rails = l.rails[:rails]
 	l.requester = transport.Process{Name: peer.Task.String(), Incarnation: peer.Incarnation}
-	l.remote = peer.Rails[0].GID
+	to := peer.Rails[0].Endpoint
+	l.remote, l.socket = to.GID, netip.AddrPortFrom(to.GID.Addr(), cmp.Or(to.UDP.Port, verbs.RoCEPort))
 	machine, err := channel.New(time.Now(), channel.Config{
 		Peer: l.peer.task.String(), Generation: l.own.Generation,
 		OwnIncarnation: t.opts.Self.Incarnation, PeerIncarnation: peer.Incarnation,

@@ -10,6 +10,7 @@ func (p *peer) status() Connection {
 	case p.active != nil:
 		k.Verbs, k.Generation, k.QueuePairs, k.Reason = true, p.active.own.Generation, len(p.active.rails), nil
 		k.Device, k.Local, k.Remote = p.active.port.name, p.active.own.Rails[0].GID, p.active.remote
+		k.Socket = p.active.socket
 	case p.lost != nil:
 		k.Reason = p.lost
 	}

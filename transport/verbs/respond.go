@@ -22,6 +22,7 @@ import (
 // later. Called with mu held. q.Key is valid until request returns.
 func (l *link) request(now time.Time, q *channel.Request) (answered bool) {
 	id := attemptID{q.ID, q.Attempt}
+	l.peer.transport.active()
 	r, err := l.parse(q)
 	if err != nil {
 		l.respondLocked(now, id, channel.Response{Err: status.From(err)}, source{})

@@ -1,6 +1,7 @@
 package verbstransport
 
 import (
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -28,6 +29,8 @@ type Connection struct {
 	Local, Remote verbs.GID
 	// Since is when Verbs has changed; zero if no channel was up yet.
 	Since time.Time
+	// Socket is where packets go (verbs.PathStats.Peer). Its port means nothing on InfiniBand.
+	Socket netip.AddrPort
 	// State is the state of the handshake, and StateSince when it has changed.
 	State      handshake.State
 	StateSince time.Time

@@ -79,6 +79,9 @@ type Options struct {
 	// has lost its address; the error is then ErrNoAddress. It must not block. Nil does
 	// nothing.
 	Lost func(err error)
+	// Active is called when a receive begins over a channel, of this process or of the peer.
+	// It must not block. Nil does nothing.
+	Active func()
 	// Transfers records every receive over verbs; nothing is recorded when nil.
 	Transfers *transport.Log
 	// Logger logs when a peer changes between verbs and gRPC, and events of the device;
@@ -284,6 +287,13 @@ var errTransportClosed = status.New(status.Cancelled, "the transport is closed")
 
 // nextIndex returns the number of a new link, which is part of its wr_ids.
 func (t *RdmaRemoteRendezvous) nextIndex() uint32 { return t.index.Add(1) % verbs.MaxWRChannel }
+
+// active reports traffic to the caller of New.
+func (t *RdmaRemoteRendezvous) active() {
+	if t.opts.Active != nil {
+		t.opts.Active()
+	}
+}
 
 // fallback describes, for log lines, what carries receives without a channel.
 func (t *RdmaRemoteRendezvous) fallback() string {

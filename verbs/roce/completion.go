@@ -59,6 +59,7 @@ func (m *machine) acknowledge(number uint64) (missing bool) {
 		if w.isReadOrAtomic() {
 			if again := r.acked + 1; r.repeatedAt != again {
 				r.repeatedAt = again
+				m.path.lost.Add(1)
 				m.feedback.lost = true
 				m.goBack()
 			}
@@ -100,6 +101,7 @@ func (m *machine) handleNAK(now time.Duration, s wire.Syndrome) {
 	case s == wire.NAKSequence:
 		m.counters.nakSeqReceived.Add(1)
 		if r.next > r.acked {
+			m.path.lost.Add(1)
 			m.feedback.lost = true
 			m.goBack()
 			r.onRetransmit(now)
@@ -184,6 +186,7 @@ func (m *machine) expireRequester(now time.Duration) {
 		m.failSend(verbs.StatusRetryExceeded)
 	case retransmit:
 		m.counters.timeouts.Add(1)
+		m.path.lost.Add(1)
 		m.feedback.timeouts = r.backoff
 		m.goBack()
 		r.onRetransmit(now)

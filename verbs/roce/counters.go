@@ -2,6 +2,7 @@ package roce
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/tryst-rdma/tryst/verbs"
@@ -19,6 +20,39 @@ type counters struct {
 	timeouts, retriesExceeded  atomic.Uint64 // retransmission timers that fired; work requests whose retries were exhausted
 	rejected                   atomic.Uint64 // requests of the peer answered with an error NAK
 	cnpSent, cnpReceived       atomic.Uint64
+}
+
+// pathCounters count what travels between an endpoint and the receiving socket of a peer.
+type pathCounters struct {
+	sent, resent, lost, received, missing atomic.Uint64
+}
+
+// Paths implements verbs.PathReader. A path counts for each device that uses its endpoint.
+func (d *device) Paths() (paths []verbs.PathStats) {
+	d.mu.Lock()
+	endpoints := slices.Clone(d.endpoints)
+	d.mu.Unlock()
+	for _, e := range endpoints {
+		flows := make(map[*peer][]*flow)
+		e.mu.Lock()
+		for _, f := range e.flows {
+			flows[f.peer] = append(flows[f.peer], f)
+		}
+		e.mu.Unlock()
+		for p, list := range flows { // without e.mu, which is taken after a flow's lock
+			s := verbs.PathStats{
+				Peer: list[0].remote.at, Sent: p.counts.sent.Load(), Resent: p.counts.resent.Load(), Lost: p.counts.lost.Load(),
+				Received: p.counts.received.Load(), Missing: p.counts.missing.Load(),
+			}
+			for _, f := range list {
+				f.mu.Lock()
+				s.RoundTrip = max(s.RoundTrip, f.window.rtt)
+				f.mu.Unlock()
+			}
+			paths = append(paths, s)
+		}
+	}
+	return paths
 }
 
 // Counters implements verbs.CounterReader. Packets that an endpoint drops count for each
@@ -47,6 +81,7 @@ func (d *device) Counters(port uint8) (map[string]uint64, error) {
 		} {
 			all[name] += n.Load()
 		}
+		all["dropped_buffer_full"] += s.receiver.Overflowed()
 	}
 	return all, nil
 }

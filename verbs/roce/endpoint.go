@@ -45,7 +45,10 @@ type endpoint struct {
 }
 
 // peer is a remote receiving socket, whose buffer the flows to it share.
-type peer struct{ flows atomic.Int32 }
+type peer struct {
+	flows  atomic.Int32
+	counts pathCounters
+}
 
 // flowKey identifies the two sockets of a flow.
 type flowKey struct {
@@ -305,6 +308,7 @@ func (q *qp) handlePacketLocked(e *endpoint, d *udp.Datagram, h *wire.Header, b,
 		q.machine.onCongestionMark(now)
 	}
 	q.machine.counters.received.Add(1)
+	q.machine.path.received.Add(1)
 	q.machine.handlePacket(now, h, payload)
 }
 

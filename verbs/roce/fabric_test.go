@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -138,6 +139,8 @@ type memoryReceiver struct {
 	wake chan struct{}
 	done chan struct{}
 
+	drops atomic.Uint64 // datagrams that did not fit
+
 	// guarded by the fabric's lock
 	queue []arriving
 	full  int       // bytes in the queue and on the link
@@ -153,6 +156,7 @@ type arriving struct {
 func (r *memoryReceiver) Addr() netip.AddrPort { return r.at }
 func (r *memoryReceiver) Buffer() int          { return r.f.buffer }
 func (r *memoryReceiver) Missing() []string    { return nil }
+func (r *memoryReceiver) Overflowed() uint64   { return r.drops.Load() }
 
 func (r *memoryReceiver) Close() error {
 	r.f.mu.Lock()
@@ -198,6 +202,7 @@ func (r *memoryReceiver) Receive(idle func()) ([]udp.Datagram, error) {
 // deliverLocked delivers a datagram.
 func (r *memoryReceiver) deliverLocked(d udp.Datagram) {
 	if r.full > r.f.buffer { // like Linux, accept a datagram that begins below the limit (__udp_enqueue_schedule_skb)
+		r.drops.Add(1)
 		return
 	}
 	at := time.Now().Add(r.f.latency)

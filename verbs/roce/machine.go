@@ -25,6 +25,7 @@ type machine struct {
 	keys      *keys
 	domain    *domain
 	counters  *counters
+	path      *pathCounters // of the peer, or unconnected
 
 	state       verbs.QPState
 	access      verbs.Access // of the peer, through this queue pair
@@ -36,6 +37,8 @@ type machine struct {
 	req      requester
 	resp     responder
 	feedback feedback
+
+	unconnected pathCounters
 }
 
 // completer receives the completions and events of a queue pair. The machine calls it
@@ -87,6 +90,7 @@ const defaultMTU = 1024
 // init sets up a queue pair in RESET.
 func (m *machine) init(out completer, d *domain, c *counters, sends, recvs int) {
 	m.completer, m.keys, m.domain, m.counters, m.mtu, m.readCost = out, d.keys, d, c, defaultMTU, readCostUnit
+	m.path = &m.unconnected
 	m.req.limit, m.resp.limit = sends, recvs
 }
 

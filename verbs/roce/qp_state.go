@@ -104,7 +104,7 @@ func (q *qp) ToRTR(a verbs.RTRAttr) error {
 	q.source = q.endpoint.sourceOf(r, a.Peer.UDP.Sources)
 	q.machine.toRTR(a)
 	f := q.endpoint.flow(q.sender, r, q.machine.mtu)
-	q.machine.readCost = f.readCost
+	q.machine.readCost, q.machine.path = f.readCost, &f.peer.counts
 	q.flow.Store(f)
 	if q.timer == nil {
 		q.timer = time.AfterFunc(never, q.expire)

@@ -140,6 +140,7 @@ func (m *machine) nextRequest(now time.Duration, space uint64, p *packet) bool {
 	}
 	if p.Retransmit = r.next < r.highest; p.Retransmit {
 		m.counters.retransmitted.Add(1)
+		m.path.resent.Add(1)
 	}
 	switch {
 	case !w.isReadOrAtomic():

@@ -118,6 +118,7 @@ func (m *machine) handleRequest(now time.Duration, h *wire.Header, payload []byt
 		if !r.nakSent {
 			r.nakSent = true
 			m.counters.nakSeqSent.Add(1)
+			m.path.missing.Add(1)
 			m.queueSequenceNAK()
 		}
 		return

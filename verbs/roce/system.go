@@ -37,6 +37,8 @@ type receiver interface {
 	Addr() netip.AddrPort
 	Buffer() int
 	Missing() []string
+	// Overflowed is the number of datagrams that were dropped because the buffer was full.
+	Overflowed() uint64
 	// Receive blocks until datagrams arrive. They are valid until the next call. It
 	// calls idle before it blocks.
 	Receive(idle func()) ([]udp.Datagram, error)
@@ -75,6 +77,9 @@ type socket struct {
 // devices of this package send. If the path splits these, it is too much: packets are
 // lost until the window has shrunk.
 func (s *socket) Buffer() int { return s.JoinedBuffer() }
+
+// Overflowed counts what the kernel has reported with the datagrams that were received.
+func (s *socket) Overflowed() uint64 { return s.Stats().Overflowed }
 
 func (s *socket) Receive(idle func()) ([]udp.Datagram, error) {
 	if err := s.Receiver.Receive(s.batch, idle); err != nil {

@@ -139,6 +139,7 @@ func (f *flow) turn(q *qp) (sent, more bool) {
 	}
 	sent = packets > 0
 	q.machine.counters.sent.Add(packets)
+	f.peer.counts.sent.Add(packets)
 	// A turn that sends nothing does not update the flight: what was acknowledged in
 	// the meantime is counted by the queue pair's next schedule. Otherwise the space
 	// would go to the next queue pair in the list, not to those before it.

@@ -1,0 +1,264 @@
+package server
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"net/netip"
+	"time"
+
+	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/discovery"
+	"github.com/tryst-rdma/tryst/verbs/roce"
+)
+
+// Loss is reported when it matters:
+//
+//	receives begin ─► lossWatch (timer, while there is traffic) ─► lossReading
+//	lossReading, and the one before ─► lossJudge (pure) ─► lossFinding ─► one WARN
+const (
+	// lossInterval is the time between two readings while there is traffic. A reading of a
+	// NIC opens some 30 files of sysfs.
+	lossInterval = 5 * time.Second
+	// lossSpan is how long readings without enough losses for a judgement are compared with
+	// the same one. A slow path needs the time to lose lossEvents packets.
+	lossSpan = time.Minute
+	// lossEvents is the least number of losses that makes a rate: one burst is none.
+	lossEvents = 10
+	// LossRate is the share of lost packets from which on RDMA is reported. A lost packet is
+	// sent again with all that follow it. At this rate a flow of roce in packets of 1 KiB
+	// keeps a third of its window, and a NIC of 100 Gbit/s a few percent less than all. A
+	// busy host whose acknowledgements are late seems to lose up to half of this.
+	LossRate = 0.0005
+	// TCPLossRate is that of TCP, which sends again only what is lost. Some loss is how TCP
+	// finds the rate of the network, so it is reported only if the bound that follows from
+	// it is below tcpEnough, in bytes a second: a gigabit network.
+	TCPLossRate = 0.001
+	tcpEnough   = 100e6
+	// unknownLosses is the number of losses in lossInterval from which on they are reported
+	// without a rate, for a device that does not count packets.
+	unknownLosses = 100
+	// lossAgain is how long loss of one kind is not reported again.
+	lossAgain = time.Hour
+	// nicRoundTrip is the round trip of the bound that is reported for a NIC, which does not
+	// tell its own.
+	nicRoundTrip = 100 * time.Microsecond
+)
+
+// lossTCP is the kind of loss that TCP has seen on the connections of gRPC.
+const lossTCP = "tcp"
+
+// lossReading is what is known of packets at one time.
+type lossReading struct {
+	at       time.Time
+	choice   discovery.Choice // of the device; its Device is empty while there is none
+	software bool             // the device has no hardware
+	roce     bool             // the device is one of package roce
+	counters map[string]uint64
+	paths    []verbs.PathStats
+	tcp      []tcpConn
+}
+
+// tcpConn are the counters of one connection.
+type tcpConn struct {
+	id           uint64 // distinguishes connections of one address
+	peer         netip.AddrPort
+	sent, resent uint64 // segments
+	mss          int
+	roundTrip    time.Duration
+}
+
+// lossFinding is loss that is to be reported.
+type lossFinding struct {
+	kind      string
+	what      string
+	device    string
+	peer      netip.AddrPort // zero if it is not known
+	lost, of  uint64         // losses, and packets; of is 0 if it is not known
+	over      time.Duration
+	roundTrip time.Duration // 0 if it is not known
+	expect    float64       // bytes a second; 0 if there is no estimate
+	do        string
+}
+
+// lossJudge compares readings. It is pure.
+type lossJudge struct {
+	since  lossReading
+	warned map[string]time.Time
+	rates  map[string]float64 // of the last comparison, by kind
+}
+
+// begin starts with a reading after a time without traffic.
+func (j *lossJudge) begin(r lossReading) { j.since = r }
+
+// observe compares a reading with the first one. It returns what is to be reported now.
+func (j *lossJudge) observe(r lossReading) (report []lossFinding) {
+	was := j.since
+	if was.choice.Device != r.choice.Device { // other counters
+		j.since = r
+		return nil
+	}
+	all, enough := findings(was, r)
+	if !enough && r.at.Sub(was.at) < lossSpan {
+		return nil
+	}
+	j.since = r
+	j.rates = make(map[string]float64)
+	for _, f := range all {
+		j.rates[f.kind] = f.rate()
+		if last, ok := j.warned[f.kind]; !f.matters() || ok && r.at.Sub(last) < lossAgain {
+			continue
+		}
+		if j.warned == nil {
+			j.warned = make(map[string]time.Time)
+		}
+		j.warned[f.kind] = r.at
+		report = append(report, f)
+	}
+	return report
+}
+
+// rate is the share of lost packets; 0 if the number of packets is not known.
+func (f *lossFinding) rate() float64 {
+	if f.of == 0 {
+		return 0
+	}
+	return min(1, float64(f.lost)/float64(f.of))
+}
+
+// matters reports whether an operator should know of it.
+func (f *lossFinding) matters() bool {
+	switch {
+	case f.lost < lossEvents:
+		return false
+	case f.of == 0:
+		return float64(f.lost) >= unknownLosses*max(1, f.over.Seconds()/lossInterval.Seconds())
+	case f.kind == lossTCP:
+		return f.rate() >= TCPLossRate && f.expect < tcpEnough
+	}
+	return f.rate() >= LossRate
+}
+
+// findings returns the losses of each kind between two readings. enough is set if there are none,
+// or if one kind has enough for a judgement.
+func findings(was, now lossReading) (all []lossFinding, enough bool) {
+	if now.choice.Device != "" {
+		all = deviceFindings(was, now)
+	}
+	if f, ok := tcpFinding(was.tcp, now.tcp); ok {
+		all = append(all, f)
+	}
+	enough = len(all) == 0
+	for i := range all {
+		all[i].over = now.at.Sub(was.at)
+		enough = enough || all[i].lost >= lossEvents
+	}
+	return all, enough
+}
+
+// lossKinds are the kinds of RDMA that have a rate, with what is logged. A connection that broke
+// is logged by the transport.
+var lossKinds = []struct {
+	kind discovery.LossKind
+	text string
+}{
+	{discovery.LostSent, "packets to peers are lost"},
+	{discovery.LostReceived, "packets of peers are lost"},
+	{discovery.LostBuffer, "packets of peers are lost since the receive buffer of this host is full"},
+	{discovery.LostDamaged, "packets of peers arrive damaged"},
+	{discovery.NotReady, "packets wait for receives that are posted late"},
+}
+
+// deviceFindings returns the losses that the device has counted.
+func deviceFindings(was, now lossReading) (all []lossFinding) {
+	l := discovery.LossesBetween(was.counters, now.counters)
+	for _, k := range lossKinds {
+		f := lossFinding{
+			kind: k.kind.String(), what: k.text, device: fmt.Sprintf("%s port %d", now.choice.Device, now.choice.Port),
+			lost: l.By[k.kind], of: l.Of(k.kind), do: discovery.LossDo(k.kind, now.software, now.choice.Link == verbs.LinkInfiniBand),
+		}
+		if k.kind == discovery.LostSent || k.kind == discovery.LostReceived {
+			f.worstPath(k.kind, was.paths, now.paths)
+			f.estimate(now)
+		}
+		if f.lost > 0 {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// worstPath restricts a finding to the path that loses most, if the device counts by peer: the
+// others would dilute its rate.
+func (f *lossFinding) worstPath(kind discovery.LossKind, was, now []verbs.PathStats) {
+	before := make(map[netip.AddrPort]verbs.PathStats)
+	for _, p := range was {
+		before[p.Peer] = p
+	}
+	var worst lossFinding
+	for _, p := range now {
+		b := before[p.Peer]
+		if b.Sent > p.Sent || b.Received > p.Received { // a new path to the same socket
+			b = verbs.PathStats{}
+		}
+		at := lossFinding{lost: p.Lost - b.Lost, of: p.Sent - b.Sent}
+		if kind == discovery.LostReceived {
+			at.lost, at.of = p.Missing-b.Missing, p.Received-b.Received
+		}
+		if at.peer, at.roundTrip = p.Peer, p.RoundTrip; at.lost > worst.lost {
+			worst = at
+		}
+	}
+	if worst.lost > 0 {
+		f.peer, f.roundTrip, f.lost, f.of = worst.peer, worst.roundTrip, worst.lost, worst.of
+	}
+}
+
+// estimate sets what to expect of a path with such loss.
+func (f *lossFinding) estimate(now lossReading) {
+	mtu, p := cmp.Or(now.choice.MTU, verbs.MTU1024), f.rate()
+	switch {
+	case p == 0 || now.choice.Link == verbs.LinkInfiniBand:
+	case now.roce && f.roundTrip > 0:
+		f.expect = roce.Throughput(mtu, f.roundTrip, p, 0)
+	case !now.roce:
+		f.roundTrip = nicRoundTrip
+		f.expect = GoBackN(mtu, f.roundTrip, p, math.Inf(1))
+	}
+}
+
+// GoBackN estimates the bytes a second over a path with that round trip and share of lost packets,
+// 0 to 1, for a device of the kernel that sends line bytes a second: a NIC without a window that
+// shrinks. Each lost packet costs the packets of a round trip, which are sent again behind it: of
+// line*roundTrip/mtu packets each, so the time for a byte is 1/line + loss*roundTrip/mtu.
+func GoBackN(mtu verbs.MTU, roundTrip time.Duration, loss, line float64) float64 {
+	return 1 / (1/line + loss*roundTrip.Seconds()/float64(mtu))
+}
+
+// TCPThroughput is the upper bound of a TCP connection in bytes a second, with that share of lost
+// segments, 0 to 1 (Mathis, Semke, Mahdavi and Ott, "The macroscopic behavior of the TCP congestion
+// avoidance algorithm", 1997): MSS/RTT * sqrt(3/2)/sqrt(p). Without loss there is none: +Inf.
+func TCPThroughput(mss int, roundTrip time.Duration, loss float64) float64 {
+	return float64(mss) / max(roundTrip, time.Microsecond).Seconds() * math.Sqrt(1.5/loss)
+}
+
+// tcpFinding returns the loss of the connection with most of it.
+func tcpFinding(was, now []tcpConn) (worst lossFinding, ok bool) {
+	before := make(map[uint64]tcpConn)
+	for _, c := range was {
+		before[c.id] = c
+	}
+	for _, c := range now {
+		b := before[c.id]
+		if c.resent-b.resent <= worst.lost {
+			continue
+		}
+		worst = lossFinding{
+			kind: lossTCP, what: "TCP sends again what is lost on a connection of gRPC", device: "tcp", peer: c.peer,
+			lost: c.resent - b.resent, of: c.sent - b.sent, roundTrip: c.roundTrip,
+			do: "find where packets are lost (ip -s link, tc -s qdisc, the counters of the switches); more connections share the loss: --connections-per-peer",
+		}
+		worst.expect = TCPThroughput(c.mss, c.roundTrip, worst.rate())
+	}
+	return worst, worst.lost > 0
+}

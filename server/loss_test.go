@@ -1,0 +1,284 @@
+package server
+
+import (
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/tensor/tensortest"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
+	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/discovery"
+	"github.com/tryst-rdma/tryst/verbs/roce"
+)
+
+// readings makes readings of a device in user space with one path.
+type readings struct {
+	at   time.Time
+	path verbs.PathStats
+	drop uint64
+}
+
+func (r *readings) next(after time.Duration, sent, lost uint64) lossReading {
+	r.at = r.at.Add(after)
+	r.path.Peer = netip.MustParseAddrPort("10.0.0.2:4791")
+	r.path.RoundTrip = 2 * time.Millisecond
+	r.path.Sent, r.path.Lost = r.path.Sent+sent, r.path.Lost+lost
+	r.path.Received += sent
+	return lossReading{
+		at: r.at, roce: true, software: true, choice: discovery.Choice{Device: "roce-eth0", Port: 1, MTU: verbs.MTU1024, Link: verbs.LinkEthernet},
+		counters: map[string]uint64{
+			"sent_pkts": r.path.Sent, "resent_pkts": 0, "rcvd_seq_err": r.path.Lost, "rcvd_pkts": r.path.Received, "dropped_buffer_full": r.drop,
+		},
+		paths: []verbs.PathStats{r.path},
+	}
+}
+
+// TestLossIsReportedOncePerKind: with the rate, the time, the device, the peer and what to
+// expect; again only when it is of another kind, or after an hour.
+func TestLossIsReportedOncePerKind(t *testing.T) {
+	var j lossJudge
+	r := readings{at: time.Now()}
+	j.begin(r.next(0, 0, 0))
+	got := j.observe(r.next(lossInterval, 20_000, 100))
+	if len(got) != 1 {
+		t.Fatalf("%d findings: %+v", len(got), got)
+	}
+	f := got[0]
+	if f.kind != "sent" || f.rate() != 0.005 || f.over != lossInterval || f.device != "roce-eth0 port 1" || f.peer != r.path.Peer ||
+		f.roundTrip != 2*time.Millisecond || f.expect != roce.Throughput(verbs.MTU1024, 2*time.Millisecond, 0.005, 0) || f.do == "" {
+		t.Errorf("%+v", f)
+	}
+	for range 100 {
+		if got := j.observe(r.next(lossInterval, 20_000, 100)); len(got) > 0 {
+			t.Fatalf("the same again: %+v", got)
+		}
+	}
+	r.drop += 50
+	if got := j.observe(r.next(lossInterval, 20_000, 100)); len(got) != 1 || got[0].kind != "buffer full" || !strings.Contains(got[0].do, "rmem_max") {
+		t.Errorf("another kind: %+v", got)
+	}
+	if got := j.observe(r.next(lossAgain, 20_000, 100)); len(got) != 1 || got[0].kind != "sent" {
+		t.Errorf("after an hour: %+v", got)
+	}
+}
+
+// TestLittleLossIsNotReported: below the rate, or a single burst. What comes slowly counts
+// together, for a minute.
+func TestLittleLossIsNotReported(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		sent, lost uint64 // in each interval
+		after      int    // intervals until it is reported; 0 for never
+	}{
+		{"none", 20_000, 0, 0},
+		{"half of the rate", 100_000, 24, 0},
+		{"the rate", 100_000, 51, 1},
+		{"a slow path", 500, 3, 4},
+		{"too few in a minute", 100, 0, 0},
+	} {
+		var j lossJudge
+		r := readings{at: time.Now()}
+		j.begin(r.next(0, 0, 0))
+		if c.name == "too few in a minute" {
+			r.path.Lost += lossEvents - 1
+		}
+		first := 0
+		for i := range 30 {
+			if got := j.observe(r.next(lossInterval, c.sent, c.lost)); len(got) > 0 && first == 0 {
+				first = i + 1
+			}
+		}
+		if first != c.after {
+			t.Errorf("%s: reported after %d readings, want %d", c.name, first, c.after)
+		}
+	}
+}
+
+// TestTheWorstPathIsReported: many peers without loss do not hide one with it.
+func TestTheWorstPathIsReported(t *testing.T) {
+	var j lossJudge
+	r := readings{at: time.Now()}
+	j.begin(r.next(0, 0, 0))
+	now := r.next(lossInterval, 2000, 20)
+	now.counters["sent_pkts"] = 10_000_000
+	now.paths = append(now.paths, verbs.PathStats{Peer: netip.MustParseAddrPort("10.0.0.3:4791"), Sent: 9_998_000})
+	if got := j.observe(now); len(got) != 1 || got[0].peer != r.path.Peer || got[0].rate() != 0.01 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestLossOfKernelDevices: by the counters of the driver; without a count of packets, many losses.
+func TestLossOfKernelDevices(t *testing.T) {
+	reading := func(at time.Time, counters map[string]uint64) lossReading {
+		return lossReading{at: at, counters: counters, choice: discovery.Choice{Device: "mlx5_0", Port: 1, MTU: verbs.MTU4096, Link: verbs.LinkEthernet}}
+	}
+	for _, c := range []struct {
+		name     string
+		counters map[string]uint64
+		want     string // kinds
+	}{
+		{"sequence errors", map[string]uint64{"packet_seq_err": 20, "port_xmit_packets": 10_000}, "sent"},
+		{"timeouts", map[string]uint64{"local_ack_timeout_err": 20, "port_xmit_packets": 10_000}, "sent"},
+		{"out of sequence", map[string]uint64{"out_of_sequence": 20, "port_rcv_packets": 10_000}, "received"},
+		{"RNR", map[string]uint64{"rnr_nak_retry_err": 20, "port_xmit_packets": 10_000}, "not ready"},
+		{"adaptive retransmissions", map[string]uint64{"roce_adp_retrans": 20, "port_xmit_packets": 10_000}, "sent"},
+		{"rxe", map[string]uint64{"completer_retry_err": 20, "send_rnr_err": 20, "sent_pkts": 10_000}, "sent not ready"},
+		{"packets are not counted", map[string]uint64{"packet_seq_err": 150}, "sent"},
+		{"packets are not counted, and few are lost", map[string]uint64{"packet_seq_err": 50}, ""},
+		{"congestion marks", map[string]uint64{"rp_cnp_handled": 500, "port_xmit_packets": 10_000}, ""},
+	} {
+		var j lossJudge
+		now := time.Now()
+		j.begin(reading(now, nil))
+		var kinds []string
+		for _, f := range j.observe(reading(now.Add(lossInterval), c.counters)) {
+			if kinds = append(kinds, f.kind); f.do == "" {
+				t.Errorf("%s: nothing to do", c.name)
+			}
+		}
+		if got := strings.Join(kinds, " "); got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// TestTCPLossIsReported: only where the bound that follows from it is low.
+func TestTCPLossIsReported(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		roundTrip time.Duration
+		resent    uint64
+		want      int
+	}{
+		{"far", 2 * time.Millisecond, 50, 1}, {"near", 20 * time.Microsecond, 50, 0}, {"little", 20 * time.Millisecond, 9, 0}, {"none", 20 * time.Millisecond, 0, 0},
+	} {
+		var j lossJudge
+		now := time.Now()
+		tcp := tcpConn{id: 1, peer: netip.MustParseAddrPort("10.0.0.2:2222"), sent: 100, resent: 50, mss: 1448, roundTrip: c.roundTrip}
+		j.begin(lossReading{at: now, tcp: []tcpConn{tcp}})
+		tcp.sent, tcp.resent = tcp.sent+10_000, tcp.resent+c.resent
+		got := j.observe(lossReading{at: now.Add(lossInterval), tcp: []tcpConn{tcp}})
+		if len(got) != c.want || c.want > 0 && (got[0].kind != lossTCP || got[0].rate() != 0.005 || got[0].peer != tcp.peer) {
+			t.Errorf("%s: %+v", c.name, got)
+		}
+	}
+}
+
+// countingDevice is a device whose path loses packets, and that counts how often it is read.
+type countingDevice struct {
+	verbs.Device
+	read func() []verbs.PathStats
+}
+
+func (d countingDevice) Paths() []verbs.PathStats { return d.read() }
+
+type roceNamed struct{ verbs.Provider }
+
+func (roceNamed) Name() string { return roce.Name }
+
+// TestLossWatch: loss while there is traffic is one WARN with all that is known, and nothing is
+// read while there is none.
+func TestLossWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var text strings.Builder
+		w := newLossWatch(slog.New(slog.NewTextHandler(&text, nil)))
+		defer w.stop()
+		var r readings
+		var now lossReading
+		var read atomic.Int64
+		advance := func(sent, lost uint64) { now = r.next(0, sent, lost) }
+		advance(0, 0)
+		w.device.Store(&lossDevice{
+			current: func() (Selection, bool) {
+				return Selection{Source: Source{Provider: roceNamed{}}, Choice: now.choice, Device: countingDevice{read: func() []verbs.PathStats { return now.paths }}}, true
+			},
+			counters: func() (discovery.Choice, map[string]uint64) { read.Add(1); return now.choice, now.counters },
+			connections: func() []verbstransport.Connection {
+				return []verbstransport.Connection{{Task: cluster.Task{Job: "worker", Index: 3}, Verbs: true, Socket: r.path.Peer}}
+			},
+		})
+		time.Sleep(time.Hour)
+		if n := read.Load(); n != 0 {
+			t.Errorf("%d readings before there is traffic", n)
+		}
+		for range 100 {
+			w.touch()
+			synctest.Wait()
+			advance(20_000, 100)
+			time.Sleep(lossInterval / 2)
+		}
+		const want = `level=WARN msg="packets to peers are lost" device="roce-eth0 port 1" peer=/job:worker/replica:0/task:3 lost="0.50 % (200 of 40000 packets in 5s)" expect="about 9.7 MB/s at a round trip of 2ms" do="find where`
+		if got := text.String(); strings.Count(got, "WARN") != 1 || !strings.Contains(got, want) {
+			t.Errorf("the log is\n%swant\n%s", got, want)
+		}
+		time.Sleep(2 * lossInterval)
+		before := read.Load()
+		time.Sleep(time.Hour)
+		if n := read.Load() - before; n != 0 {
+			t.Errorf("%d readings without traffic", n)
+		}
+		// A long transfer, in which no receive begins or ends, is traffic, too.
+		w.touch()
+		for range 2 * lossAgain / lossInterval {
+			synctest.Wait()
+			advance(20_000, 100)
+			time.Sleep(lossInterval / 2)
+		}
+		if got := strings.Count(text.String(), "WARN"); got != 2 {
+			t.Errorf("%d warnings, want the second one after an hour", got)
+		}
+	})
+}
+
+// TestLossWatchKnowsThePeersOfADevice: the device in user space counts by peer, and the
+// metrics and warnings name its task.
+func TestLossWatchKnowsThePeersOfADevice(t *testing.T) {
+	w := newVerbsTown(t, 2)
+	start := func(i int) *VerbsServer {
+		v, err := StartVerbs(t.Context(), w.settings(i, func(c *config.Config) { c.RDMA.Timeout = time.Second }),
+			Options{Provider: roce.New(roce.Options{}), Allocator: tensortest.NewAllocator(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := v.Close(t.Context()); err != nil && t.Context().Err() == nil {
+				t.Errorf("Close: %v", err)
+			}
+		})
+		return v
+	}
+	a, b := start(0), start(1)
+	w.up(a, b.Task())
+	w.up(b, a.Task())
+	w.exchange(1, b, a, 1)
+	a.loss.mu.Lock()
+	r := a.loss.read(time.Now())
+	a.loss.mu.Unlock()
+	if len(r.paths) != 1 || !r.roce || !r.software || r.paths[0].Sent == 0 {
+		t.Fatalf("%+v", r)
+	}
+	if got := a.loss.peerName(r.paths[0].Peer); got != b.Task().String() {
+		t.Errorf("the peer at %v is %s", r.paths[0].Peer, got)
+	}
+	if !a.loss.running.Load() || len(r.tcp) == 0 {
+		t.Errorf("running %v, %d TCP connections", a.loss.running.Load(), len(r.tcp))
+	}
+	text, peer := metricsText(a.gatherer), `{peer="`+b.Task().String()+`"`
+	for _, name := range []string{`tryst_verbs_path_packets_total` + peer + `,what="sent"}`, `tryst_verbs_path_packets_total` + peer + `,what="received"}`, `tryst_tcp_sent_segments_total`} {
+		if got := metric(t, text, name); got < 1 {
+			t.Errorf("%s %v, want 1 at least", name, got)
+		}
+	}
+	for _, name := range []string{`tryst_verbs_path_losses_total` + peer + `,what="sent"}`, `tryst_loss_ratio{kind="sent"}`, `tryst_loss_warnings_total{kind="tcp"}`} {
+		if got := metric(t, text, name); got < 0 {
+			t.Errorf("there is no %s", name)
+		}
+	}
+}

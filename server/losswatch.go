@@ -1,0 +1,242 @@
+package server
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
+	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/discovery"
+	"github.com/tryst-rdma/tryst/verbs/roce"
+)
+
+// lossWatch warns of lost packets. Its timer runs only while there is traffic.
+type lossWatch struct {
+	log      *slog.Logger
+	tcp      tcpConns
+	interval time.Duration // lossInterval
+	timer    *time.Timer   // runs tick
+	device   atomic.Pointer[lossDevice]
+	recent   atomic.Bool // a receive has begun or ended since the last reading
+	running  atomic.Bool // the timer is set, or tick runs
+
+	// mu guards what follows. It is held during a reading, which takes locks of the transport,
+	// so touch, whose callers hold those, does not take it.
+	mu      sync.Mutex
+	judge   lossJudge
+	moved   uint64 // packets of the last reading
+	stopped bool
+	warned  map[string]int // warnings by kind
+}
+
+// lossDevice has the functions that read the device in use.
+type lossDevice struct {
+	current     func() (Selection, bool)
+	counters    func() (discovery.Choice, map[string]uint64)
+	connections func() []verbstransport.Connection
+}
+
+func newLossWatch(log *slog.Logger) *lossWatch {
+	w := &lossWatch{log: log, interval: lossInterval, warned: make(map[string]int)}
+	w.timer = time.AfterFunc(math.MaxInt64, w.tick)
+	w.timer.Stop()
+	return w
+}
+
+// watchDevice adds the device of verbs.
+func (w *lossWatch) watchDevice(r *rdma) {
+	w.device.Store(&lossDevice{current: r.devices.current, counters: r.devices.counters, connections: r.transport.Connections})
+}
+
+// touch is called when a receive begins or ends. While the timer runs it costs an atomic load.
+func (w *lossWatch) touch() {
+	if w.recent.Load() || w.recent.Swap(true) {
+		return
+	}
+	w.begin()
+}
+
+// begin starts the timer, unless it runs.
+func (w *lossWatch) begin() {
+	if w.running.CompareAndSwap(false, true) {
+		w.timer.Reset(0)
+	}
+}
+
+// tick reads the counters. The first tick after a time without traffic only begins.
+func (w *lossWatch) tick() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stopped {
+		return
+	}
+	recent := w.recent.Swap(false)
+	r := w.read(time.Now())
+	moved := w.packets(r)
+	active := recent || moved != w.moved
+	if w.judge.since.at.IsZero() {
+		w.judge.begin(r)
+	} else {
+		for _, f := range w.judge.observe(r) {
+			w.warned[f.kind]++
+			w.report(f)
+		}
+	}
+	w.moved = moved
+	if active {
+		w.timer.Reset(w.interval)
+		return
+	}
+	w.judge.begin(lossReading{})
+	w.running.Store(false)
+	if w.recent.Load() { // touch came while running was set
+		w.begin()
+	}
+}
+
+// read reads all counters. Called with mu held.
+func (w *lossWatch) read(now time.Time) lossReading {
+	r := lossReading{at: now, tcp: w.tcp.read()}
+	d := w.device.Load()
+	if d == nil {
+		return r
+	}
+	s, ok := d.current()
+	if !ok {
+		return r
+	}
+	r.choice, r.counters = d.counters()
+	r.roce = s.Name() == roce.Name
+	_, rxe := r.counters["completer_retry_err"]
+	r.software = r.roce || rxe
+	if p, ok := s.Device.(verbs.PathReader); ok {
+		r.paths = p.Paths()
+	}
+	return r
+}
+
+// packets returns a number that changes while this process sends or receives. The counters of a
+// kernel's device are those of all processes, so its completions are taken instead.
+func (w *lossWatch) packets(r lossReading) (n uint64) {
+	for _, c := range r.tcp {
+		n += c.sent
+	}
+	if r.paths != nil {
+		for _, p := range r.paths {
+			n += p.Sent + p.Received
+		}
+		return n
+	}
+	if d := w.device.Load(); d != nil {
+		for _, c := range d.connections() {
+			n += c.Poll.Completions
+		}
+	}
+	return n
+}
+
+// report logs a finding. Called with mu held.
+func (w *lossWatch) report(f lossFinding) {
+	lost := fmt.Sprintf("%d in %v", f.lost, f.over.Round(time.Second))
+	if f.of > 0 {
+		lost = fmt.Sprintf("%.2f %% (%d of %d packets in %v)", 100*f.rate(), f.lost, f.of, f.over.Round(time.Second))
+	}
+	args := []any{"device", f.device, "peer", w.peerName(f.peer), "lost", lost}
+	if f.expect > 0 {
+		args = append(args, "expect", ThroughputText(f.expect, f.roundTrip))
+	}
+	w.log.Warn(f.what, append(args, "do", f.do)...)
+}
+
+// ThroughputText says what to expect of a path.
+func ThroughputText(rate float64, roundTrip time.Duration) string {
+	precision := 10 * time.Microsecond
+	if roundTrip > time.Millisecond {
+		precision = 100 * time.Microsecond
+	}
+	return fmt.Sprintf("about %s/s at a round trip of %v", megabytes(rate), roundTrip.Round(precision))
+}
+
+func megabytes(n float64) string {
+	if n < 10e6 {
+		return fmt.Sprintf("%.1f MB", n/1e6)
+	}
+	return fmt.Sprintf("%.0f MB", n/1e6)
+}
+
+// peerName names the peer at an address. If the device does not count by peer, it is the only
+// peer with a channel, or one of them.
+func (w *lossWatch) peerName(at netip.AddrPort) string {
+	var tasks []string
+	if d := w.device.Load(); d != nil {
+		for _, c := range d.connections() {
+			if !c.Verbs {
+				continue
+			}
+			if at.IsValid() && samePeer(at, c.Socket) {
+				return c.Task.String()
+			}
+			tasks = append(tasks, c.Task.String())
+		}
+	}
+	switch {
+	case at.IsValid():
+		return at.String()
+	case len(tasks) == 1:
+		return tasks[0]
+	}
+	return fmt.Sprintf("one of %d", len(tasks))
+}
+
+// samePeer compares addresses without their zones, which offers do not have.
+func samePeer(a, b netip.AddrPort) bool {
+	return a.Port() == b.Port() && a.Addr().WithZone("") == b.Addr().WithZone("")
+}
+
+// stop ends the watch. A reading in progress ends first.
+func (w *lossWatch) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stopped = true
+	w.timer.Stop()
+}
+
+// addMetrics adds the metrics of lost packets.
+func (w *lossWatch) addMetrics(m *metrics) {
+	m.calling = w.touch
+	kinds := []string{lossTCP}
+	for _, k := range lossKinds {
+		kinds = append(kinds, k.kind.String())
+	}
+	for _, kind := range kinds {
+		labels := prometheus.Labels{"kind": kind}
+		m.all = append(m.all,
+			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+				Name: "tryst_loss_ratio", ConstLabels: labels,
+				Help: "Share of packets that were lost, 0 to 1, in the last seconds with traffic, by kind; of the path that loses most where the device counts by peer.",
+			}, func() float64 { return locked(w, func() float64 { return w.judge.rates[kind] }) }),
+			prometheus.NewCounterFunc(prometheus.CounterOpts{
+				Name: "tryst_loss_warnings_total", ConstLabels: labels, Help: "Warnings of lost packets in the log, by kind.",
+			}, func() float64 { return locked(w, func() float64 { return float64(w.warned[kind]) }) }))
+	}
+	m.all = append(m.all,
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "tryst_tcp_sent_segments_total", Help: "Segments that TCP has sent on the connections of gRPC, where the system counts them.",
+		}, func() float64 { sent, _ := w.tcp.totals(); return float64(sent) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "tryst_tcp_resent_segments_total", Help: "Segments of them that TCP has sent again.",
+		}, func() float64 { _, resent := w.tcp.totals(); return float64(resent) }))
+}
+
+func locked(w *lossWatch, read func() float64) float64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return read()
+}
