@@ -128,6 +128,16 @@ func (c *Client) Task() cluster.Task { return c.task }
 // Incarnation returns the random number that this process chose at its start.
 func (c *Client) Incarnation() uint64 { return c.incarnation }
 
+// Server returns the task of the server.
+func (c *Client) Server(ctx context.Context) (cluster.Task, error) {
+	r, err := trystgrpc.NewPeersClient(c.conn).Hello(ctx, &trystpb.HelloRequest{Requester: c.task.String(), RequesterIncarnation: c.incarnation})
+	if err != nil {
+		s := grpcstatus.Convert(err)
+		return cluster.Task{}, status.New(status.Code(s.Code()), transport.PlainText(s.Message())).WithPrefix(c.target)
+	}
+	return cluster.ParseTask(r.GetName())
+}
+
 // Conn returns the connection to the server, for calls of its services. The client
 // owns it.
 func (c *Client) Conn() grpc.ClientConnInterface { return c.conn }

@@ -242,6 +242,8 @@ func TCPThroughput(mss int, roundTrip time.Duration, loss float64) float64 {
 	return float64(mss) / max(roundTrip, time.Microsecond).Seconds() * math.Sqrt(1.5/loss)
 }
 
+const tcpDo = "find where packets are lost (ip -s link, tc -s qdisc, the counters of the switches); several connections share the loss: --connections-per-peer"
+
 // tcpFinding returns the loss of the connection with most of it.
 func tcpFinding(was, now []tcpConn) (worst lossFinding, ok bool) {
 	before := make(map[uint64]tcpConn)
@@ -256,7 +258,7 @@ func tcpFinding(was, now []tcpConn) (worst lossFinding, ok bool) {
 		worst = lossFinding{
 			kind: lossTCP, what: "TCP sends again what is lost on a connection of gRPC", device: "tcp", peer: c.peer,
 			lost: c.resent - b.resent, of: c.sent - b.sent, roundTrip: c.roundTrip,
-			do: "find where packets are lost (ip -s link, tc -s qdisc, the counters of the switches); more connections share the loss: --connections-per-peer",
+			do: tcpDo,
 		}
 		worst.expect = TCPThroughput(c.mss, c.roundTrip, worst.rate())
 	}

@@ -114,6 +114,8 @@ type PathStats struct {
 	// RoundTrip is the last smoothed round trip, including the time that packets and
 	// acknowledgements waited at both hosts; 0 before it is measured.
 	RoundTrip time.Duration
+	// Shortest is the shortest round trip, which is closest to that of the network.
+	Shortest time.Duration
 }
 
 // CQConfig holds the parameters of CreateCQ.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"log/slog"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,6 +16,7 @@ import (
 
 func (s streams) doctorCommand() *cobra.Command {
 	var json bool
+	var from string
 	cmd := &cobra.Command{
 		Use:   "doctor [flags]",
 		Short: "Check whether tensors can move from this host, and how to fix what prevents it",
@@ -39,8 +42,14 @@ the device in user space replaces it. The exit status is 1 if any check fails.`,
 			if err != nil {
 				return err
 			}
-			o := doctor.Options{Client: cfg.Client}.OnThisHost()
-			o.LocalAddr, o.LocalAddrWhy = server.LocalAddr(cmd.Context(), cfg)
+			o := doctor.Options{Client: cfg.Client, From: from}.OnThisHost()
+			target := clientOf(cfg, from)
+			if o.LocalAddr, o.LocalAddrWhy, err = server.LocalAddrFor(cmd.Context(), cfg, target); err != nil {
+				return err
+			}
+			o.Select = func(ctx context.Context) (server.Selection, error) {
+				return server.SelectFor(ctx, cfg, target, server.KernelSource(), server.RoCESource(slog.New(slog.DiscardHandler)))
+			}
 			for _, e := range config.Describe(cfg) {
 				switch {
 				case e.Source.Kind == config.FromDefault:
@@ -67,7 +76,20 @@ the device in user space replaces it. The exit status is 1 if any check fails.`,
 			return nil
 		},
 	}
+	cmd.Flags().StringVar(&from, "from", "", "examine what a pull from this server would do: `HOST[:PORT]|TASK`, instead of all tasks of --cluster")
 	cmd.Flags().BoolVar(&json, "json", false, "write one line of JSON for each check")
 	sources.RegisterFlags(cmd.Flags(), config.ForServer|config.ForClient)
 	return cmd
+}
+
+// clientOf returns the server that a client with these settings would pull from: that of --from, or
+// the first task of the cluster if this process is none of its tasks. It is "" for a server.
+func clientOf(c config.Config, from string) string {
+	if from != "" || c.Cluster == nil || c.TaskIsSet() {
+		return from
+	}
+	for _, t := range c.Cluster.Tasks() {
+		return t.String()
+	}
+	return ""
 }

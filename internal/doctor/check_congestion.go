@@ -8,21 +8,8 @@ import (
 	"strings"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/discovery"
 )
-
-// losses are the counters of lost and reordered packets, with the names that several drivers use
-// (mlx5, irdma, bnxt_re, rxe), and their meaning.
-var losses = map[string]string{
-	"out_of_sequence":                "packets arrived out of order",
-	"packet_seq_err":                 "peers reported missing packets",
-	"local_ack_timeout_err":          "acknowledgements were late",
-	"rcvd_seq_err":                   "peers reported missing packets",
-	"out_of_seq_request":             "packets arrived out of order",
-	"retry_exceeded_err":             "connections broke after all retries",
-	"oos_drop_count":                 "packets arrived out of order and were dropped",
-	"max_retry_exceeded":             "connections broke after all retries",
-	"req_transport_retries_exceeded": "connections broke after all retries",
-}
 
 func (e *examiner) congestion() {
 	d := e.chosen()
@@ -34,25 +21,24 @@ func (e *examiner) congestion() {
 	if f.NoCounters != nil && !errors.Is(f.NoCounters, verbs.ErrUnavailable) {
 		e.warn(check, doRead, "some counters could not be read: %v", f.NoCounters)
 	}
-	if c.Link != verbs.LinkEthernet {
-		return
-	}
+	losses := discovery.LossesBetween(nil, f.Counters)
 	var lost []string
-	for _, name := range slices.Sorted(maps.Keys(losses)) {
-		if n := f.Counters[name]; n > 0 {
-			lost = append(lost, fmt.Sprintf("%s %d (%s)", name, n, losses[name]))
-		}
+	for _, name := range slices.Sorted(maps.Keys(losses.Names)) {
+		_, text, _ := discovery.LossCounter(name)
+		lost = append(lost, fmt.Sprintf("%s %d (%s)", name, losses.Names[name], text))
 	}
 	if len(lost) > 0 {
-		do := "make the network lossless for RoCE: enable PFC for one priority on the NICs and all switches between them, or ECN (DCQCN); choose --rdma-traffic-class for that priority"
-		if d.Software() {
-			do = "find out where packets are lost: ip -s link, tc -s qdisc"
+		kind := discovery.LossKinds[0]
+		for _, k := range discovery.LossKinds {
+			if losses.By[k] > losses.By[kind] {
+				kind = k
+			}
 		}
-		e.warn(check, do, "since the counters started: %s", strings.Join(lost, ", "))
+		e.warn(check, discovery.LossDo(kind, d.Software(), c.Link == verbs.LinkInfiniBand), "since the counters started: %s", strings.Join(lost, ", "))
 	} else if len(f.Counters) > 0 {
 		e.ok(check, "the counters show no lost packets")
 	}
-	if d.Software() {
+	if d.Software() || c.Link != verbs.LinkEthernet {
 		return
 	}
 	e.pfc()

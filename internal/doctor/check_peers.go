@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 )
 
@@ -12,19 +14,96 @@ func (e *examiner) peers() {
 		check := "peer " + p.Task
 		if p.GRPC.Err != nil {
 			e.report = append(e.report, Line{Fail, check, fmt.Sprintf("%s cannot be reached over gRPC: %v", p.Address, p.GRPC.Err),
-				"check that it runs, that its address in --cluster is right, that no firewall blocks it, and that both sides or neither use TLS"})
+				"check that it runs, that its address (--cluster, --from) is right, that no firewall blocks it, and that both sides or neither use TLS"})
 		} else {
 			e.ok(check, "%s answers over gRPC%s", p.Address, reachedText(p.GRPC))
+			e.path(check, "gRPC", p.GRPC)
 		}
 		switch {
 		case p.Verbs == nil:
+		case p.Verbs.WithoutDevice:
+			e.withoutDevice(check, p.Verbs.Err)
 		case p.Verbs.Err != nil:
 			text, do := hinted(p.Verbs.Err, verbsDo(p.Verbs.Err))
 			e.lacks(check, do, "it cannot be reached by RDMA: %s", text)
 		default:
 			e.ok(check, "it answers by RDMA%s", reachedText(*p.Verbs))
+			e.path(check, "RDMA", *p.Verbs)
 		}
 	}
+}
+
+// withoutDevice reports a peer that serves verbs and has no device for now. Its tensors go over gRPC,
+// which is a FAIL only where the settings forbid that.
+func (e *examiner) withoutDevice(check string, err error) {
+	const do = "run tryst doctor --transport verbs on its host: its interface may be down or have no address; it takes verbs again by itself when it has a device"
+	if e.facts.NoFallback {
+		e.lacks(check, do, "it has no verbs for now, and --fallback none allows nothing else: %v", err)
+		return
+	}
+	e.warn(check, do, "it has no verbs for now, so its tensors go over gRPC: %v", err)
+}
+
+// What a path has to lose for a FAIL, or what it carries then, in bytes a second: transfers run into
+// the time limits of queue pairs.
+const (
+	failLoss   = 0.1
+	failExpect = 1e6
+)
+
+// path reports the round trip and loss of a path, and what to expect of it.
+func (e *examiner) path(check, wire string, r Reached) {
+	if r.Unmeasured != nil {
+		e.warn(check, "run the command again; if it stays, look for the reason in the log of the peer", "its path over %s could not be measured: %v", wire, r.Unmeasured)
+	}
+	m := r.Path
+	if m == nil {
+		return
+	}
+	text := fmt.Sprintf("round trip over %s: median %v, min %v, p99 %v of %d messages", wire, short(m.Median), short(m.Min), short(m.P99), m.Echoes)
+	if m.Device != "" {
+		text += ", by " + m.Device
+	}
+	rate := server.LossRate
+	if m.Device == "" {
+		rate = server.TCPLossRate
+	}
+	switch {
+	case m.Sent == 0:
+		e.ok(check, "%s; the packets are not counted", text)
+		return
+	case m.Lost == 0:
+		text += fmt.Sprintf("; none of %d packets to it was lost", m.Sent)
+	default:
+		text += fmt.Sprintf("; %.2f %% of packets to it were lost (%d of %d)", 100*m.Loss(), m.Lost, m.Sent)
+	}
+	if m.Expect > 0 && (m.Provider == config.ProviderRoCE || m.Lost >= leastLost) {
+		text += ": expect " + server.ThroughputText(m.Expect, m.Min)
+		if m.Provider != config.ProviderRoCE {
+			text += " at most"
+		}
+	}
+	do := m.Do + "; run the command on its host for the other direction, in which a pull sends"
+	switch {
+	case m.Lost < leastLost || m.Loss() < rate:
+		e.ok(check, "%s", text)
+	case m.Loss() >= failLoss || m.Expect > 0 && m.Expect < failExpect:
+		e.report = append(e.report, Line{Fail, check, text, do})
+	default:
+		e.warn(check, do, "%s", text)
+	}
+}
+
+// leastLost is the least number of losses that is reported. One in 2,000 packets is luck, or an
+// acknowledgement that a busy host sent late.
+const leastLost = 3
+
+// short rounds a round trip for the reader.
+func short(d time.Duration) time.Duration {
+	if d > time.Millisecond {
+		return d.Round(10 * time.Microsecond)
+	}
+	return d.Round(time.Microsecond)
 }
 
 // verbsDo returns what to do about a peer that RDMA does not reach, where the error itself names no

@@ -28,8 +28,14 @@ func (f *Facts) noKernel() error {
 func (s Software) works() bool { return s.Asked && s.Err == nil && s.Sockets.Err == nil }
 
 // uses returns the provider that the settings lead to, and the reason; "" if none has a usable
-// device. It follows server.Select.
+// device. Without a selection it follows server.Select.
 func (f *Facts) uses() (provider, why string) {
+	if s := f.Selected; s.Asked {
+		if s.Err != nil {
+			return "", ""
+		}
+		return s.Provider, s.Why
+	}
 	err := f.noKernel()
 	software := f.Software.works()
 	switch {
@@ -52,6 +58,11 @@ func (f *Facts) uses() (provider, why string) {
 func (e *examiner) provider() {
 	f := e.facts
 	const check = "provider"
+	if s := f.Selected; s.Asked && s.Err == nil {
+		e.ok("device", "%s is what a pull takes", s.Choice)
+	} else if s.Asked {
+		e.lacks("device", "fix what is reported about the devices, or name another one (--rdma-device, --provider)", "a pull takes none: %v", s.Err)
+	}
 	switch provider, why := f.uses(); {
 	case provider == config.ProviderRoCE && f.Provider != config.ProviderRoCE && len(f.Inventory.Devices) > 0:
 		e.warn(check, "fix what is reported about the RDMA devices above, or set --provider roce", "%s, a device in user space, although there are RDMA devices: %s", provider, why)

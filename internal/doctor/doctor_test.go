@@ -411,11 +411,11 @@ func TestPeers(t *testing.T) {
 	cfg.Cluster = spec
 	f := Gather(t.Context(), Options{
 		Client: cfg.Client, Self: &self, NoSystem: errors.New("not looked for"),
-		ReachVerbs: func(_ context.Context, task cluster.Task, _ string) (string, error) {
+		ReachVerbs: func(_ context.Context, task cluster.Task, _ string) Reached {
 			if task.Index == 0 {
-				return "over rxe0", nil
+				return Reached{Text: "over rxe0"}
 			}
-			return "", errors.New("the other side has InfiniBand")
+			return Reached{Err: errors.New("the other side has InfiniBand")}
 		},
 	})
 	if len(f.Peers) != 3 {
@@ -529,9 +529,9 @@ func TestPeersAreNotAskedWithoutADevice(t *testing.T) {
 		{System: discoverytest.Load(t, "rxe").System(), Provider: &library{err: verbs.ErrUnavailable}},
 	} {
 		tt.Client = client
-		tt.ReachVerbs = func(context.Context, cluster.Task, string) (string, error) {
+		tt.ReachVerbs = func(context.Context, cluster.Task, string) Reached {
 			t.Error("a peer is asked by RDMA")
-			return "", nil
+			return Reached{}
 		}
 		if f := Gather(t.Context(), tt); len(f.Peers) != 1 || f.Peers[0].GRPC.Err != nil || f.Peers[0].Verbs != nil {
 			t.Errorf("peers: %+v", f.Peers)

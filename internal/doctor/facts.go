@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/server"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/discovery"
@@ -14,6 +15,8 @@ type Facts struct {
 	// Required reports whether the settings require RDMA. Missing RDMA is then a
 	// FAIL, otherwise at most a WARN.
 	Required bool
+	// NoFallback reports whether the settings forbid gRPC for tensors.
+	NoFallback bool
 	// Settings are the settings of RDMA that are not the defaults.
 	Settings []config.Entry
 	// Provider is the setting provider.
@@ -28,6 +31,9 @@ type Facts struct {
 	Kernel      discovery.Kernel
 	Choice      discovery.Choice
 	NoChoice    error
+
+	// Selected is the device that a process with these settings takes.
+	Selected Selected
 
 	// Software has the facts about the device in user space.
 	Software Software
@@ -58,6 +64,17 @@ type Facts struct {
 	ECN map[int]bool
 	// Peers are the other tasks of the cluster.
 	Peers []Peer
+}
+
+// Selected is the device that a process takes (server.SelectFor).
+type Selected struct {
+	// Asked reports whether it was selected; if not, the other fields are zero.
+	Asked bool
+	// Provider has the device of Choice, and Why is the reason for it.
+	Provider, Why string
+	Choice        discovery.Choice
+	// Err is why there is none.
+	Err error
 }
 
 // Library has the facts about libibverbs.
@@ -106,4 +123,9 @@ type Reached struct {
 	// Text describes the peer; may be empty.
 	Text string
 	Err  error
+	// Path has what was measured; nil if nothing was. Unmeasured is then why.
+	Path       *server.Measured
+	Unmeasured error
+	// WithoutDevice is set if the peer has no device for now.
+	WithoutDevice bool
 }

@@ -40,8 +40,14 @@ type Options struct {
 	// LocalAddrWhy the reason for it (server.LocalAddr); zero: not known.
 	LocalAddr    netip.Addr
 	LocalAddrWhy string
-	// ReachVerbs reaches a peer by RDMA, and describes the result; nil: not tried.
-	ReachVerbs func(ctx context.Context, task cluster.Task, address string) (string, error)
+	// From is the address of a server that is reached instead of the cluster; "": none.
+	From string
+	// Select opens the device that a process with these settings takes; nil: it is derived
+	// from the other sources.
+	Select func(context.Context) (server.Selection, error)
+	// ReachVerbs reaches a peer by RDMA, and describes the result; nil: not tried. The task
+	// is zero if only the address is known.
+	ReachVerbs func(ctx context.Context, task cluster.Task, address string) Reached
 }
 
 // OnThisHost sets the sources of this host. Peers are reached by RDMA if the transport is verbs.
@@ -66,7 +72,7 @@ func wanted(c config.RDMA) discovery.Want {
 // at most dialTimeout and probeTimeout.
 func Gather(ctx context.Context, o Options) Facts {
 	f := Facts{
-		Required: o.Client.Transport == "verbs", Provider: o.Client.Provider, Want: wanted(o.Client.RDMA),
+		Required: o.Client.Transport == "verbs", NoFallback: o.Client.Fallback == "none", Provider: o.Client.Provider, Want: wanted(o.Client.RDMA),
 		// One pool to send and one to receive.
 		RegisterLeast: 2 * uint64(o.Client.Arena), RegisterMost: 2 * uint64(o.Client.ArenaLimit), Messages: server.MessageMemory(o.Client),
 	}
@@ -75,9 +81,15 @@ func Gather(ctx context.Context, o Options) Facts {
 	if f.NoDiscovery == nil {
 		f.Inventory, f.NoDiscovery = o.System.Read()
 	}
+	if o.Select != nil {
+		f.Selected = selectDevice(ctx, o)
+	}
 	if f.NoDiscovery == nil {
 		f.Kernel = o.System.Kernel(f.Inventory)
 		f.Choice, f.NoChoice = discovery.Choose(f.Inventory, f.Want)
+		if f.Selected.Provider == config.ProviderLibibverbs && f.Selected.Err == nil {
+			f.Choice, f.NoChoice = f.Selected.Choice, nil
+		}
 		f.HugePages = hugePages(o.System.Sys)
 		if f.NoChoice == nil {
 			f.Counters, f.NoCounters = o.System.Counters(f.Choice.Device, f.Choice.Port)
@@ -95,13 +107,22 @@ func Gather(ctx context.Context, o Options) Facts {
 		f.Library = openLibrary(o.Provider, f)
 	}
 	if o.Software != nil {
-		f.Software = chooseSoftware(o, f.Want)
+		f.Software = chooseSoftware(o, f.Want, f.Selected)
 	}
-	if provider, _ := f.uses(); provider == "" && f.Library.Asked {
+	if provider, _ := f.uses(); provider == "" && (f.Library.Asked || f.Selected.Asked) {
 		o.ReachVerbs = nil // without a usable device no peer can be reached; the report has the reason
 	}
 	f.Peers = reachPeers(ctx, o)
 	return f
+}
+
+// selectDevice selects the device as a process does.
+func selectDevice(ctx context.Context, o Options) Selected {
+	s, err := o.Select(ctx)
+	if err != nil {
+		return Selected{Asked: true, Err: err}
+	}
+	return Selected{Asked: true, Provider: s.Name(), Why: s.Why, Choice: s.Choice, Err: s.Device.Close()}
 }
 
 // openLibrary lists the devices of a provider, and opens the chosen one to read its port.

@@ -10,6 +10,9 @@ const dialTimeout = 5 * time.Second
 // 10 s, after which the bootstrap fails with a more specific error.
 const probeTimeout = 15 * time.Second
 
+// measureTimeout bounds the measurement of one path, which sends two series of messages.
+const measureTimeout = 10 * time.Second
+
 // closeTimeout bounds how long the channel to that peer may take to close.
 const closeTimeout = 2 * time.Second
 

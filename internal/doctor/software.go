@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/verbs/discovery"
 	"github.com/tryst-rdma/tryst/verbs/roce"
 )
@@ -38,13 +39,15 @@ type Sockets struct {
 }
 
 // chooseSoftware chooses one of the devices in user space and checks its sockets.
-func chooseSoftware(o Options, want discovery.Want) Software {
+func chooseSoftware(o Options, want discovery.Want, selected Selected) Software {
 	s := Software{Asked: true}
 	if s.Inventory, s.Err = o.Software.Inventory(); s.Err != nil {
 		return s
 	}
 	want.LocalAddr, want.LocalAddrWhy = o.LocalAddr, o.LocalAddrWhy
-	if s.Choice, s.Err = discovery.Choose(s.Inventory, want); s.Err != nil {
+	if selected.Provider == config.ProviderRoCE && selected.Err == nil {
+		s.Choice = selected.Choice
+	} else if s.Choice, s.Err = discovery.Choose(s.Inventory, want); s.Err != nil {
 		return s
 	}
 	if o.Sockets != nil {

@@ -1,6 +1,7 @@
 package verbstransport
 
 import (
+	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/progress"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/regmem"
@@ -26,6 +27,10 @@ const (
 
 // ErrNoAddress is the error of a device whose port has lost its address (Options.Lost).
 var ErrNoAddress = errNoAddress
+
+// IsWithoutDevice reports whether err, the reason why there is no channel to a peer, is that the
+// peer has no device for now.
+func IsWithoutDevice(peer cluster.Task, err error) bool { return handshake.IsWithoutDevice(peer, err) }
 
 // PollMode selects how completions are awaited (Options.Poll).
 type PollMode = progress.Mode

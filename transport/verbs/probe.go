@@ -3,10 +3,13 @@ package verbstransport
 import (
 	"context"
 	"math/rand/v2"
+	"net/netip"
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport/internal/channel"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
@@ -45,16 +48,43 @@ func (t *RdmaRemoteRendezvous) Probe(ctx context.Context, task cluster.Task) (Pr
 		Generation: l.own.Generation, GID: remote.Rails[0].GID, MTU: min(l.own.Rails[0].MTU, remote.Rails[0].MTU),
 		Took: time.Since(start), Bytes: probeBytes,
 	}
-	ids := make([]uint64, probeBytes/8)
-	for i := range ids {
-		ids[i] = rand.Uint64()
-	}
-	if err := l.sendBatch(ctx, ids, false); err != nil {
+	if err := l.sendBatch(ctx, randomIDs(probeBytes), false); err != nil {
 		return r, status.Errorf(status.Unavailable,
 			"the first messages arrived, and %d bytes in packets of %d did not: the path carries only smaller packets, or loses many; try --rdma-mtu %d, or raise the MTU of every switch on the path (%w)",
 			probeBytes, int(r.MTU), int(max(r.MTU/2, verbs.MTU256)), err)
 	}
 	return r, nil
+}
+
+// randomIDs returns ids that fill messages of that many bytes, at least one.
+func randomIDs(size int) []uint64 {
+	ids := make([]uint64, max(1, size/8))
+	for i := range ids {
+		ids[i] = rand.Uint64()
+	}
+	return ids
+}
+
+// Echo sends messages of about size bytes over the channel to a task, as Probe does, and returns
+// how long the peer has taken to confirm them, and where their packets went. A peer without a
+// message of its own confirms after channel.CountsDelay, which is not part of the result. The error
+// is Unavailable while there is no channel.
+func (t *RdmaRemoteRendezvous) Echo(ctx context.Context, task cluster.Task, size int) (time.Duration, netip.AddrPort, error) {
+	p, err := t.peer(task)
+	if err != nil {
+		return 0, netip.AddrPort{}, err
+	}
+	l, _, _ := p.current()
+	if l == nil {
+		return 0, netip.AddrPort{}, status.Errorf(status.Unavailable, "the channel to %v has ended: %v", task, p.status().Reason)
+	}
+	begin := time.Now()
+	err = l.sendBatch(ctx, randomIDs(size), false)
+	took := time.Since(begin)
+	if took >= channel.CountsDelay {
+		took -= channel.CountsDelay
+	}
+	return took, l.socket, err
 }
 
 // Await waits until a channel to a task is up. The error is the last one. Await returns
@@ -77,7 +107,7 @@ func (t *RdmaRemoteRendezvous) channel(ctx context.Context, task cluster.Task) (
 }
 
 // await waits until a channel to the peer is up. It returns an error when ctx ends, when
-// the error is permanent, when this process has no device, or when probeBreaks channels broke.
+// the error is permanent, when this process or the peer has no device, or when probeBreaks channels broke.
 func (p *peer) await(ctx context.Context) (*link, error) {
 	breaks := p.counters.breaks.Load() + probeBreaks
 	tick := time.NewTicker(awaitInterval)
@@ -88,7 +118,7 @@ func (p *peer) await(ctx context.Context) (*link, error) {
 			return l, nil
 		}
 		reason := p.status().Reason
-		if isPermanent(reason) || p.hasNoDevice() || reason != nil && p.counters.breaks.Load() >= breaks {
+		if isPermanent(reason) || p.hasNoDevice() || handshake.IsWithoutDevice(p.task, reason) || reason != nil && p.counters.breaks.Load() >= breaks {
 			return nil, reason
 		}
 		select {

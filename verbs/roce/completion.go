@@ -22,6 +22,12 @@ func (m *machine) handleResponse(now time.Duration, h *wire.Header, payload []by
 			if r.backoff > 0 && r.acked < r.highest {
 				m.feedback.lost = true // more than the retransmitted packet was missing
 			}
+			if r.suspected {
+				r.suspected = false
+				if took := now - r.startedAt; took >= r.srtt/2 && took <= 2*r.srtt+granularity {
+					m.path.lost.Add(1)
+				}
+			}
 			r.rnrRetries = 0
 			r.onProgress(now, r.acked, r.acked < r.highest)
 		}
@@ -186,7 +192,7 @@ func (m *machine) expireRequester(now time.Duration) {
 		m.failSend(verbs.StatusRetryExceeded)
 	case retransmit:
 		m.counters.timeouts.Add(1)
-		m.path.lost.Add(1)
+		r.suspected = true
 		m.feedback.timeouts = r.backoff
 		m.goBack()
 		r.onRetransmit(now)

@@ -47,6 +47,9 @@ func (d *device) Paths() (paths []verbs.PathStats) {
 			for _, f := range list {
 				f.mu.Lock()
 				s.RoundTrip = max(s.RoundTrip, f.window.rtt)
+				if l := f.window.least; l != 0 && (s.Shortest == 0 || l < s.Shortest) {
+					s.Shortest = l
+				}
 				f.mu.Unlock()
 			}
 			paths = append(paths, s)

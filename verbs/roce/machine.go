@@ -61,6 +61,7 @@ type feedback struct {
 	timeouts  uint8  // backoff of a retransmission timer that fired; 0 for none
 	congested bool   // the peer reported congestion (CNP)
 	rtt       time.Duration
+	least     time.Duration // shortest round trip
 }
 
 // packet is a packet to be sent.
@@ -231,7 +232,7 @@ func (m *machine) ackAndRetransmitDeadline() (at time.Duration, ok bool) {
 // takeFeedback returns the feedback and resets it.
 func (m *machine) takeFeedback() feedback {
 	n := m.feedback
-	n.rtt = m.req.srtt
+	n.rtt, n.least = m.req.srtt, m.req.least
 	m.feedback = feedback{}
 	return n
 }

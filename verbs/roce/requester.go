@@ -40,6 +40,10 @@ type requester struct {
 	repeatedAt     uint64 // 1 + the packet whose missing response goBack was called for
 
 	retransmitTimer
+	// suspected is set after a timeout until the peer acknowledges packets. If that takes about
+	// a round trip, a packet was lost. If it takes less or more, the acknowledgement was late,
+	// since one of the hosts is busy.
+	suspected  bool
 	rnrRetry   uint8
 	rnrRetries uint8
 	rnrWaiting bool // wait until rnrUntil for the peer to post a receive
@@ -271,5 +275,5 @@ func (r *requester) reset() {
 	r.posted, r.completed, r.sending, r.postedPackets, r.acked, r.next, r.highest, r.flight = 0, 0, 0, 0, 0, 0, 0, 0
 	r.freed.Store(0)
 	r.numOutstanding, r.toRepeat, r.repeatedAt, r.rnrRetries, r.rnrWaiting = 0, 0, 0, 0, false
-	r.retransmitTimer = retransmitTimer{}
+	r.retransmitTimer, r.suspected = retransmitTimer{}, false
 }

@@ -25,6 +25,7 @@ type retransmitTimer struct {
 	ackDelayedTo uint64
 
 	srtt, rttvar time.Duration // smoothed round trip and its variation; 0 before the first sample
+	least        time.Duration // shortest round trip; 0 before the first sample
 	sampling     bool
 	sampleNumber uint64 // the sample ends when all packets below are acknowledged
 	sampleAt     time.Duration
@@ -68,6 +69,9 @@ func (t *retransmitTimer) onAlive() { t.waiting, t.sampling, t.backoff = false, 
 // measure adds a sample of the round trip (RFC 9002, 5.3; RFC 6298, section 2).
 func (t *retransmitTimer) measure(rtt time.Duration) {
 	rtt = max(rtt, 1)
+	if t.least == 0 || rtt < t.least {
+		t.least = rtt
+	}
 	if t.srtt == 0 {
 		t.srtt, t.rttvar = rtt, rtt/2
 		return

@@ -17,6 +17,7 @@ type window struct {
 	min       uint64
 	reducedAt time.Duration
 	reduced   bool          // reducedAt is set
+	least     time.Duration // shortest round trip of all of them; 0 for none
 	rtt       time.Duration // last round trip measured by one of the queue pairs; 0 for none
 }
 
@@ -108,6 +109,9 @@ func (w *window) apply(now time.Duration, n feedback, limited bool) {
 	w.onAck(n.acked, limited)
 	if n.rtt != 0 {
 		w.rtt = n.rtt
+	}
+	if n.least != 0 && (w.least == 0 || n.least < w.least) {
+		w.least = n.least
 	}
 	switch {
 	case n.timeouts > 1:

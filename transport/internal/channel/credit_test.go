@@ -219,7 +219,7 @@ func TestAckIsSentAtOnce(t *testing.T) {
 	mark := l.ends[0].ch.Ack(l.now, []uint64{7})
 	l.run()
 	l.expect(">ACK")
-	l.wait(countsDelay) // no other message carries the counts
+	l.wait(CountsDelay) // no other message carries the counts
 	l.expect("<CREDIT")
 	if l.ends[0].taken.Acks != mark {
 		t.Errorf("taken %v, want %d", l.ends[0].taken, mark)

@@ -95,9 +95,9 @@ const (
 	// cannot be posted yet. Then they are sent in ACK.
 	ackDelay = 5 * time.Millisecond
 
-	// countsDelay is how long counts that the peer requested by WANT_COUNTS wait for a
+	// CountsDelay is how long counts that the peer requested by WANT_COUNTS wait for a
 	// message that carries them. Then they are sent in CREDIT.
-	countsDelay = 5 * time.Millisecond
+	CountsDelay = 5 * time.Millisecond
 
 	// byeTime is how long a BYE may take to be posted and to complete.
 	byeTime = time.Second

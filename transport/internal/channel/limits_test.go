@@ -16,7 +16,7 @@ func TestTimesAreThoseOfTheContract(t *testing.T) {
 		"its answer":                {queryTime, 10 * time.Second},
 		"BYE":                       {byeTime, time.Second},
 		"acks with no request":      {ackDelay, 5 * time.Millisecond},
-		"counts that are requested": {countsDelay, 5 * time.Millisecond},
+		"counts that are requested": {CountsDelay, 5 * time.Millisecond},
 	} {
 		if c.is != c.want {
 			t.Errorf("%s: %v, want %v", name, c.is, c.want)

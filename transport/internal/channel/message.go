@@ -243,7 +243,7 @@ func (c *Channel) takeCounts(rail int, h *wire.Header) bool {
 // noteWantCounts notes that the peer has set WANT_COUNTS.
 func (c *Channel) noteWantCounts(now time.Time, h *wire.Header) {
 	if h.WantCounts && c.countsBy.IsZero() {
-		c.countsBy = now.Add(countsDelay)
+		c.countsBy = now.Add(CountsDelay)
 	}
 }
 

@@ -222,7 +222,7 @@ func TestWantCountsWithoutCredits(t *testing.T) {
 	m.WantCounts, m.Taken, m.IDs = true, wire.Counts{N: 1, Of: [wire.MaxRails]uint32{c.rails[0].confirmed}}, wire.IDs(nil).Append(1)
 	c.Message(l.now, 0, m.Append(nil))
 	l.run()
-	l.now = l.now.Add(2 * countsDelay)
+	l.now = l.now.Add(2 * CountsDelay)
 	l.run()
 	if at := c.Deadline(); !at.After(l.now) {
 		t.Errorf("the deadline was %v ago", l.now.Sub(at))

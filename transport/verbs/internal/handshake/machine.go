@@ -231,7 +231,7 @@ func (m *Machine) Stop(now time.Time) []Action {
 // and requests are refused with the reason until Resume.
 func (m *Machine) Suspend(now time.Time, why error) []Action {
 	if !m.ended {
-		m.halt(status.Errorf(status.Unavailable, "%v has no verbs for now: %w", m.cfg.Self.Task, why))
+		m.halt(status.Errorf(status.Unavailable, "%s: %w", withoutDevice(m.cfg.Self.Task), why))
 	}
 	return m.done(now)
 }

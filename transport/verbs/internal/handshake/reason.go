@@ -30,6 +30,16 @@ func stopping(t cluster.Task) string { return t.String() + " is stopping" }
 // Stopping is the error of a process that stops.
 func Stopping(self cluster.Task) *status.Error { return status.New(status.Unavailable, stopping(self)) }
 
+// withoutDevice is the beginning of the reason of a process without a device, as its peers get it.
+func withoutDevice(t cluster.Task) string { return t.String() + " has no verbs for now" }
+
+// IsWithoutDevice reports whether err has the sentence by which a peer says that it has no device
+// for now.
+func IsWithoutDevice(peer cluster.Task, err error) bool {
+	said, ok := errors.AsType[*status.Said](err)
+	return ok && strings.HasPrefix(strings.TrimPrefix(said.Text, status.Unavailable.String()+": "), withoutDevice(peer))
+}
+
 // IsStopping reports whether err has the sentence by which a peer says that it stops. Earlier
 // releases sent it with the code before it.
 func IsStopping(peer cluster.Task, err error) bool {

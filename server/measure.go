@@ -1,0 +1,166 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/discovery"
+	"github.com/tryst-rdma/tryst/verbs/roce"
+)
+
+// How much a measurement sends. The full messages make some 4,000 packets of an MTU of 1024, of
+// which LossRate are two.
+const (
+	smallEchoes = 100
+	fullEchoes  = 40
+	fullEcho    = 96 << 10 // bytes
+	// echoTime bounds each of the two parts, for a path with a long round trip.
+	echoTime = 1500 * time.Millisecond
+	// leastEchoes are made in any case.
+	leastEchoes = 10
+)
+
+// Measured is the result of sending messages to a peer and waiting for each.
+type Measured struct {
+	// Device and Provider carried the messages; empty for gRPC.
+	Device, Provider string
+	// Echoes is the number of small messages. The times are those from a message to its
+	// confirmation, with the work of both processes.
+	Echoes           int
+	Min, Median, P99 time.Duration
+	// Sent and Lost count the packets that this side sent, and the losses that it noticed;
+	// of all processes, if the device is one of the kernel. Sent is 0 if they are not counted.
+	Sent, Lost uint64
+	// MTU is the content of a packet in bytes.
+	MTU int
+	// Expect estimates the bytes a second that the peer receives; 0 without an estimate.
+	Expect float64
+	// Do is what to do about Lost.
+	Do string
+}
+
+// Loss is the share of lost packets, 0 to 1.
+func (m Measured) Loss() float64 {
+	if m.Sent == 0 {
+		return 0
+	}
+	return min(1, float64(m.Lost)/float64(m.Sent))
+}
+
+// echoes calls echo for messages of size bytes, and returns how long each took, the shortest first.
+func echoes(count, size int, echo func(size int) (time.Duration, error)) (took []time.Duration, err error) {
+	for begin := time.Now(); len(took) < count && (len(took) < leastEchoes || time.Since(begin) < echoTime); {
+		d, err := echo(size)
+		if err != nil {
+			return took, err
+		}
+		took = append(took, d)
+	}
+	slices.Sort(took)
+	return took, nil
+}
+
+// measure measures a path.
+func (m *Measured) measure(echo func(size int) (time.Duration, error)) error {
+	took, err := echoes(smallEchoes, 8, echo)
+	if err != nil {
+		return err
+	}
+	m.Echoes = len(took)
+	m.Min, m.Median, m.P99 = took[0], took[len(took)/2], took[(len(took)*99)/100]
+	_, err = echoes(fullEchoes, fullEcho, echo)
+	return err
+}
+
+// Measure measures the path by RDMA to the server, whose task is given, after Probe.
+func (c *Client) Measure(ctx context.Context, task cluster.Task) (Measured, error) {
+	s, ok := c.Verbs()
+	if !ok {
+		return Measured{}, status.New(status.FailedPrecondition, "this process has no usable RDMA device at present")
+	}
+	m := Measured{Device: s.Choice.Device, Provider: s.Name(), MTU: int(s.Choice.MTU)}
+	var to netip.AddrPort
+	before := c.loss.reading()
+	err := m.measure(func(size int) (took time.Duration, err error) {
+		took, to, err = c.rdma.transport.Echo(ctx, task, size)
+		return took, err
+	})
+	if err != nil {
+		return m, err
+	}
+	after := c.loss.reading()
+	l := discovery.LossesBetween(before.counters, after.counters)
+	m.Sent, m.Lost = l.Sent, l.By[discovery.LostSent]
+	m.Do = discovery.LossDo(discovery.LostSent, after.software, s.Choice.Link == verbs.LinkInfiniBand)
+	for _, p := range after.paths {
+		if !samePeer(p.Peer, to) {
+			continue
+		}
+		m.Sent, m.Lost, m.Min = p.Sent, p.Lost, min(m.Min, cmp.Or(p.Shortest, m.Min))
+		for _, b := range before.paths {
+			if b.Peer == p.Peer {
+				m.Sent, m.Lost = p.Sent-b.Sent, p.Lost-b.Lost
+			}
+		}
+	}
+	// A device has no part in the time that the processes take, so the shortest round trip is
+	// closest to that of the path.
+	if m.Provider == roce.Name {
+		m.Expect = roce.Throughput(s.Choice.MTU, m.Min, m.Loss(), 0)
+	} else if m.Lost > 0 {
+		m.Expect = GoBackN(s.Choice.MTU, m.Min, m.Loss(), math.Inf(1))
+	}
+	return m, nil
+}
+
+// MeasureGRPC measures the TCP connection to the server. The server need not have a health service:
+// its refusal is an answer, too.
+func (c *Client) MeasureGRPC(ctx context.Context) (Measured, error) {
+	health := healthpb.NewHealthClient(c.conn)
+	var m Measured
+	sum := func() (sent, resent uint64) { return c.loss.tcp.totals() }
+	sent, resent := sum()
+	err := m.measure(func(size int) (time.Duration, error) {
+		begin := time.Now()
+		_, err := health.Check(ctx, &healthpb.HealthCheckRequest{Service: strings.Repeat("-", size)})
+		switch s := grpcstatus.Convert(err); s.Code() {
+		case codes.OK, codes.NotFound, codes.Unimplemented:
+		default:
+			return 0, status.New(status.Code(s.Code()), transport.PlainText(s.Message()))
+		}
+		return time.Since(begin), nil
+	})
+	if err != nil {
+		return m, err
+	}
+	nowSent, nowResent := sum()
+	m.Sent, m.Lost = nowSent-sent, nowResent-resent
+	m.Do = tcpDo
+	for _, t := range c.loss.tcp.read() {
+		m.MTU = max(m.MTU, t.mss)
+	}
+	if m.Lost > 0 && m.MTU > 0 {
+		m.Expect = TCPThroughput(m.MTU, m.Min, m.Loss())
+	}
+	return m, nil
+}
+
+// reading reads all counters now.
+func (w *lossWatch) reading() lossReading {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.read(time.Now())
+}
