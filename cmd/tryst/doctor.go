@@ -29,10 +29,16 @@ device in user space, and the peers. With --transport verbs it also reaches each
 peer by RDMA, over a channel of its own and with packets of full size. That does
 not disturb the processes there.
 
+It measures the round trip and the lost packets to each peer, over gRPC and over
+RDMA, and says how many bytes a second to expect with them. With --from it examines
+what a pull from that server would do: which device it takes, and the path to it.
+Packets are counted where they are sent, so run it on both hosts.
+
 Missing RDMA is a FAIL with --transport verbs. It is a WARN without it, and where
 the device in user space replaces it. The exit status is 1 if any check fails.`,
 		Example: `  tryst doctor --transport verbs
-  tryst doctor --transport verbs --rdma-device eth0 --cluster 'worker=a:2222,b:2222' --json`,
+  tryst doctor --transport verbs --rdma-device eth0 --cluster 'worker=a:2222,b:2222' --json
+  tryst doctor --transport verbs --from 10.0.0.1:2222`,
 		DisableFlagsInUseLine: true,
 		Args:                  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
