@@ -177,6 +177,9 @@ func deviceFindings(was, now lossReading) (all []lossFinding) {
 			kind: k.kind.String(), what: k.text, device: fmt.Sprintf("%s port %d", now.choice.Device, now.choice.Port),
 			lost: l.By[k.kind], of: l.Of(k.kind), do: discovery.LossDo(k.kind, now.software, now.choice.Link == verbs.LinkInfiniBand),
 		}
+		if k.kind == discovery.LostSent && now.roce {
+			f.lost = l.Names["rcvd_seq_err"] // a timeout alone may be an acknowledgement that a busy host sent late
+		}
 		if k.kind == discovery.LostSent || k.kind == discovery.LostReceived {
 			f.worstPath(k.kind, was.paths, now.paths)
 			f.estimate(now)
