@@ -3,7 +3,6 @@ package tryst
 import (
 	"context"
 	"iter"
-	"time"
 
 	"github.com/tryst-rdma/tryst/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/config"
@@ -56,35 +55,6 @@ func (c *Client) List(ctx context.Context) ([]Publication, error) { return c.pul
 // publication of the server.
 func (c *Client) Describe(ctx context.Context, name string) (*Manifest, error) {
 	return c.puller.Describe(ctx, name, "")
-}
-
-// PullOption is an option of Client.Pull.
-type PullOption func(*checkpoint.PullRequest)
-
-// Tensors pulls only the tensors whose names match one of the patterns. In a
-// pattern * stands for any characters and ? for one. A pattern without a match is
-// NotFound.
-func Tensors(patterns ...string) PullOption {
-	return func(r *checkpoint.PullRequest) { r.Tensors = append(r.Tensors, patterns...) }
-}
-
-// Version pulls this version of the publication. The pull fails with NotFound if
-// the server has another one. The default is the current version.
-func Version(v string) PullOption {
-	return func(r *checkpoint.PullRequest) { r.Version = v }
-}
-
-// Inflight sets how many tensors are received at once.
-func Inflight(n int) PullOption {
-	return func(r *checkpoint.PullRequest) { r.Inflight = n }
-}
-
-// Retry sets how long a pull tries to go on without progress when a connection or
-// the server fails; a negative value means not at all. The default is
-// checkpoint.DefaultRetry, one minute. The server may restart meanwhile, if it then
-// has the same version of the publication.
-func Retry(d time.Duration) PullOption {
-	return func(r *checkpoint.PullRequest) { r.Retry = d }
 }
 
 // Pull receives the tensors of a publication in the order of its manifest. Each

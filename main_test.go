@@ -1,9 +1,16 @@
 package tryst_test
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv("TRYST_EXAMPLE_PRODUCER") != "" { // the second process of Example_twoProcesses
+		produce()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}

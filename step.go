@@ -9,12 +9,9 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// Value is the result of a receive. The receiver releases its tensor.
-type Value = rendezvous.Value
-
-// Step is one run, within which tensors are sent and received by name. Both sides
-// use the same id, which must not be used again after Close. A Step is safe for
-// concurrent use.
+// Step is one run, within which tensors are sent and received by name. Both sides use the same id,
+// which must not be used again after Close. A Step is safe for concurrent use. It is a handle:
+// Step(7) of a server is the same step each time.
 type Step struct {
 	s  *server.Server
 	id int64
@@ -22,37 +19,91 @@ type Step struct {
 	end atomic.Pointer[server.StepEnd] // made by the first Done
 }
 
-// Step returns the step with the given id. A step starts when it is first used,
-// here or at a peer.
+// Step returns the step with the given id. A step starts when it is first used, here or at a peer.
 func (s *Server) Step(id int64) *Step { return &Step{s: s.s, id: id} }
 
-// Send sends t under name to the task or device to, such as
-// "/job:worker/replica:0/task:1". It never blocks: the value waits until it is
-// requested or the step ends. Send takes a reference of its own to t; the caller
-// keeps its own. The memory of t must not be written to from now on. Values under
-// one name are received in the order in which they were sent. A task that is not
-// in the cluster, and a device that the task is known not to have, is NotFound.
+// NewStep returns a step with an id of its own: a random positive number, which another server or a
+// number below a million is as good as certain not to use. The others need the id (ID) to take part:
+// the process that begins the work draws it, and passes it on in the call that begins the work, or as
+// a tensor in a step whose id is agreed, such as step 0.
+func (s *Server) NewStep() *Step { return s.Step(s.s.NewStepID()) }
+
+// ID returns the id of the step.
+func (st *Step) ID() int64 { return st.id }
+
+// Send sends t under name to the task or device to, such as "/job:worker/task:1" or
+// "/job:worker/task:1/device:CPU:0". It never blocks: the value waits until it is requested or the
+// step ends. A producer that may run ahead of its consumer uses SendWait, or keeps all that was not
+// received in memory.
+//
+// Send takes a reference of its own to t; the caller keeps its own, and may release it at once.
+// Nobody may write to the memory of t until t.Buffer().Unique() reports true, which is when the
+// receiver has the value. Values under one name are received in the order in which they were sent.
+//
+// A task that is not in the cluster, and a device that the task is known not to have, is NotFound; a
+// server without a Cluster may send to any. A step that has ended is the error that ended it. After
+// an error nothing was sent.
 func (st *Step) Send(to, name string, t *tensor.Tensor) error {
 	return st.s.Send(st.id, to, name, t, false)
 }
 
-// SendDead sends a dead value under name: the branch that should have computed the
-// value was not taken. The receiver gets Value.Dead.
+// SendWait is Send that waits for space, and says when the receiver has the value. It waits until
+// what this step has sent to the task of to, and that task does not have yet, is within
+// Config.Limits.SendBound together with t. A value larger than that goes alone. Calls go on in their
+// order. Values of Send count, too, from the first SendWait of the step on.
+//
+// If ctx ends before there is space, SendWait returns Cancelled or DeadlineExceeded and nothing was
+// sent; otherwise its errors are those of Send. The consumer must receive what was sent first: if it
+// waits for a later value, with more than the bound between the two, both wait.
+func (st *Step) SendWait(ctx context.Context, to, name string, t *tensor.Tensor) (*Delivery, error) {
+	return st.s.SendWait(ctx, st.id, to, name, t, false)
+}
+
+// SendDead sends a dead value under name: the branch that should have computed the value was not
+// taken. The receiver gets Value.Dead.
 func (st *Step) SendDead(to, name string) error {
 	return st.s.Send(st.id, to, name, nil, true)
 }
 
-// Recv waits for the next value that the task or device from sends here under
-// name. If ctx ends, Recv returns and no value is consumed. Over verbs the calling
-// goroutine polls for its own value, so Recv has less latency than RecvAsync.
+// Recv waits for the next value that the task or device from sends here under name. The caller
+// releases its tensor. If ctx ends, Recv returns Cancelled or DeadlineExceeded, and no value is
+// consumed: the next receive gets it. A peer that is not reached for Config.PeerTimeout is
+// Unavailable; one that is reached may take as long as ctx permits. A peer that restarts or a
+// connection that breaks is asked again. A step that has ended is the error that ended it.
+//
+// Over verbs the calling goroutine polls for its own value, so Recv has less latency than RecvAsync.
 func (st *Step) Recv(ctx context.Context, from, name string) (Value, error) {
-	return st.s.Recv(ctx, st.id, from, name)
+	return value(st.s.Recv(ctx, st.id, from, name))
 }
 
-// RecvAsync is Recv without waiting. done runs exactly once, on a goroutine that
-// is neither the caller's nor the sender's. It may block.
+// RecvAsync is Recv without waiting. done runs exactly once, with the value or with the error.
+//
+// One rule holds for the callbacks of RecvAsync and RecvIntoAsync: each runs on a goroutine that is
+// neither the caller's nor the sender's. So it may block, take locks that the caller holds, send,
+// receive, and end the step. Server.Close waits for callbacks, so they must not call it. Callbacks of
+// several receives may run at the same time, and in any order.
 func (st *Step) RecvAsync(ctx context.Context, from, name string, done func(Value, error)) {
-	st.s.RecvAsync(ctx, st.id, from, name, done)
+	st.s.RecvAsync(ctx, st.id, from, name, func(v rendezvous.Value, err error) { done(value(v, err)) })
+}
+
+// RecvInto is Recv into the caller's own tensor, which must have the type and shape of the value. Any
+// other value is InvalidArgument, which names both, and is not consumed. A dst of strings is
+// InvalidArgument. Memory of Allocator is filled without a copy; see Filled.ZeroCopy.
+//
+// The caller keeps its reference to dst, which must be the only one: memory that was sent, or that
+// another receive writes into, is FailedPrecondition. After a success it is the only one again: read
+// dst, send it, or receive into it once more.
+//
+// After an error, which includes the end of ctx, the content of dst is undefined, and the peer may
+// still write to it for some seconds. Until dst.Buffer().Unique() reports true do not read, write or
+// send it; a RecvInto before that is FailedPrecondition. It may be released at any time.
+func (st *Step) RecvInto(ctx context.Context, from, name string, dst *tensor.Tensor) (Filled, error) {
+	return st.s.RecvInto(ctx, st.id, from, name, dst)
+}
+
+// RecvIntoAsync is RecvInto without waiting. done runs as that of RecvAsync.
+func (st *Step) RecvIntoAsync(ctx context.Context, from, name string, dst *tensor.Tensor, done func(Filled, error)) {
+	st.s.RecvIntoAsync(ctx, st.id, from, name, dst, done)
 }
 
 // Rendezvous returns the rendezvous of the step, for callers that build their own
@@ -82,6 +133,8 @@ func (st *Step) Err() error {
 // peers that request its values. Only the first error counts.
 func (st *Step) Abort(err error) { st.s.AbortStep(st.id, err) }
 
-// Close ends the step. Values that were not received are released, and waiting
-// calls end with Aborted. Closing twice is harmless.
+// Close ends the step. Values that were not received are released, and waiting calls end with
+// Aborted, here and at peers that request its values: a producer closes the step when the consumer
+// has all (Delivery). Closing twice is harmless. A step that nobody closes takes memory until the
+// server ends.
 func (st *Step) Close() { st.s.EndStep(st.id) }

@@ -71,7 +71,8 @@ type PullRequest struct {
 	// with how it came; one call at a time. Pull calls it in the loop, before it yields the
 	// tensor. Save does not call it for a tensor that was in the file already.
 	Received func(PulledTensor)
-	// Summary, if not nil, is set when the pull has succeeded.
+	// Summary, if not nil, is set when the pull has ended without an error. When the loop over
+	// Pull was left, it is about the tensors that had come, and has no Digest.
 	Summary *Summary
 }
 
@@ -285,6 +286,18 @@ func (pl *pull) summary() Summary {
 	}
 }
 
+// summarize sets the Summary of the request. A pull whose loop was left is not whole.
+func (pl *pull) summarize(whole bool) {
+	if pl.req.Summary == nil {
+		return
+	}
+	s := pl.summary()
+	if !whole {
+		s.Digest = ""
+	}
+	*pl.req.Summary = s
+}
+
 // Pull receives tensors of a publication and yields them in the order of the manifest, named
 // and checked. It receives the following tensors in parallel, within the limits of the request.
 // The loop owns a reference to each tensor and must release it.
@@ -349,12 +362,13 @@ func (pl *pull) each(ctx context.Context, yield func(*tensor.Tensor) bool) error
 			pl.req.Received(a.how)
 		}
 		if !yield(a.tensor) {
+			pl.summarize(false)
 			return nil
 		}
 	}
 	<-ended
-	if failure == nil && pl.req.Summary != nil {
-		*pl.req.Summary = pl.summary()
+	if failure == nil {
+		pl.summarize(true)
 	}
 	return failure
 }

@@ -178,9 +178,6 @@ func (c *Client) Recv(ctx context.Context, step int64, key rendezvous.Key) (rend
 	return c.manager.Find(step).Recv(ctx, key, rendezvous.Args{})
 }
 
-// Received returns the number of received tensors for each transport.
-func (c *Client) Received() map[string]int { return c.metrics.received.byTransport() }
-
 // Verbs returns the device that verbs uses. It returns false when all tensors go over gRPC,
 // because of the settings or because there is no usable device at present.
 func (c *Client) Verbs() (Selection, bool) {

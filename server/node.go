@@ -168,6 +168,9 @@ func (n *node) process() transport.Process {
 	return transport.Process{Name: n.task.String(), Incarnation: n.incarnation}
 }
 
+// Received returns how many tensors this process has received from others, for each transport.
+func (n *node) Received() map[string]int { return n.metrics.received.byTransport() }
+
 // remoter returns the transport that receives from peers.
 func (n *node) remoter() transport.Transport {
 	if n.rdma != nil {

@@ -71,6 +71,19 @@ func Allocate(a Allocator, dtype DType, shape Shape) (*Tensor, error) {
 	return &Tensor{dtype: dtype, shape: shape, buf: buf}, nil
 }
 
+// Make is Allocate for the element type T and the given extents, outermost first; none for a scalar:
+//
+//	t, err := tensor.Make[float32](s.Allocator(), 1024, 4096)
+//
+// The errors are those of NewShape and Allocate. Values gives the elements, to be written.
+func Make[T Element](a Allocator, dims ...int64) (*Tensor, error) {
+	shape, err := NewShape(dims...)
+	if err != nil {
+		return nil, err
+	}
+	return Allocate(a, TypeOf[T](), shape)
+}
+
 // FromBytes returns a tensor over data, which is not copied and belongs to the
 // tensor. Its length must be that of the elements.
 func FromBytes(dtype DType, shape Shape, data []byte) (*Tensor, error) {

@@ -1,0 +1,45 @@
+package tryst
+
+import "github.com/tryst-rdma/tryst/tensor"
+
+// Allocator returns an allocator of memory that tensors are received into (RecvInto, Into), and sent
+// from, without a copy: registered memory with the transport verbs, that of WithAllocator with gRPC.
+// So a program need not know the transport:
+//
+//	t, err := tensor.Make[float32](s.Allocator(), 1024, 4096) // the caller's, until t.Release()
+//
+// It returns ResourceExhausted beyond Config.RDMA.ArenaLimit, which this memory shares with what Recv
+// receives. Registering more memory may take milliseconds, so allocate before the loop, and use the
+// same tensors again. Tensors in it stay readable when the device goes, and after Close of the server.
+//
+// Over libibverbs a peer that a transfer is under way with may write to any memory of this allocator
+// (docs/security.md). Over roce it has a right to its own destination only.
+func (s *Server) Allocator() tensor.Allocator { return s.s.Allocator() }
+
+// SendAllocator is Allocator for tensors that are only sent or published: no peer may write there.
+func (s *Server) SendAllocator() tensor.Allocator { return s.s.SendAllocator() }
+
+// Registered reports whether the memory of t is registered with the RDMA device in use, so that verbs
+// sends it, and receives into it, without a copy. It is false with gRPC, and while there is no device.
+func (s *Server) Registered(t *tensor.Tensor) bool { return s.s.Registered(t) }
+
+// Received returns how many tensors this server has received over each wire. len of the result is 0
+// or 1 if all took the same; Received()["grpc"] == 0 says that none went over gRPC.
+func (s *Server) Received() map[string]int { return s.s.Received() }
+
+// Links returns the link to each peer: the other tasks of the cluster, and the clients that have
+// come and are remembered, sorted by task.
+func (s *Server) Links() []Link { return s.s.Links() }
+
+// Allocator is Server.Allocator, for pulls into memory of the caller's (Into).
+func (c *Client) Allocator() tensor.Allocator { return c.c.Allocator() }
+
+// Registered is Server.Registered.
+func (c *Client) Registered(t *tensor.Tensor) bool { return c.c.Registered(t) }
+
+// Received returns how many tensors this client has pulled over each wire, as Server.Received.
+func (c *Client) Received() map[string]int { return c.c.Received() }
+
+// Links returns the link to the server. There is none before the server has told its name, which it
+// does when it is dialed, or with the first tensor.
+func (c *Client) Links() []Link { return c.c.Links() }

@@ -1,0 +1,76 @@
+package tryst
+
+import (
+	"time"
+
+	"github.com/tryst-rdma/tryst/checkpoint"
+	"github.com/tryst-rdma/tryst/tensor"
+)
+
+// PullOption is an option of Client.Pull.
+type PullOption func(*checkpoint.PullRequest)
+
+// Tensors pulls only the tensors whose names match one of the patterns. In a
+// pattern * stands for any characters and ? for one. A pattern without a match is
+// NotFound.
+func Tensors(patterns ...string) PullOption {
+	return func(r *checkpoint.PullRequest) { r.Tensors = append(r.Tensors, patterns...) }
+}
+
+// Into receives tensors into memory of the caller's, by name: m["h.0.weight"] gets the tensor of that
+// name. Without Tensors, the pull is of these alone. Describe tells the names, types and shapes, and
+// checkpoint.TensorsFor makes m in one call, in memory of Client.Allocator, which is filled without a
+// copy.
+//
+// The digest is checked in that memory. Pull yields the same tensor with a reference of its own, which
+// the loop releases; the caller keeps those in m, which must be the only ones when the pull begins,
+// until it has ended. A name that the publication does not have, and memory of another type or
+// shape, is InvalidArgument, memory with other references FailedPrecondition, before anything is
+// transferred. After an error the content of tensors that were not yielded is undefined, and they must
+// not be read, written or sent until Buffer().Unique() reports true.
+func Into(m map[string]*tensor.Tensor) PullOption {
+	return func(r *checkpoint.PullRequest) { r.Into = m }
+}
+
+// Version pulls this version of the publication. The pull fails with NotFound if
+// the server has another one. The default is the current version.
+func Version(v string) PullOption {
+	return func(r *checkpoint.PullRequest) { r.Version = v }
+}
+
+// Inflight sets how many tensors are received at once.
+func Inflight(n int) PullOption {
+	return func(r *checkpoint.PullRequest) { r.Inflight = n }
+}
+
+// Retry sets how long a pull tries to go on without progress when a connection or
+// the server fails; a negative value means not at all. The default is
+// checkpoint.DefaultRetry, one minute. The server may restart meanwhile, if it then
+// has the same version of the publication.
+func Retry(d time.Duration) PullOption {
+	return func(r *checkpoint.PullRequest) { r.Retry = d }
+}
+
+// PulledTensor says how a tensor of a pull came: its Name, and an Arrival for each wire and device
+// that has carried the tensor or a piece of it (Arrivals), the one with the most bytes first.
+type PulledTensor = checkpoint.PulledTensor
+
+// Received calls f for each tensor with how it came, on the goroutine of the loop, right before Pull
+// yields the tensor.
+func Received(f func(PulledTensor)) PullOption {
+	return func(r *checkpoint.PullRequest) { r.Received = f }
+}
+
+// Summary is the result of a pull: Tensors and Bytes that came, the time (Total, and Transfer without
+// checks), BytesPerSecond, the Digest of all, and Carried: the sums of Arrival for each wire and device.
+// Over("grpc") is how many tensors gRPC carried, whole or in part.
+type Summary = checkpoint.Summary
+
+// Summarize sets *s when the loop over Pull has ended without an error, also when it was left: then *s
+// is about the tensors that had come, and has no Digest. One line then asserts that no
+// tensor went over gRPC:
+//
+//	if s.Over("grpc") > 0 { … }
+func Summarize(s *Summary) PullOption {
+	return func(r *checkpoint.PullRequest) { r.Summary = s }
+}

@@ -1,0 +1,66 @@
+package tryst
+
+import (
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/server"
+	"github.com/tryst-rdma/tryst/tensor"
+)
+
+// Value is the result of a receive. Its Wire, Device, Bytes, Duration and Attempts say how it came.
+type Value struct {
+	// Tensor is the received tensor: never nil, and an empty float tensor in a dead value. The
+	// receiver owns one reference to its memory, and releases it; until then it may read the
+	// tensor, and send it on. Over verbs the memory is registered.
+	Tensor *tensor.Tensor
+	// Dead marks the value of a branch that was not taken (Step.SendDead).
+	Dead bool
+	Arrival
+}
+
+// Arrival says how a value came to its receiver. It has these fields:
+//
+//	Wire      the transport that carried the whole content: "verbs" or "grpc",
+//	          or "local" for a value that this process sent to itself
+//	Device    the RDMA device of this process that received it, such as mlx5_0; empty for other wires
+//	Bytes     the size of the content
+//	Duration  from the request to the value, with all attempts; it includes the time before
+//	          the value was sent. 0 for local
+//	Attempts  the requests that it took: 1, and one more for each connection that broke meanwhile
+type Arrival = rendezvous.Arrival
+
+// Filled is the result of a receive into the receiver's own memory (RecvInto). Beside the fields of
+// Arrival it has:
+//
+//	ZeroCopy  the sender's device wrote the content into the memory, by RDMA. Otherwise it was
+//	          copied: it came over gRPC, or within a message of verbs (up to Config.RDMA.EagerLimit),
+//	          or from this process, or the memory is not of Allocator
+//	Dead      the value of a branch that was not taken; the memory is as it was
+type Filled = server.Filled
+
+// Delivery says what becomes of a value that SendWait has sent. Its methods are:
+//
+//	Done() <-chan struct{}  closed when the value has its outcome
+//	Err() error             nil before Done is closed, and when the receiver has the value;
+//	                        otherwise why that is not known: the error of the step, Aborted when
+//	                        the step or the receiving process has ended, DataLoss when the
+//	                        response was dropped
+//
+// A Tryst peer has the value when it acknowledges it, some milliseconds after its receive has
+// returned; after an error it may have it all the same. A TensorFlow peer acknowledges nothing: the
+// outcome nil then says that the response was given to the connection. A Delivery may be dropped
+// without a look at it.
+type Delivery = rendezvous.Delivery
+
+// Link says how this process and a peer reach each other: the Route that tensors take at present
+// ("verbs", "grpc", or "none" while Config.Fallback forbids another), its State and Since when, the
+// Reason why it is not verbs, the last Error while the peer is not reached, Device, LocalAddress and
+// RemoteAddress of a verbs channel, and how often channels broke (Breaks).
+type Link = server.Link
+
+// value converts the result of a receive.
+func value(v rendezvous.Value, err error) (Value, error) {
+	if err != nil {
+		return Value{}, err
+	}
+	return Value{Tensor: v.Tensor, Dead: v.Dead, Arrival: v.Arrival()}, nil
+}
