@@ -1,28 +1,98 @@
-// Package tryst moves tensors between hosts with TensorFlow's rendezvous
-// semantics. A producer sends a tensor under a key and does not wait. A consumer
-// on another host requests the key, earlier or later, and receives the tensor
-// into its own memory. Config.Transport chooses between gRPC and RDMA.
+// Package tryst moves tensors between hosts, over RDMA (verbs) or gRPC, with TensorFlow's rendezvous
+// semantics: a producer sends a tensor under a name, a consumer on another host receives it under that
+// name, and either may come first.
 //
-// A Server publishes tensors, and exchanges them with the other tasks of its
-// cluster:
+// This program is both of two tasks of a cluster. Each exchanges tensors in registered memory of its
+// own, without a copy, and none may go over gRPC. Run it with 0 on the first host and with 1 on the
+// second:
 //
-//	s, err := tryst.Serve(ctx, tryst.Config{
-//		Listen:    ":2222",
-//		Cluster:   map[string][]string{"worker": {"a:2222", "b:2222"}},
-//		Task:      "/job:worker/task:0",
-//		Transport: "verbs",
-//	})
-//	_, err = s.Publish(ctx, "gpt2", "gpt2.safetensors") // any number of clients may pull it
-//	err = s.Step(1).Send("/job:worker/task:1", "grad", t) // one task receives it, once
+//	package main
 //
-// A Client pulls publications:
+//	import (
+//		"context"
+//		"fmt"
+//		"log"
+//		"os"
 //
-//	c, err := tryst.Dial(ctx, "10.0.0.1:2222")
-//	for t, err := range c.Pull(ctx, "gpt2") { … }
+//		"github.com/tryst-rdma/tryst"
+//		"github.com/tryst-rdma/tryst/tensor"
+//	)
 //
-// Errors are *status.Error: a code and one line of text. A Tensor is a counted
-// reference to memory that may be outside the Go heap. The caller of a receive or
-// a pull must release the tensors that it gets; nothing else frees them.
+//	func main() {
+//		if err := run(context.Background(), os.Args[1]); err != nil {
+//			log.Fatal(err)
+//		}
+//	}
+//
+//	func run(ctx context.Context, index string) error {
+//		s, err := tryst.Serve(ctx, tryst.Config{
+//			Cluster:   map[string][]string{"worker": {"10.0.0.1:2222", "10.0.0.2:2222"}},
+//			Task:      "/job:worker/task:" + index, // listens at its address in the cluster
+//			Transport: "verbs",
+//			Fallback:  "none", // a receive that verbs cannot serve waits, and then fails
+//		})
+//		if err != nil {
+//			return err
+//		}
+//		defer s.Close(ctx) // waits until the peer has what was sent
+//		t, err := tensor.Make[float32](s.Allocator(), 1024, 1024)
+//		if err != nil {
+//			return err
+//		}
+//		defer t.Release()
+//		values, err := tensor.Values[float32](t) // a slice over the memory of t
+//		if err != nil {
+//			return err
+//		}
+//		step := s.Step(1) // both sides use the same number
+//		for i := range 10 {
+//			if index == "1" {
+//				f, err := step.RecvInto(ctx, "/job:worker/task:0", "gradient", t)
+//				if err != nil {
+//					return err
+//				}
+//				fmt.Println(values[0], "over", f.Wire, "zero copy:", f.ZeroCopy)
+//				continue
+//			}
+//			values[0] = float32(i)
+//			d, err := step.SendWait(ctx, "/job:worker/task:1", "gradient", t) // waits beyond Limits.SendBound
+//			if err != nil {
+//				return err
+//			}
+//			<-d.Done() // the peer has the value, so t may be written again
+//			if d.Err() != nil {
+//				return d.Err()
+//			}
+//		}
+//		return nil
+//	}
+//
+// To try it on one machine, use two ports of 127.0.0.1 in Cluster, and Provider: "roce".
+//
+// # What to use
+//
+//	Serve, Config            a task of a cluster; Dial and WithConfig for a client that only pulls
+//	Step, Server.NewStep     a run within which values have names
+//	Send, SendWait           never waits; waits within a bound, and tells of the delivery
+//	Recv, RecvInto           into memory of the receive; into memory of the caller's own
+//	RecvAsync                with a callback
+//	Edge                     a name and peer that are checked once, for many steps
+//	Server.Publish, Client.Pull  the same tensors to any number of clients, verified
+//	Allocator, tensor.Make   memory that is sent and received into without a copy
+//	Value, Filled, Summary   which wire carried it; Received and Links for the process
+//
+// # Memory
+//
+// A Tensor is a counted reference to memory that may be outside the Go heap. Who gets one from a
+// receive, a pull or tensor.Make releases it; nothing else frees it. Send takes a reference of its own.
+// Memory may be written only while one reference exists (Tensor.Buffer().Unique()).
+//
+// # Errors
+//
+// Errors are *status.Error: a code (status.CodeOf), and one line of text that says what to do. Errors of
+// contexts match context.Canceled and context.DeadlineExceeded by errors.Is.
+//
+// docs/library.md explains each of these, with the name of a runnable example.
 package tryst
 
 import (
