@@ -162,6 +162,11 @@ func startPair(ctx context.Context) pair {
 	if err != nil {
 		log.Fatal(err)
 	}
+	return pair{a, startConsumer(ctx, a)}
+}
+
+// startConsumer starts task 1 of a cluster whose task 0 is a.
+func startConsumer(ctx context.Context, a *tryst.Server) *tryst.Server {
 	b, err := tryst.Serve(ctx, tryst.Config{
 		Listen:  "127.0.0.1:0",
 		Cluster: map[string][]string{"worker": {a.Addr().String(), "127.0.0.1:1"}},
@@ -170,7 +175,7 @@ func startPair(ctx context.Context) pair {
 	if err != nil {
 		log.Fatal(err)
 	}
-	return pair{a, b}
+	return b
 }
 
 func (p pair) close(ctx context.Context) {
