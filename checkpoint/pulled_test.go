@@ -164,3 +164,20 @@ func TestResumedTensorHasNoArrival(t *testing.T) {
 		t.Errorf("%d bytes of %d were there, and %d were carried: %+v", sum.Resumed, sum.Bytes, carried, sum.Carried)
 	}
 }
+
+// TestPullThatIsLeftHasASummary: a loop that ends with the tensor it looked for learns what carried
+// it. An empty Summary would say that nothing went over gRPC.
+func TestPullThatIsLeftHasASummary(t *testing.T) {
+	h := published(t, patterned(t, "a", 10), patterned(t, "b", 20), patterned(t, "c", 30))
+	p, puller := at(t, h)
+	p.arrive = func(_ string, n int64) rendezvous.Arrival { return over("grpc", "", n) }
+	var sum checkpoint.Summary
+	for x, err := range puller.Pull(t.Context(), checkpoint.PullRequest{Summary: &sum}) {
+		must(t, err)
+		x.Release()
+		break
+	}
+	if sum.Tensors == 0 || sum.Over("grpc") != sum.Tensors || sum.Digest != "" || sum.Publication.Name == "" {
+		t.Errorf("summary %+v, want tensors that came over gRPC, and no digest of all", sum)
+	}
+}

@@ -3,6 +3,7 @@ package tensor_test
 import (
 	"testing"
 
+	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
@@ -103,5 +104,29 @@ func TestSliceOfABuffer(t *testing.T) {
 	inner.Release()
 	if !released {
 		t.Error("not released with the last slice")
+	}
+}
+
+// TestMakeAllocatesByGoType: the type and the extents are those of the call.
+func TestMakeAllocatesByGoType(t *testing.T) {
+	pool := tensor.NewPool(tensor.PoolOptions{Limit: 1 << 10})
+	matrix, err := tensor.Make[tensor.Half](pool, 2, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer matrix.Release()
+	scalar, err := tensor.Make[int64](pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer scalar.Release()
+	if matrix.String() != "half[2,3]" || scalar.String() != "int64[]" || pool.Stats().Buffers != 2 {
+		t.Errorf("%v and %v, %d buffers of the allocator", matrix, scalar, pool.Stats().Buffers)
+	}
+	if _, err := tensor.Make[byte](pool, 2, -1); status.CodeOf(err) != status.InvalidArgument {
+		t.Errorf("a negative extent: %v", err)
+	}
+	if _, err := tensor.Make[byte](pool, 2<<10); status.CodeOf(err) != status.ResourceExhausted {
+		t.Errorf("beyond the limit: %v", err)
 	}
 }

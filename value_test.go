@@ -1,0 +1,205 @@
+package tryst_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/tryst-rdma/tryst"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+)
+
+// overEachWire runs a test with the two tasks of a cluster, over gRPC, over verbs, and with task 0 as both.
+func overEachWire(t *testing.T, run func(t *testing.T, tasks pair, wire, from, to string)) {
+	t.Helper()
+	const zero, one = "/job:worker/task:0", "/job:worker/task:1"
+	for wire, start := range map[string]func(context.Context) pair{
+		"grpc": startPair, "verbs": func(ctx context.Context) pair { return startVerbs(ctx) },
+	} {
+		t.Run(wire, func(t *testing.T) {
+			tasks := start(t.Context())
+			defer tasks.close(context.Background())
+			run(t, tasks, wire, zero, one)
+		})
+		t.Run("local beside "+wire, func(t *testing.T) {
+			tasks := start(t.Context())
+			defer tasks.close(context.Background())
+			run(t, pair{tasks.a, tasks.a}, "local", zero, zero)
+		})
+	}
+}
+
+// make1 returns a tensor of n bytes in memory of the server, all of them b.
+func make1(t *testing.T, s *tryst.Server, n int64, b byte) *tensor.Tensor {
+	t.Helper()
+	x, err := tensor.Make[byte](s.Allocator(), n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range x.Bytes() {
+		x.Bytes()[i] = b
+	}
+	return x
+}
+
+// Once a Delivery is done, the sender may write to the memory again, whatever the wire and the size.
+func TestMemoryIsFreeWhenTheDeliveryIsDone(t *testing.T) {
+	overEachWire(t, func(t *testing.T, tasks pair, _, from, to string) {
+		out, in := tasks.a.Step(1), tasks.b.Step(1)
+		defer in.Close()
+		defer out.Close()
+		for _, size := range []int64{0, 10, 100_000, 5 << 20} {
+			x := make1(t, tasks.a, size, 1)
+			for i := range 5 {
+				for j := range x.Bytes() {
+					x.Bytes()[j] = byte(i)
+				}
+				d, err := out.SendWait(t.Context(), to, "x", x)
+				if err != nil {
+					t.Fatal(err)
+				}
+				v, err := in.Recv(t.Context(), from, "x")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !slices.Equal(v.Tensor.Bytes(), x.Bytes()) {
+					t.Fatalf("%d bytes, round %d: other content", size, i)
+				}
+				v.Tensor.Release()
+				if <-d.Done(); d.Err() != nil || !x.Buffer().Unique() {
+					t.Fatalf("%d bytes: outcome %v, unique %v", size, d.Err(), x.Buffer().Unique())
+				}
+			}
+			x.Release()
+		}
+	})
+}
+
+// A step and an edge do the same: each call of one meets that of the other, and says how the value came.
+func TestStepAndEdgeMeet(t *testing.T) {
+	overEachWire(t, func(t *testing.T, tasks pair, wire, from, to string) {
+		ctx := t.Context()
+		outEdge, err := tasks.a.Edge(to, "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		inEdge, err := tasks.b.Edge(from, "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if outEdge.Name() != "x" || outEdge.Peer() != to[:len("/job:worker")]+"/replica:0"+to[len("/job:worker"):]+"/device:CPU:0" {
+			t.Errorf("edge %q with %q", outEdge.Name(), outEdge.Peer())
+		}
+		out := tasks.a.NewStep()
+		in := tasks.b.Step(out.ID())
+		defer in.Close()
+		defer out.Close()
+		x := make1(t, tasks.a, 50_000, 7)
+		defer x.Release()
+		dst := make1(t, tasks.b, 50_000, 0)
+		defer dst.Release()
+		wantValue := func(v tryst.Value, err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !tensor.Equal(v.Tensor, x) || v.Dead || v.Wire != wire || v.Bytes != 50_000 || v.Attempts != 1 || (v.Device != "") != (wire == "verbs") {
+				t.Errorf("%v %+v, want 50000 bytes over %s", v.Tensor, v.Arrival, wire)
+			}
+			v.Tensor.Release()
+		}
+		wantFilled := func(f tryst.Filled, err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !tensor.Equal(dst, x) || !dst.Buffer().Unique() || f.ZeroCopy != (wire == "verbs") || f.Wire != wire || f.Bytes != 50_000 {
+				t.Errorf("%+v, want 50000 bytes over %s", f, wire)
+			}
+			clear(dst.Bytes())
+		}
+		values, filled := make(chan func(), 1), make(chan func(), 1)
+		onValue := func(v tryst.Value, err error) { values <- func() { wantValue(v, err) } }
+		onFilled := func(f tryst.Filled, err error) { filled <- func() { wantFilled(f, err) } }
+		sends := []func() error{
+			func() error { return out.Send(to, "x", x) },
+			func() error { return outEdge.Send(out, x) },
+			func() error { _, err := out.SendWait(ctx, to, "x", x); return err },
+			func() error { _, err := outEdge.SendWait(ctx, out, x); return err },
+		}
+		receives := []func(){
+			func() { wantValue(in.Recv(ctx, from, "x")) },
+			func() { wantValue(inEdge.Recv(ctx, in)) },
+			func() { in.RecvAsync(ctx, from, "x", onValue); (<-values)() },
+			func() { inEdge.RecvAsync(ctx, in, onValue); (<-values)() },
+			func() { wantFilled(in.RecvInto(ctx, from, "x", dst)) },
+			func() { wantFilled(inEdge.RecvInto(ctx, in, dst)) },
+			func() { in.RecvIntoAsync(ctx, from, "x", dst, onFilled); (<-filled)() },
+			func() { inEdge.RecvIntoAsync(ctx, in, dst, onFilled); (<-filled)() },
+		}
+		for _, send := range sends {
+			for _, receive := range receives {
+				if err := send(); err != nil {
+					t.Fatal(err)
+				}
+				receive()
+			}
+		}
+		if n := len(sends) * len(receives); wire != "local" && (len(tasks.b.Received()) != 1 || tasks.b.Received()[wire] != n) {
+			t.Errorf("received %v, want %d over %s", tasks.b.Received(), n, wire)
+		}
+		for _, dead := range []func() error{func() error { return out.SendDead(to, "x") }, func() error { return outEdge.SendDead(out) }} {
+			if err := dead(); err != nil {
+				t.Fatal(err)
+			}
+			v, err := inEdge.Recv(ctx, in)
+			if err != nil || !v.Dead || v.Wire != wire {
+				t.Errorf("%+v, %v, want a dead value over %s", v, err, wire)
+			}
+			v.Tensor.Release()
+		}
+	})
+}
+
+func TestEdgeRefusesWhatCannotBe(t *testing.T) {
+	s, err := tryst.Serve(t.Context(), tryst.Config{Listen: "127.0.0.1:0", Cluster: map[string][]string{"worker": {"127.0.0.1:1", "127.0.0.1:2"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close(context.Background())
+	for _, c := range []struct {
+		peer, name string
+		want       status.Code
+	}{
+		{"/job:worker/task:1", "x", status.OK},
+		{"/job:worker/task:2", "x", status.NotFound},
+		{"/job:worker/task:1", "", status.InvalidArgument},
+		{"/job:worker/task:1", "a;b", status.InvalidArgument},
+		{"worker 1", "x", status.InvalidArgument},
+	} {
+		if e, err := s.Edge(c.peer, c.name); status.CodeOf(err) != c.want || (e == nil) != (err != nil) {
+			t.Errorf("%q to %q: %v, want %v", c.name, c.peer, err, c.want)
+		}
+	}
+}
+
+// A tensor of Allocator belongs to its holder, also when the server has ended.
+func TestMemoryOutlivesItsServer(t *testing.T) {
+	for _, transport := range []string{"grpc", "verbs"} {
+		t.Run(transport, func(t *testing.T) {
+			s, err := tryst.Serve(t.Context(), tryst.Config{Listen: "127.0.0.1:0", Transport: transport, Provider: "roce"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			x := make1(t, s, 1<<20, 9)
+			if err := s.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if x.Bytes()[1<<20-1] != 9 || s.Registered(x) {
+				t.Errorf("content %d, registered %v", x.Bytes()[1<<20-1], s.Registered(x))
+			}
+			x.Release()
+		})
+	}
+}
