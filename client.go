@@ -18,8 +18,8 @@ type Client struct {
 	puller *checkpoint.Puller
 }
 
-// Manifest lists the contents of a publication: its files, and the name, type,
-// shape, size and digest of each tensor.
+// Manifest lists the contents of a publication: Entries has the Name, DType, Shape, Bytes and Digest of
+// each tensor, Files the files. It must not be changed.
 type Manifest = checkpoint.Manifest
 
 // Dial makes a client of the server at addr: HOST, which means port 2222, HOST:PORT,
@@ -61,7 +61,8 @@ func (c *Client) Describe(ctx context.Context, name string) (*Manifest, error) {
 // has its name, and its digest has been checked. Later tensors are received while
 // the caller works on one. The caller releases each tensor; leaving the loop ends
 // the pull and releases the rest. An error comes as the last pair, with a nil
-// tensor. An empty name means the only publication of the server.
+// tensor. An empty name means the only publication of the server. The options choose
+// tensors (Tensors), the memory (Into), and what is reported (Received, Summarize).
 func (c *Client) Pull(ctx context.Context, name string, opts ...PullOption) iter.Seq2[*tensor.Tensor, error] {
 	r := checkpoint.PullRequest{Publication: name}
 	for _, opt := range opts {

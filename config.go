@@ -15,7 +15,8 @@ type Config struct {
 	// Listen is the address of the server, HOST:PORT; port 0 is any free one. Default: the address of
 	// Task in Cluster, on all interfaces if this host does not have it; otherwise 127.0.0.1:2222.
 	Listen string
-	// Cluster has the addresses of the tasks of each job: task 0 first, or NUMBER@HOST:PORT. Default: no peers.
+	// Cluster has the addresses of the tasks of each job: task 0 first, or NUMBER@HOST:PORT. Task is one of
+	// them, and for verbs each of two peers must be in the Cluster of the other. Default: no peers.
 	Cluster map[string][]string
 	// Task is the name of this process in Cluster. Default: "/job:worker/task:0".
 	Task string

@@ -23,8 +23,8 @@ func (s *Server) SendAllocator() tensor.Allocator { return s.s.SendAllocator() }
 // sends it, and receives into it, without a copy. It is false with gRPC, and while there is no device.
 func (s *Server) Registered(t *tensor.Tensor) bool { return s.s.Registered(t) }
 
-// Received returns how many tensors this server has received over each wire. len of the result is 0
-// or 1 if all took the same; Received()["grpc"] == 0 says that none went over gRPC.
+// Received returns how many tensors this server has received from other processes, by wire.
+// Received()["grpc"] == 0 says that none went over gRPC.
 func (s *Server) Received() map[string]int { return s.s.Received() }
 
 // Links returns the link to each peer: the other tasks of the cluster, and the clients that have

@@ -34,7 +34,7 @@
 //		if err != nil {
 //			return err
 //		}
-//		defer s.Close(ctx) // waits until the peer has what was sent
+//		defer s.Close(ctx) // sends the last acknowledgements
 //		t, err := tensor.Make[float32](s.Allocator(), 1024, 1024)
 //		if err != nil {
 //			return err
@@ -71,21 +71,25 @@
 //
 // # What to use
 //
-//	Serve, Config            a task of a cluster; Dial and WithConfig for a client that only pulls
-//	Step, Server.NewStep     a run within which values have names
-//	Send, SendWait           never waits; waits within a bound, and tells of the delivery
-//	Recv, RecvInto           into memory of the receive; into memory of the caller's own
-//	RecvAsync                with a callback
-//	Edge                     a name and peer that are checked once, for many steps
-//	Server.Publish, Client.Pull  the same tensors to any number of clients, verified
-//	Allocator, tensor.Make   memory that is sent and received into without a copy
-//	Value, Filled, Summary   which wire carried it; Received and Links for the process
+//	Serve, Config           a task of a cluster
+//	Server.Step, NewStep    a run, within which values have names
+//	Step.Send, SendWait     to one receiver. Send never waits; SendWait keeps to a bound, and says when
+//	                        the receiver has the value
+//	Step.Recv, RecvInto     Recv gives new memory, RecvInto fills the caller's; the Async forms take
+//	                        a callback
+//	Edge                    a name and a peer that are checked once, for many steps
+//	Server.Publish          to any number of clients. Dial makes a client, Client.Pull gets the tensors,
+//	                        verified; Into is the option for memory of the caller's
+//	Server.Allocator        memory that is sent and filled without a copy; tensor.Make allocates in it
+//	Value, Filled, Summary  which wire carried a value or a pull; Received and Links tell it for a
+//	                        process. Config.Fallback "none" forbids gRPC
 //
 // # Memory
 //
-// A Tensor is a counted reference to memory that may be outside the Go heap. Who gets one from a
-// receive, a pull or tensor.Make releases it; nothing else frees it. Send takes a reference of its own.
-// Memory may be written only while one reference exists (Tensor.Buffer().Unique()).
+// A Tensor is a counted reference to memory that may be outside the Go heap. The caller of Recv, Pull
+// or tensor.Make owns one reference and must release it; nothing else frees the memory. Send takes a
+// reference of its own. Memory may be written only while one reference exists
+// (Tensor.Buffer().Unique()).
 //
 // # Errors
 //
@@ -107,7 +111,8 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// Publication describes a published set of tensors.
+// Publication identifies a published set of tensors: Name, Version (derived from the content), the
+// number of Tensors, the Bytes of their content, and when it was Published.
 type Publication = checkpoint.Publication
 
 // Server is a task of a cluster, and serves publications. It is safe for
@@ -179,7 +184,8 @@ func (s *Server) Done() <-chan struct{} { return s.s.Done() }
 // listener, or Cancelled after Close.
 func (s *Server) Err() error { return s.s.Err() }
 
-// Close stops gracefully. Pulls and responses in progress may complete until ctx
-// ends or the shutdown timeout passes; the error names what was cut off. Close
-// returns when all goroutines of the server have ended.
+// Close stops gracefully. Pulls and responses in progress may complete until ctx ends or
+// Config.ShutdownTimeout passes; the error names what was cut off. Values that nobody has requested are
+// dropped: a producer waits for the Delivery of its last values first. A consumer tells its peers which
+// values it has. Close returns when all goroutines of the server have ended.
 func (s *Server) Close(ctx context.Context) error { return s.s.Close(ctx) }

@@ -51,10 +51,18 @@ type Filled = server.Filled
 // without a look at it.
 type Delivery = rendezvous.Delivery
 
-// Link says how this process and a peer reach each other: the Route that tensors take at present
-// ("verbs", "grpc", or "none" while Config.Fallback forbids another), its State and Since when, the
-// Reason why it is not verbs, the last Error while the peer is not reached, Device, LocalAddress and
-// RemoteAddress of a verbs channel, and how often channels broke (Breaks).
+// Link says how this process and a peer reach each other. Its fields are:
+//
+//	Task      the peer
+//	Route     what carries tensors at present: "verbs", "grpc", or "none" while there is no verbs
+//	          and Config.Fallback is "none"
+//	State     server.LinkUp, LinkConnecting, LinkDown or LinkGone (a client that went away)
+//	Since     when Route or State changed last
+//	Reason    why Route is not verbs
+//	Error     why the peer was not reached; empty while State is LinkUp
+//	Device, LocalAddress, RemoteAddress, QueuePairs, Generation  of the verbs channel
+//	Dialed    the address of the gRPC connection that this process made
+//	Breaks    how many channels with the peer have broken or were closed
 type Link = server.Link
 
 // value converts the result of a receive.
