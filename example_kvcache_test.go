@@ -15,25 +15,29 @@ const (
 	kvBlockBytes = 64 << 10
 )
 
-// A decode host asks a prefill host for the blocks of a KV cache. They come into memory that it allocated
-// once. When it does not want a sequence any more, it cancels the blocks that are still missing.
+// A decode host asks a prefill host for the blocks of a KV cache. They come into a cache that it allocated
+// once, in one piece. When it does not want a sequence any more, it cancels the blocks that are missing.
 func Example_kvCache() {
 	ctx := context.Background()
 	tasks := startVerbs(ctx)
 	defer tasks.close(ctx)
 	prefill, decode := tasks.a, tasks.b
 
-	var edges [kvBlocks]*tryst.Edge // prepared once, used for each sequence
-	var cache [kvBlocks]*tensor.Tensor
-	for i := range cache {
-		var err error
+	cache, err := tensor.Make[byte](decode.Allocator(), kvBlocks, kvBlockBytes)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer cache.Release()               // at any time, also while a cancelled receive is cleaned up
+	var blocks [kvBlocks]*tensor.Tensor // parts of cache
+	var edges [kvBlocks]*tryst.Edge     // prepared once, used for each sequence
+	for i := range blocks {
+		if blocks[i], err = cache.Index(int64(i)); err != nil {
+			log.Fatal(err)
+		}
+		defer blocks[i].Release()
 		if edges[i], err = decode.Edge("/job:worker/task:0", fmt.Sprintf("kv/%d", i)); err != nil {
 			log.Fatal(err)
 		}
-		if cache[i], err = tensor.Make[byte](decode.Allocator(), kvBlockBytes); err != nil {
-			log.Fatal(err)
-		}
-		defer cache[i].Release() // at any time, also while a cancelled receive is cleaned up
 	}
 
 	sequence := decode.NewStep() // its id goes to the prefill host with the request
@@ -41,7 +45,7 @@ func Example_kvCache() {
 	var ended [kvBlocks]chan error
 	for i, e := range edges {
 		ended[i] = make(chan error, 1)
-		e.RecvIntoAsync(want, sequence, cache[i], func(f tryst.Filled, err error) {
+		e.RecvIntoAsync(want, sequence, blocks[i], func(f tryst.Filled, err error) {
 			if err == nil && !f.ZeroCopy {
 				err = status.Errorf(status.Internal, "block %d was copied, from %s", i, f.Wire)
 			}
@@ -50,7 +54,7 @@ func Example_kvCache() {
 	}
 	computeBlocks(prefill, sequence.ID(), 0, 1)
 	for i := range 2 {
-		fmt.Println("block", i, <-ended[i], cache[i].Bytes()[0])
+		fmt.Println("block", i, <-ended[i], blocks[i].Bytes()[0])
 	}
 	cancel() // blocks 2 and 3 are not wanted any more
 	for i := 2; i < kvBlocks; i++ {
@@ -63,7 +67,7 @@ func Example_kvCache() {
 	// cannot write to it any more; until then its reference is not the only one.
 	next := decode.NewStep()
 	defer next.Close()
-	for _, block := range cache {
+	for _, block := range blocks {
 		if !block.Buffer().Unique() {
 			continue
 		}

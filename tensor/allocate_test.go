@@ -1,6 +1,7 @@
 package tensor_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/tryst-rdma/tryst/status"
@@ -128,5 +129,60 @@ func TestMakeAllocatesByGoType(t *testing.T) {
 	}
 	if _, err := tensor.Make[byte](pool, 2<<10); status.CodeOf(err) != status.ResourceExhausted {
 		t.Errorf("beyond the limit: %v", err)
+	}
+}
+
+// TestIndexIsAPartOfTheMemory: blocks of a cache have references of their own, hold the memory of
+// all, and overlap no other.
+func TestIndexIsAPartOfTheMemory(t *testing.T) {
+	pool := tensor.NewPool(tensor.PoolOptions{})
+	cache, err := tensor.Make[uint16](pool, 3, 2, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := tensor.Values[uint16](cache)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range int64(3) {
+		block, err := cache.Index(i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if block.String() != "uint16[2,2]" || !block.Buffer().Unique() || &block.Bytes()[0] != &cache.Bytes()[8*i] {
+			t.Errorf("block %d is %v", i, block)
+		}
+		values, err := tensor.Values[uint16](block)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for j := range values {
+			values[j] = uint16(i + 1)
+		}
+		defer block.Release()
+	}
+	if want := []uint16{1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3}; !slices.Equal(all, want) {
+		t.Errorf("content %v, want %v", all, want)
+	}
+	scalar, err := tensor.Make[byte](pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer scalar.Release()
+	words, err := tensor.FromStrings(tensor.Vector(1), []string{"a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		t *tensor.Tensor
+		i int64
+	}{{cache, 3}, {cache, -1}, {scalar, 0}, {words, 0}} {
+		if _, err := c.t.Index(c.i); status.CodeOf(err) != status.InvalidArgument {
+			t.Errorf("Index(%d) of a %v: %v", c.i, c.t, err)
+		}
+	}
+	cache.Release()
+	if pool.Stats().Buffers == 0 {
+		t.Error("the memory is free while blocks of it are held")
 	}
 }

@@ -221,6 +221,30 @@ func (t *Tensor) Clone(a Allocator) (*Tensor, error) {
 	return c, nil
 }
 
+// Index returns element i of the first dimension, such as block i of a cache that was allocated in
+// one piece: a tensor over that part of the memory, with one reference, the caller's. It may be
+// received into and sent as any other. References to it are counted alone (Buffer.Slice), and hold
+// t's memory. InvalidArgument for a scalar, for an i that t does not have, and for elements that
+// are not plain memory.
+func (t *Tensor) Index(i int64) (*Tensor, error) {
+	if !t.dtype.Plain() || t.shape.Rank() == 0 || i < 0 || i >= t.shape.Dim(0) {
+		return nil, status.Errorf(status.InvalidArgument, "a %v has no element %d of plain memory in its first dimension", t, i)
+	}
+	shape, err := NewShape(t.shape.Dims()[1:]...)
+	if err != nil {
+		return nil, err
+	}
+	n, err := ByteSize(t.dtype, shape)
+	if err != nil {
+		return nil, err
+	}
+	buf, err := t.buf.Slice(int(i)*n, n)
+	if err != nil {
+		return nil, err
+	}
+	return &Tensor{dtype: t.dtype, shape: shape, buf: buf}, nil
+}
+
 // String describes the tensor in a few characters: "float[2,3]".
 func (t *Tensor) String() string { return t.dtype.String() + t.shape.String() }
 
