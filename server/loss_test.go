@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/netip"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -109,6 +110,24 @@ func TestLateAcknowledgementsAreNoLoss(t *testing.T) {
 	now.counters["completer_retry_err"] = 50
 	if got := j.observe(now); len(got) > 0 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestWarningsOfLossAreDocumented: docs/warnings.md has each, which archtest cannot see.
+func TestWarningsOfLossAreDocumented(t *testing.T) {
+	document, err := os.ReadFile("../docs/warnings.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tcp, _ := tcpFinding(nil, []tcpConn{{id: 1, sent: 100, resent: 10, mss: 1448}})
+	texts := []string{tcp.what}
+	for _, k := range lossKinds {
+		texts = append(texts, k.text)
+	}
+	for _, text := range texts {
+		if !strings.Contains(string(document), "`"+text+"`") {
+			t.Errorf("docs/warnings.md does not have %q", text)
+		}
 	}
 }
 
