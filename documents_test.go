@@ -120,3 +120,63 @@ func TestProgramOfThePackageCommentRuns(t *testing.T) {
 		t.Errorf("the consumer wrote\n%s", out)
 	}
 }
+
+// Each exported function, method and option is shown by an example or explained in docs/library.md.
+func TestEveryCallIsShown(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown, err := os.ReadFile("docs/library.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var calls []string
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case strings.HasPrefix(name, "example_"):
+			shown = append(shown, text...)
+		case !strings.HasSuffix(name, "_test.go"):
+			calls = append(calls, exported(t, name, text)...)
+		}
+	}
+	for _, call := range calls {
+		_, method, _ := strings.Cut(call, ".")
+		if !regexp.MustCompile(`\b` + method + `\b`).Match(shown) {
+			t.Errorf("%s is in no example and not in docs/library.md", call)
+		}
+	}
+}
+
+// exported returns the exported functions and methods of a file, as Type.Method or tryst.Function.
+func exported(t *testing.T, name string, text []byte) (calls []string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), name, text, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range file.Decls {
+		f, ok := d.(*ast.FuncDecl)
+		if !ok || !f.Name.IsExported() {
+			continue
+		}
+		of := "tryst"
+		if f.Recv != nil {
+			x := f.Recv.List[0].Type
+			if p, ok := x.(*ast.StarExpr); ok {
+				x = p.X
+			}
+			if id, _ := x.(*ast.Ident); !id.IsExported() {
+				continue
+			} else {
+				of = id.Name
+			}
+		}
+		calls = append(calls, of+"."+f.Name.Name)
+	}
+	return calls
+}
