@@ -26,7 +26,7 @@ func TestClosedProcessKeepsNoMemory(t *testing.T) {
 	for what, p := range map[string]struct {
 		allocator tensor.Allocator
 		close     func(context.Context) error
-	}{"client": {c.node.allocator, c.Close}, "server": {s.node.allocator, s.Close}} {
+	}{"client": {c.allocator, c.Close}, "server": {s.allocator, s.Close}} {
 		pool, ok := p.allocator.(*tensor.Pool)
 		if !ok {
 			t.Fatalf("the %s has a %T", what, p.allocator)
