@@ -71,6 +71,10 @@ func (c *Client) Pull(ctx context.Context, name string, opts ...PullOption) iter
 	return c.puller.Pull(ctx, r)
 }
 
+// Puller returns the puller of the client, which can also write the files of a publication (Save, and
+// Stream for an io.Writer). It is valid until Close.
+func (c *Client) Puller() *checkpoint.Puller { return c.puller }
+
 // Done returns a channel that is closed when Close has ended the client. A client does not end by
 // itself: it connects again.
 func (c *Client) Done() <-chan struct{} { return c.c.Done() }

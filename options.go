@@ -54,7 +54,8 @@ func WithLogger(l *slog.Logger) Option { return func(o *options) { o.Logger = l 
 // the Go runtime and of the process.
 func WithRegisterer(r prometheus.Registerer) Option { return func(o *options) { o.Registerer = r } }
 
-// WithAllocator sets the allocator of the memory that tensors are received into.
+// WithAllocator sets the allocator of ordinary memory: what gRPC receives into, and files are read into.
+// It is what Server.Allocator returns with gRPC. With verbs tensors are received into registered memory.
 // The default is a tensor.Pool.
 func WithAllocator(a tensor.Allocator) Option { return func(o *options) { o.Allocator = a } }
 

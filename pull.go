@@ -7,7 +7,8 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// PullOption is an option of Client.Pull.
+// PullOption is an option of Client.Pull. A function that sets other fields of the request, such as
+// InflightBytes or Interrupted, is one, too.
 type PullOption func(*checkpoint.PullRequest)
 
 // Tensors pulls only the tensors whose names match one of the patterns. In a

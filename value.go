@@ -47,8 +47,9 @@ type Filled = server.Filled
 //
 // A Tryst peer has the value when it acknowledges it, some milliseconds after its receive has
 // returned; after an error it may have it all the same. A TensorFlow peer acknowledges nothing: the
-// outcome nil then says that the response was given to the connection. A Delivery may be dropped
-// without a look at it.
+// outcome nil then says that the response was given to the connection. When Done is closed, the step
+// holds no reference to the tensor any more. A consumer that never asks leaves it open until the step
+// ends, so select on a context as well. A Delivery that is of no interest may be dropped.
 type Delivery = rendezvous.Delivery
 
 // Link says how this process and a peer reach each other. Its fields are:
