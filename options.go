@@ -55,8 +55,8 @@ func WithLogger(l *slog.Logger) Option { return func(o *options) { o.Logger = l 
 func WithRegisterer(r prometheus.Registerer) Option { return func(o *options) { o.Registerer = r } }
 
 // WithAllocator sets the allocator of ordinary memory: what gRPC receives into, and files are read into.
-// It is what Server.Allocator returns with gRPC. With verbs tensors are received into registered memory.
-// The default is a tensor.Pool.
+// It is what Server.Allocator returns with gRPC. Over verbs only small tensors and strings are received
+// into it, others into registered memory. The default is a tensor.Pool.
 func WithAllocator(a tensor.Allocator) Option { return func(o *options) { o.Allocator = a } }
 
 // WithProvider sets the provider of RDMA devices, in place of the one that Config.Provider names. It

@@ -10,7 +10,7 @@ import (
 type Value struct {
 	// Tensor is the received tensor: never nil, and an empty float tensor in a dead value. The
 	// receiver owns one reference to its memory, and releases it; until then it may read the
-	// tensor, and send it on. Over verbs the memory is registered.
+	// tensor, and send it on. A large tensor that came over verbs is in registered memory.
 	Tensor *tensor.Tensor
 	// Dead marks the value of a branch that was not taken (Step.SendDead).
 	Dead bool
