@@ -84,7 +84,7 @@ the device in user space replaces it. The exit status is 1 if any check fails.`,
 	}
 	cmd.Flags().StringVar(&from, "from", "", "examine what a pull from this server would do: `HOST[:PORT]|TASK`, instead of all tasks of --cluster")
 	cmd.Flags().BoolVar(&json, "json", false, "write one line of JSON for each check")
-	sources.RegisterFlags(cmd.Flags(), config.ForServer|config.ForClient)
+	sources.RegisterFlags(cmd.Flags(), config.ForDoctor)
 	return cmd
 }
 

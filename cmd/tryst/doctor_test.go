@@ -88,3 +88,14 @@ func TestDoctorOfTheDeviceInSoftware(t *testing.T) {
 		t.Error(out)
 	}
 }
+
+// TestDoctorRefusesFlagsThatItIgnores: it neither traces nor serves. A file and variables, which
+// other commands read too, may have these settings.
+func TestDoctorRefusesFlagsThatItIgnores(t *testing.T) {
+	for _, flag := range []string{"--otel-endpoint=127.0.0.1:1", "--otel-insecure", "--log-level=debug", "--metrics-address=:1", "--file-cache=1MiB"} {
+		r := tryst(t, "doctor", flag)
+		if name, _, _ := strings.Cut(flag, "="); r.code != exitUsage || !strings.Contains(r.err, "unknown flag: "+name) {
+			t.Errorf("%s: exit status %d\n%s%s", flag, r.code, r.out, r.err)
+		}
+	}
+}

@@ -15,9 +15,14 @@ const (
 	ForClient Use = 1 << iota
 	// ForServer is a process that listens: serve.
 	ForServer
+	// ForDoctor is doctor, which examines a host for clients and servers. It traces nothing,
+	// and its report is its log.
+	ForDoctor
+	// ForBench is tryst-bench, which neither logs nor traces.
+	ForBench
 )
 
-// String returns "client", "server" or both.
+// String returns "client", "server" or both. The commands that examine and measure are not named.
 func (u Use) String() string {
 	var names []string
 	if u&ForServer != 0 {
@@ -29,7 +34,10 @@ func (u Use) String() string {
 	return strings.Join(names, ", ")
 }
 
-const both = ForClient | ForServer
+const (
+	both = ForClient | ForServer
+	all  = both | ForDoctor | ForBench
+)
 
 // Setting describes one setting.
 type Setting struct {
@@ -74,17 +82,17 @@ const (
 // settings is the table, in the order of docs/settings.md.
 var settings = []Setting{
 	{"config", "", "YAML file with settings",
-		both, func(c *Config) value { return anyText{&c.File, "path"} }},
+		all, func(c *Config) value { return anyText{&c.File, "path"} }},
 	{"transport", "grpc", "transport that carries tensors",
-		both, func(c *Config) value { return choice{&c.Transport, Transports()} }},
+		all, func(c *Config) value { return choice{&c.Transport, Transports()} }},
 	{ListenKey, "127.0.0.1:2222", "address that the server listens on; port 0 = any free port; the default in a cluster is the address of task there",
-		ForServer, func(c *Config) value { return address{&c.Listen, false} }},
+		ForServer | ForDoctor, func(c *Config) value { return address{&c.Listen, false} }},
 	{"address-file", "", "file to which the server writes its address when it is ready",
 		ForServer, func(c *Config) value { return anyText{&c.AddressFile, "path"} }},
 	{"cluster", "", "all tasks and their addresses, such as worker=h1:2222,h2:2222;ps=7@h3:2222",
-		both, func(c *Config) value { return spec{&c.Cluster} }},
+		all, func(c *Config) value { return spec{&c.Cluster} }},
 	{"task", "/job:worker/replica:0/task:0", "name of this process",
-		ForServer, func(c *Config) value { return task{&c.Task} }},
+		ForServer | ForDoctor, func(c *Config) value { return task{&c.Task} }},
 	{"metrics-address", "", "address that serves Prometheus metrics (/metrics) and probes (/healthz, /readyz) over HTTP",
 		ForServer, func(c *Config) value { return address{&c.MetricsAddress, true} }},
 	{"pprof-address", "", "address that serves net/http/pprof",
@@ -94,61 +102,61 @@ var settings = []Setting{
 	{"log.format", "text", "format of the log on stderr",
 		both, func(c *Config) value { return choice{&c.Log.Format, []string{"text", "json"}} }},
 	{"tls.cert", "", "PEM file with the certificate chain of this process",
-		both, func(c *Config) value { return anyText{&c.TLS.Cert, "path"} }},
+		all, func(c *Config) value { return anyText{&c.TLS.Cert, "path"} }},
 	{"tls.key", "", "PEM file with the private key of tls.cert",
-		both, func(c *Config) value { return anyText{&c.TLS.Key, "path"} }},
+		all, func(c *Config) value { return anyText{&c.TLS.Key, "path"} }},
 	{"tls.ca", "", "PEM file with the certificate authorities that are trusted to sign certificates of peers",
-		both, func(c *Config) value { return anyText{&c.TLS.CA, "path"} }},
+		all, func(c *Config) value { return anyText{&c.TLS.CA, "path"} }},
 	{"tls.server-name", "", "expected name in the certificates of servers; empty = the host of the address",
-		both, func(c *Config) value { return anyText{&c.TLS.ServerName, "name"} }},
+		all, func(c *Config) value { return anyText{&c.TLS.ServerName, "name"} }},
 	{"tls.require-client-cert", "false", "refuse clients without a certificate signed by tls.ca (mutual TLS)",
 		ForServer, func(c *Config) value { return boolean{&c.TLS.RequireClientCert} }},
 	{"keepalive.time", "30s", "time without traffic after which a connection is probed",
-		both, func(c *Config) value { return duration{&c.Keepalive.Time, minKeepalive, 24 * time.Hour} }},
+		all, func(c *Config) value { return duration{&c.Keepalive.Time, minKeepalive, 24 * time.Hour} }},
 	{"keepalive.timeout", "10s", "time without an answer to a probe after which the connection is closed",
-		both, func(c *Config) value { return duration{&c.Keepalive.Timeout, time.Second, time.Hour} }},
+		all, func(c *Config) value { return duration{&c.Keepalive.Timeout, time.Second, time.Hour} }},
 	{"shutdown-timeout", "10s", "time that a graceful stop waits for calls in progress",
 		ForServer, func(c *Config) value { return duration{&c.ShutdownTimeout, time.Millisecond, time.Hour} }},
 	{"peer-timeout", "10s", "time that a peer may be unreachable before receives from it fail",
-		both, func(c *Config) value { return duration{&c.PeerTimeout, time.Millisecond, time.Hour} }},
+		all, func(c *Config) value { return duration{&c.PeerTimeout, time.Millisecond, time.Hour} }},
 	{"release-after", "10s", "time without use after which memory that is kept for reuse goes back to the system; the contents in the file cache go after twice that time",
-		both, func(c *Config) value { return duration{&c.ReleaseAfter, time.Second, 24 * time.Hour} }},
+		all, func(c *Config) value { return duration{&c.ReleaseAfter, time.Second, 24 * time.Hour} }},
 	{"fallback", "grpc", "transport for peers that verbs does not reach; none = receives wait for verbs up to peer-timeout and then fail",
-		both, func(c *Config) value { return choice{&c.Fallback, []string{"grpc", "none"}} }},
+		all, func(c *Config) value { return choice{&c.Fallback, []string{"grpc", "none"}} }},
 	{"provider", ProviderAuto, "implementation of RDMA: libibverbs (NICs and Soft-RoCE of the kernel), roce (in user space, over UDP); auto = libibverbs if an RDMA port is active, otherwise roce",
-		both, func(c *Config) value { return choice{&c.Provider, Providers()} }},
+		all, func(c *Config) value { return choice{&c.Provider, Providers()} }},
 	{"rdma.device", "", "RDMA device (mlx5_0), network device (eth0) or local address for verbs; empty = the best one",
-		both, func(c *Config) value { return anyText{&c.RDMA.Device, "name"} }},
+		all, func(c *Config) value { return anyText{&c.RDMA.Device, "name"} }},
 	{"rdma.port", "0", "port of the device; 0 = the best one",
-		both, func(c *Config) value { return count{&c.RDMA.Port, 0, 254} }},
+		all, func(c *Config) value { return count{&c.RDMA.Port, 0, 254} }},
 	{"rdma.gid-index", "", "index in the port's GID table of the source address",
-		both, func(c *Config) value { return maybeCount{&c.RDMA.GIDIndex, 0, 255, "empty = the best one", nil} }},
+		all, func(c *Config) value { return maybeCount{&c.RDMA.GIDIndex, 0, 255, "empty = the best one", nil} }},
 	{"rdma.mtu", "0", "largest payload of a packet in bytes, at most that of the port; 0 = that of the port",
-		both, func(c *Config) value { return oneOf{&c.RDMA.MTU, []int{0, 256, 512, 1024, 2048, 4096}} }},
+		all, func(c *Config) value { return oneOf{&c.RDMA.MTU, []int{0, 256, 512, 1024, 2048, 4096}} }},
 	{"rdma.traffic-class", "0", "traffic class of packets: the upper six bits are the DSCP, the lower two ECN (0 = not capable, 1 and 2 = capable)",
-		both, func(c *Config) value { return trafficClass{count{&c.RDMA.TrafficClass, 0, 255}} }},
+		all, func(c *Config) value { return trafficClass{count{&c.RDMA.TrafficClass, 0, 255}} }},
 	{"rdma.service-level", "0", "service level on InfiniBand, priority on Ethernet (0 to 7)",
-		both, func(c *Config) value { return count{&c.RDMA.ServiceLevel, 0, 15} }},
+		all, func(c *Config) value { return count{&c.RDMA.ServiceLevel, 0, 15} }},
 	{"rdma.pkey-index", "0", "index in the port's partition key table",
-		both, func(c *Config) value { return count{&c.RDMA.PKeyIndex, 0, 65535} }},
+		all, func(c *Config) value { return count{&c.RDMA.PKeyIndex, 0, 65535} }},
 	{"rdma.timeout", "0s", "time without an acknowledgement after which a packet is retransmitted, rounded up to 4.096µs times a power of two; 0 = 67ms, for roce 268ms",
-		both, func(c *Config) value { return maybeDuration{duration{&c.RDMA.Timeout, minTimeout, MaxTimeout}} }},
+		all, func(c *Config) value { return maybeDuration{duration{&c.RDMA.Timeout, minTimeout, MaxTimeout}} }},
 	{"rdma.retry", "6", "number of retransmissions of a packet before the channel breaks",
-		both, func(c *Config) value { return maybeCount{&c.RDMA.Retry, 0, 6, "", noRetryForEver} }},
+		all, func(c *Config) value { return maybeCount{&c.RDMA.Retry, 0, 6, "", noRetryForEver} }},
 	{"rdma.queue-depth", "256", "work requests in a send queue; half as many receives are posted",
-		both, func(c *Config) value { return count{&c.RDMA.QueueDepth, 16, 32768} }},
+		all, func(c *Config) value { return count{&c.RDMA.QueueDepth, 16, 32768} }},
 	{"rdma.queue-pairs", "0", "queue pairs for each peer; tensors of 2 MiB and more are spread over several, smaller ones use them in turn; 0 = 2, for roce 1",
-		both, func(c *Config) value { return count{&c.RDMA.QueuePairs, 0, 8} }},
+		all, func(c *Config) value { return count{&c.RDMA.QueuePairs, 0, 8} }},
 	{"eager-limit", "8KiB", "size up to which verbs sends a tensor within a message",
-		both, func(c *Config) value { return size{&c.EagerLimit, 1, mib} }},
+		all, func(c *Config) value { return size{&c.EagerLimit, 1, mib} }},
 	{"arena", "64MiB", "size of the regions in which memory is registered",
-		both, func(c *Config) value { return size{&c.Arena, mib, tib} }},
+		all, func(c *Config) value { return size{&c.Arena, mib, tib} }},
 	{"arena-limit", "1GiB", "limit of the memory registered for sending, and of that for receiving",
-		both, func(c *Config) value { return size{&c.ArenaLimit, 2 * mib, pib} }},
+		all, func(c *Config) value { return size{&c.ArenaLimit, 2 * mib, pib} }},
 	{"poll", "adaptive", "how to wait for completions: adaptive spins for 50µs, busy always spins, event never spins",
-		both, func(c *Config) value { return choice{&c.Poll, []string{"adaptive", "busy", "event"}} }},
+		all, func(c *Config) value { return choice{&c.Poll, []string{"adaptive", "busy", "event"}} }},
 	{"connections-per-peer", "1", "gRPC connections to each peer",
-		both, func(c *Config) value { return count{&c.ConnectionsPerPeer, 1, 64} }},
+		all, func(c *Config) value { return count{&c.ConnectionsPerPeer, 1, 64} }},
 	{"unary-limit", "32MiB", "size above which gRPC sends a tensor in chunks, to peers that support it",
 		ForServer, func(c *Config) value { return size{&c.UnaryLimit, kib, maxUnary} }},
 	{"max-waiting", "1000000", "requests of one peer that may wait for their value",

@@ -73,7 +73,7 @@ func parse(args []string, s streams) (given, error) {
 	flags.BoolVar(&o.Pin, "pin", false, "keep the processes of verbs-latency, those of its baselines too, on a processor each")
 	flags.StringVar(&o.Profile, "cpu-profile", "", "write CPU profiles of both processes into `DIR`, for go tool pprof")
 	flags.StringVar(&o.PeerDevice, "peer-rdma-device", "", "RDMA device of the second process, as --rdma-device; the same one when empty")
-	sources.RegisterFlags(flags, config.ForClient)
+	sources.RegisterFlags(flags, config.ForBench)
 	flags.Lookup(transportFlag).Usage = "transports to measure, `TRANSPORT,...` of " + strings.Join(config.Transports(), ", ")
 
 	if err := flags.Parse(args); errors.Is(err, pflag.ErrHelp) {

@@ -128,11 +128,11 @@ func TestWrongUsage(t *testing.T) {
 
 // TestAllWrongFlagsAtOnce: each has a line of its own.
 func TestAllWrongFlagsAtOnce(t *testing.T) {
-	code, _, errs := command(t, strings.Fields("--size 1MB --size x --pairs 0 --pair-time 0s --log-level loud")...)
+	code, _, errs := command(t, strings.Fields("--size 1MB --size x --pairs 0 --pair-time 0s --poll loud")...)
 	if code != exitUsage || strings.Count(errs, "tryst-bench: ") != 5 {
 		t.Errorf("exit status %d, want 5 lines:\n%s", code, errs)
 	}
-	for _, want := range []string{`--size "1MB"`, `--size "x"`, "--pairs 0", "--pair-time 0s", `--log-level "loud"`} {
+	for _, want := range []string{`--size "1MB"`, `--size "x"`, "--pairs 0", "--pair-time 0s", `--poll "loud"`} {
 		if !strings.Contains(errs, want) {
 			t.Errorf("no %q in\n%s", want, errs)
 		}
@@ -181,6 +181,16 @@ func TestSeveralWires(t *testing.T) {
 		}
 		if wires := severalWires(flags); !slices.Equal(wires, c.wires) || flags.Lookup(transportFlag).Value.String() != c.one {
 			t.Errorf("--transport %s: wires %q, settings of %s; want %q, %s", c.given, wires, flags.Lookup(transportFlag).Value, c.wires, c.one)
+		}
+	}
+}
+
+// TestBenchRefusesFlagsThatItIgnores: it neither traces nor logs.
+func TestBenchRefusesFlagsThatItIgnores(t *testing.T) {
+	for _, flag := range []string{"--otel-endpoint=127.0.0.1:1", "--otel-sample-ratio=1", "--log-level=debug", "--log-format=json"} {
+		code, _, errs := command(t, "--only", "local-match", "--pair-time", "1ms", flag)
+		if name, _, _ := strings.Cut(flag, "="); code != exitUsage || !strings.Contains(errs, "unknown flag: "+name) {
+			t.Errorf("%s: exit status %d\n%s", flag, code, errs)
 		}
 	}
 }
