@@ -1,13 +1,12 @@
 package checkpoint
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"hash"
 	"io"
-	"sync"
 
+	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 )
@@ -20,7 +19,6 @@ import (
 // A whole tensor has been checked before it comes here.
 type files struct {
 	pl      *pull
-	newHash func() hash.Hash // nil if digests are not checked
 	outputs []*output
 	targets []*target     // as outputs
 	spots   map[int]*spot // by tensor
@@ -35,22 +33,12 @@ type spot struct {
 	i   int   // index in Manifest.Entries
 	off int64 // of the content in the file
 
-	mu sync.Mutex
-	// All below are guarded by mu.
-	have    ranges    // of the content that is in the file
-	sum     hash.Hash // of the first summed bytes; nil if there are none
-	summed  int64
-	done    bool  // whole, and checked
-	damaged bool  // it was whole, and did not match its digest
-	earlier int64 // of its bytes, from an earlier pull and not sent again
+	assembly
+	earlier int64 // of its bytes, from an earlier pull and not sent again; guarded by mu
 }
 
 func newFiles(pl *pull) *files {
-	to := &files{pl: pl, spots: make(map[int]*spot, len(pl.chosen))}
-	if !pl.req.SkipDigests {
-		to.newHash, _ = newHash(pl.manifest.Algorithm) // known since the manifest came
-	}
-	return to
+	return &files{pl: pl, spots: make(map[int]*spot, len(pl.chosen))}
 }
 
 // write opens the files, pulls what is missing in them, and gives them their names.
@@ -60,7 +48,6 @@ func (to *files) write(ctx context.Context, outputs []*output, o SaveOptions) (*
 		return nil, err
 	}
 	pl.limit(min(pl.req.InflightBytes, resentBytes))
-	pl.pieceBytes = pieceBytes
 	if err := pl.fetch(ctx, to); err != nil {
 		return nil, err
 	}
@@ -195,23 +182,36 @@ func (to *files) has(p part) bool {
 	return s.done || !p.whole() && s.have.covers(p.piece)
 }
 
+// weight returns what a part takes in memory until it is written.
+func (to *files) weight(p part) int64 {
+	if p.whole() {
+		return to.pl.share(to.spots[p.i].Bytes)
+	}
+	return to.pl.share(p.n)
+}
+
 func (to *files) begin(part) {}
 
-func (to *files) take(p part, t *tensor.Tensor, free func()) error {
-	defer free()
+func (to *files) lost(p part) int64 { return to.weight(p) }
+
+// into returns nil: a part is written to the file from memory of the transport.
+func (to *files) into(context.Context, part) (*rendezvous.Into, error) { return nil, nil }
+
+func (to *files) take(p part, t *tensor.Tensor) (again bool, err error) {
+	defer to.pl.window.Release(to.weight(p))
 	defer t.Release()
 	s := to.spots[p.i]
 	if s.journal == nil {
 		if err := s.wrap("writing", s.out.encode(io.NewOffsetWriter(s.file, int64(len(s.out.head))), t)); err != nil {
-			return err
+			return false, err
 		}
 		s.finish()
 		to.pl.came(p.i, s.Bytes, true)
-		return nil
+		return false, nil
 	}
 	b := t.Bytes()
 	if err := s.writeAt(b, s.off+p.off); err != nil {
-		return err
+		return false, err
 	}
 	if len(b) > 0 {
 		s.journal.record(s.off+p.off, b)
@@ -220,19 +220,20 @@ func (to *files) take(p part, t *tensor.Tensor, free func()) error {
 		n := s.finish()
 		to.sentAgain(s)
 		to.pl.came(p.i, n, true)
-		return nil
+		return false, nil
 	}
-	whole, err := to.add(s, p.piece, b)
-	switch {
+	to.pl.came(p.i, p.n, false)
+	switch made, err := to.pl.add(&s.assembly, s.TensorInfo, p.piece, b, s.read); { // reads from the kernel's cache
 	case err != nil:
-		return err
-	case whole < 0: // damaged: all of it must come again
+		return false, err
+	case made == complete:
+		to.pl.came(p.i, 0, true)
+	case made == anew:
 		to.sentAgain(s)
-		to.pl.came(p.i, p.n-s.Bytes, false)
-	default:
-		to.pl.came(p.i, p.n, whole > 0)
+		to.pl.came(p.i, -s.Bytes, false)
+		return true, nil
 	}
-	return nil
+	return false, nil
 }
 
 // sentAgain takes note that nothing of a tensor counts that an earlier pull wrote.
@@ -253,45 +254,6 @@ func (s *spot) finish() int64 {
 	n := s.Bytes - s.have.size()
 	s.done = true
 	return n
-}
-
-// add adds a piece that was written and checks the digest if the tensor is whole. It returns 1
-// for a tensor that is whole, 0 for one that is not, and -1 for one that was damaged for the
-// first time and must come again.
-func (to *files) add(s *spot, p piece, b []byte) (whole int, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.have = s.have.add(p)
-	if to.newHash != nil {
-		if s.sum == nil {
-			s.sum = to.newHash()
-		}
-		if p.off == s.summed {
-			_, _ = s.sum.Write(b) // a hash's Write never fails
-			s.summed = p.end()
-		}
-		// What came earlier, and could not be added, is read from the kernel's cache.
-		if end := s.have.from(s.summed); end > s.summed {
-			if err := s.read(s.sum, piece{s.summed, end - s.summed}); err != nil {
-				return 0, err
-			}
-			s.summed = end
-		}
-	}
-	if !s.have.covers(piece{0, s.Bytes}) {
-		return 0, nil
-	}
-	if to.newHash == nil || bytes.Equal(s.sum.Sum(nil), s.Digest) {
-		s.done = true
-		return 1, nil
-	}
-	if !s.damaged {
-		s.damaged, s.have, s.sum, s.summed = true, nil, nil, 0
-		return -1, nil
-	}
-	m := to.pl.manifest
-	return 0, status.Errorf(status.DataLoss, "tensor %s from %s: the content is damaged: its digest is %s, the manifest's %s",
-		quote(s.Name), to.pl.p.server(), formatDigest(m.Algorithm, s.sum.Sum(nil)), formatDigest(m.Algorithm, s.Digest))
 }
 
 // read writes a piece of the tensor, as it is in the file, to a hash.

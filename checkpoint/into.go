@@ -1,20 +1,18 @@
 package checkpoint
 
 import (
-	"context"
 	"iter"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// Pulls into memory of the caller's (PullRequest.Into). A tensor is received straight into its
-// memory, and its digest is checked there. When a session fails, a peer may still write to the
-// memory for some seconds (rendezvous.Into); the next session waits for that.
+// Pulls into memory of the caller's (PullRequest.Into). A tensor, or each piece of it, is received
+// straight into its memory, and its digest is checked there (places.go). When a session fails, a peer
+// may still write to the memory for some seconds (rendezvous.Into); the next session waits for that.
 
 // checkInto checks the memory that the caller gives, before anything is transferred.
 func (pl *pull) checkInto() error {
@@ -65,31 +63,6 @@ func (pl *pull) chosenInto() error {
 		}
 	}
 	return nil
-}
-
-// args returns the Args for the receive of a part. It waits until the memory of the caller's has
-// no writer left from an earlier session.
-func (pl *pull) args(ctx context.Context, p part) (rendezvous.Args, error) {
-	e := &pl.manifest.Entries[p.i]
-	dst := pl.req.Into[e.Name]
-	if dst == nil || !p.whole() {
-		return rendezvous.Args{}, nil
-	}
-	into, err := rendezvous.NewInto(dst)
-	if err != nil {
-		return rendezvous.Args{}, err
-	}
-	give := time.Now().Add(intoWait)
-	for pause := time.Millisecond; !dst.Buffer().Unique() && time.Now().Before(give); pause = min(2*pause, intoPause) {
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return rendezvous.Args{}, context.Cause(ctx)
-		}
-	}
-	return into.Args(), nil
 }
 
 // undefined adds to the error of a pull into memory that the memory may have anything.

@@ -9,15 +9,14 @@ import (
 // keys collects the keys that a server gives for a session. The server is not trusted: keys name
 // tensors of the manifest, or pieces on the grid that was asked for, each once.
 type keys struct {
-	m          *Manifest
-	pieceBytes int64
-	step       int64
-	indexes    map[string]int // of the tensors, by name
-	byTensor   map[int][]part
+	m        *Manifest
+	step     int64
+	indexes  map[string]int // of the tensors, by name
+	byTensor map[int][]part
 }
 
-func newKeys(m *Manifest, pieceBytes int64) *keys {
-	k := &keys{m: m, pieceBytes: pieceBytes, indexes: make(map[string]int, len(m.Entries)), byTensor: make(map[int][]part, len(m.Entries))}
+func newKeys(m *Manifest) *keys {
+	k := &keys{m: m, indexes: make(map[string]int, len(m.Entries)), byTensor: make(map[int][]part, len(m.Entries))}
 	for i := range m.Entries {
 		k.indexes[m.Entries[i].Name] = i
 	}
@@ -57,7 +56,7 @@ func (k *keys) add(key *trystpb.TensorKey) error {
 	switch {
 	case len(before) > 0 && (p.whole() || before[0].whole()):
 		return status.Errorf(status.Internal, "the server gave more than one key for tensor %s", quote(e.Name))
-	case !p.whole() && (k.pieceBytes == 0 || !e.DType.Plain() || p.off != next || next >= e.Bytes || p.n != min(k.pieceBytes, e.Bytes-next)):
+	case !p.whole() && (!e.DType.Plain() || p.off != next || next >= e.Bytes || p.n != min(pieceBytes, e.Bytes-next)):
 		return status.Errorf(status.Internal, "the server gave a key for %d bytes at %d of tensor %s: no such piece of its %d bytes was requested, or not in this order",
 			p.n, p.off, quote(e.Name), e.Bytes)
 	}

@@ -101,7 +101,7 @@ const (
 	// tensor that did not come in as many does not come, since each session begins it anew.
 	maxSteady = 5
 
-	// pieceBytes is the length of the pieces in which Save requests large tensors: small
+	// pieceBytes is the length of the pieces in which a pull requests large tensors: small
 	// compared with resentBytes, large compared with the cost of a message.
 	pieceBytes = 16 << 20
 

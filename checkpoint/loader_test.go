@@ -351,15 +351,25 @@ func TestFileChangedWhileItIsRead(t *testing.T) {
 }
 
 // A tensor counts against the memory of a pull by its size, but at least so much that the number
-// of those under way is bounded, and at most so much that any may be under way alone.
+// of those under way is bounded, and at most so much that any may be under way alone. A piece of it
+// counts alone when it goes to a file; in memory, where the tensor stays until it is delivered, the
+// first one counts for all.
 func TestWeightOfATensor(t *testing.T) {
-	pl := &pull{size: 1 << 20, manifest: &Manifest{Entries: []TensorInfo{{Bytes: 0}, {Bytes: 100 << 10}, {Bytes: 1 << 30}}}}
+	pl := &pull{size: 1 << 20, chosen: []int{0, 1, 2}, manifest: &Manifest{Entries: []TensorInfo{{Bytes: 0}, {Bytes: 100 << 10}, {Bytes: 1 << 30}}}}
+	to, disk := newPlaces(pl), newFiles(pl)
 	for i, want := range []int64{leastWeight, 100 << 10, 1 << 20} {
-		if got := pl.weight(part{i: i}); got != want {
-			t.Errorf("a tensor of %d bytes weighs %d, want %d", pl.manifest.Entries[i].Bytes, got, want)
+		e := &pl.manifest.Entries[i]
+		disk.spots[i] = &spot{TensorInfo: e}
+		if a, b := to.weight(part{i: i}), disk.weight(part{i: i}); a != want || b != want {
+			t.Errorf("a tensor of %d bytes weighs %d in memory and %d for a file, want %d", e.Bytes, a, b, want)
 		}
 	}
-	if got := pl.weight(part{i: 2, piece: piece{1 << 20, 300 << 10}}); got != 300<<10 {
-		t.Errorf("a piece of 300 KiB weighs %d", got)
+	p := part{i: 2, piece: piece{1 << 20, 300 << 10}}
+	if a, b := to.weight(p), disk.weight(p); a != 1<<20 || b != 300<<10 {
+		t.Errorf("a piece of 300 KiB weighs %d in memory and %d for a file", a, b)
+	}
+	to.begin(p)
+	if n := to.weight(p); n != 0 {
+		t.Errorf("the next piece weighs %d", n)
 	}
 }

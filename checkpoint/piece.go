@@ -7,9 +7,9 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// A large tensor can be requested in pieces. A puller that writes a file records each piece
-// that it has written, so that a pull that is killed loses little of a large tensor. The
-// content of a piece is a tensor of bytes.
+// A large tensor can be requested in pieces. So an interruption costs the pieces under way, and not
+// the tensor. A puller that writes a file also records each piece that it has written, so that a pull
+// that is killed loses little. The content of a piece is a tensor of bytes.
 
 // piece is a range of a tensor's content, in bytes. The zero piece means the whole tensor.
 type piece struct{ off, n int64 }
@@ -66,9 +66,14 @@ func pieceOf(t *tensor.Tensor, p piece) (*tensor.Tensor, error) {
 	if p.whole() {
 		return t, nil
 	}
-	x, err := tensor.New(tensor.Uint8, tensor.Vector(int(p.n)), tensor.NewBuffer(t.Bytes()[p.off:p.end()], t.Release))
+	defer t.Release()
+	buf, err := t.Buffer().Slice(int(p.off), int(p.n)) // registered memory stays that
 	if err != nil {
-		t.Release()
+		return nil, err
+	}
+	x, err := tensor.New(tensor.Uint8, tensor.Vector(int(p.n)), buf)
+	if err != nil {
+		buf.Release()
 	}
 	return x, err
 }

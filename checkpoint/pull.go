@@ -2,8 +2,8 @@ package checkpoint
 
 import (
 	"context"
+	"hash"
 	"iter"
-	"slices"
 	"sync"
 	"time"
 
@@ -17,11 +17,12 @@ import (
 // A pull has these stages. Two windows, of receives and of bytes, limit how many tensors are in
 // them at once:
 //
-//	for each chosen tensor that has not come, in the order of the manifest
+//	for each part that has not come, in the order of the manifest: a tensor, or a piece of a large one
 //	  wait for space in both windows
 //	  receive                      ─ then leave the window of receives
+//	  put it in its place: memory, or a file
 //	  check the digest             ─ while others are received
-//	  deliver: yield, or write     ─ then leave the window of bytes
+//	  deliver: yield the tensor; what is in a file is delivered  ─ then leave the window of bytes
 //
 // When a connection or the server fails, the same begins again with what is missing
 // (session.go), for as long as the request permits (outage.go).
@@ -46,8 +47,8 @@ type PullRequest struct {
 	// not yielded is undefined, and a peer may still write to it, as rendezvous.Into says.
 	// Save does not take it.
 	Into map[string]*tensor.Tensor
-	// Inflight is how many tensors are received at once; 0 means
-	// DefaultInflight.
+	// Inflight is how many tensors, or pieces of 16 MiB of larger ones, are received at once;
+	// 0 means DefaultInflight.
 	Inflight int
 	// InflightBytes bounds the memory of the tensors that are requested and not yet
 	// delivered; 0 means DefaultInflightBytes. One tensor of any size is always permitted.
@@ -65,7 +66,7 @@ type PullRequest struct {
 	// SkipDigests skips the check of the digests.
 	SkipDigests bool
 	// Progress, if not nil, is called after each tensor that was received and checked, and
-	// in Save also after each piece of a large one; one call at a time.
+	// after each piece of a large one; one call at a time.
 	Progress func(Progress)
 	// Received, if not nil, is called once for each tensor that has come whole and was checked,
 	// with how it came; one call at a time. Pull calls it in the loop, before it yields the
@@ -80,7 +81,7 @@ type PullRequest struct {
 type Progress struct {
 	Tensor         string // the name of the last received tensor
 	Tensors, Total int    // received tensors, and all
-	Bytes          int64  // of the received tensors
+	Bytes          int64  // of the received tensors and pieces
 	TotalBytes     int64
 }
 
@@ -122,9 +123,10 @@ type pull struct {
 	chosen   []int // indexes in Manifest.Entries, ascending
 	begin    time.Time
 
-	window     *semaphore.Weighted // bytes of the requested tensors that are not delivered
-	size       int64               // of the window
-	pieceBytes int64               // length of the pieces of large tensors; 0 for whole tensors
+	newHash func() hash.Hash // nil if digests are not checked
+
+	window *semaphore.Weighted // bytes of the requested tensors that are not delivered
+	size   int64               // of the window
 
 	mu sync.Mutex
 	// All below are guarded by mu.
@@ -132,6 +134,7 @@ type pull struct {
 	since     time.Time
 	transfer  time.Duration // while receiving was not 0, up to since
 	progress  Progress
+	whole     int64 // bytes of progress of tensors that are whole
 	resumed   int64 // bytes of progress that an earlier pull had written
 	arrivals  arrivals
 	yields    bool // the loop that yields calls Received
@@ -158,6 +161,9 @@ func (p *Puller) start(ctx context.Context, req PullRequest) (*pull, error) {
 		return nil, err
 	}
 	pl.progressed()
+	if !req.SkipDigests {
+		pl.newHash, _ = newHash(pl.manifest.Algorithm) // known since the manifest came
+	}
 	if err = pl.checkInto(); err != nil {
 		return nil, err
 	}
@@ -179,14 +185,8 @@ func (pl *pull) limit(bytes int64) {
 	pl.window, pl.size = semaphore.NewWeighted(bytes), bytes
 }
 
-// weight returns how much of the window of bytes a part takes.
-func (pl *pull) weight(p part) int64 {
-	n := p.n
-	if p.whole() {
-		n = pl.manifest.Entries[p.i].Bytes
-	}
-	return min(max(n, leastWeight), pl.size)
-}
+// share returns how much of the window of bytes n bytes take.
+func (pl *pull) share(n int64) int64 { return min(max(n, leastWeight), pl.size) }
 
 // came takes note of n bytes of a tensor that have come; whole is set with the last ones of it, and
 // then came returns how the tensor came.
@@ -198,6 +198,7 @@ func (pl *pull) came(i int, n int64, whole bool) (how PulledTensor) {
 	pl.progress.Bytes += n
 	if whole {
 		pl.progress.Tensors++
+		pl.whole += pl.manifest.Entries[i].Bytes
 		how = PulledTensor{Name: pl.manifest.Entries[i].Name, Arrivals: pl.arrivals.whole(i)}
 		if pl.req.Received != nil && !pl.yields {
 			pl.req.Received(how)
@@ -279,7 +280,7 @@ func (pl *pull) summary() Summary {
 	defer pl.mu.Unlock()
 	return Summary{
 		Publication: pl.manifest.Publication,
-		Tensors:     pl.progress.Tensors, Bytes: pl.progress.Bytes, Resumed: pl.resumed,
+		Tensors:     pl.progress.Tensors, Bytes: pl.whole, Resumed: pl.resumed,
 		Transfer: pl.transfer, Total: time.Since(pl.begin),
 		Digest: pl.manifest.combinedDigest(pl.chosen), Verified: !pl.req.SkipDigests,
 		Carried: pl.arrivals.carried(),
@@ -338,26 +339,20 @@ func (pl *pull) each(ctx context.Context, yield func(*tensor.Tensor) bool) error
 	defer func() {
 		cancel()
 		<-ended
-		for at := range to.order {
-			select {
-			case a := <-at:
-				a.tensor.Release()
-			default: // it never came
-			}
-		}
+		to.close()
 	}()
 	for at := range to.order {
 		var a arrival
 		select {
-		case a = <-at:
+		case a = <-at.filled:
 		case <-ended:
 			select {
-			case a = <-at: // it came, and then fetch ended
+			case a = <-at.filled: // it came, and then fetch ended
 			default:
 				return failure
 			}
 		}
-		a.free()
+		to.pl.window.Release(at.weight)
 		if pl.req.Received != nil {
 			pl.req.Received(a.how)
 		}
@@ -371,74 +366,4 @@ func (pl *pull) each(ctx context.Context, yield func(*tensor.Tensor) bool) error
 		pl.summarize(true)
 	}
 	return failure
-}
-
-// places is the sink of a pull whose tensors are yielded in order. A tensor gets a place in the
-// order when it is requested for the first time, and fills it when it has come, in this session
-// or a later one.
-type places struct {
-	pl    *pull
-	order chan place
-
-	made int // places in order, of the first tensors of the pull; used by one goroutine
-
-	mu  sync.Mutex
-	all []place // by tensor, as in pull.chosen; nil when the tensor has come. Guarded by mu.
-}
-
-// place is filled once.
-type place chan arrival
-
-// arrival is a tensor in the window of bytes, with a reference.
-type arrival struct {
-	tensor *tensor.Tensor
-	free   func() // takes it out of the window
-	how    PulledTensor
-}
-
-func newPlaces(pl *pull) *places {
-	// A tensor without a share of the window has a place only if it had a share in an earlier
-	// session. So there are never more places than the window permits.
-	to := &places{pl: pl, order: make(chan place, min(int64(len(pl.chosen)), pl.size/leastWeight)+1)}
-	for range pl.chosen {
-		to.all = append(to.all, make(place, 1))
-	}
-	return to
-}
-
-func (to *places) missing() (missing []int) {
-	to.mu.Lock()
-	defer to.mu.Unlock()
-	for n, i := range to.pl.chosen {
-		if to.all[n] != nil {
-			missing = append(missing, i)
-		}
-	}
-	return missing
-}
-
-func (to *places) has(part) bool { return false } // a session requests only what is missing
-
-func (to *places) begin(p part) {
-	n, _ := slices.BinarySearch(to.pl.chosen, p.i)
-	if n < to.made {
-		return // in an earlier session
-	}
-	to.made++
-	to.mu.Lock()
-	at := to.all[n]
-	to.mu.Unlock()
-	to.order <- at // does not block: see newPlaces
-}
-
-func (to *places) take(p part, t *tensor.Tensor, free func()) error {
-	e := &to.pl.manifest.Entries[p.i]
-	n, _ := slices.BinarySearch(to.pl.chosen, p.i)
-	to.mu.Lock()
-	at := to.all[n]
-	to.all[n] = nil
-	to.mu.Unlock()
-	how := to.pl.came(p.i, e.Bytes, true)
-	at <- arrival{t.Named(e.Name), free, how}
-	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/tryst-rdma/tryst/proto/trystgrpc"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
 )
 
 // Receiver is the part of the pulling process' rendezvous that a Puller uses.
@@ -35,7 +36,7 @@ func (r receiver) RecvAsync(ctx context.Context, step int64, key rendezvous.Key,
 
 func (r receiver) EndStep(step int64) { r.m.Cleanup(step) }
 
-// PullerOptions configures a Puller. All fields except Address are needed.
+// PullerOptions configures a Puller. All fields except Address and Allocator are needed.
 type PullerOptions struct {
 	// Conn is a connection to the server that has the publications.
 	Conn grpc.ClientConnInterface
@@ -46,6 +47,9 @@ type PullerOptions struct {
 	Receiver Receiver
 	// Address is the address of the server, for messages.
 	Address string
+	// Allocator has the memory of large tensors, which come in pieces, each straight into its
+	// place; nil means tensor.Heap.
+	Allocator tensor.Allocator
 }
 
 // Puller pulls publications of one server. It is safe for concurrent use and need not be
@@ -57,6 +61,9 @@ type Puller struct {
 
 // NewPuller returns a Puller.
 func NewPuller(o PullerOptions) *Puller {
+	if o.Allocator == nil {
+		o.Allocator = tensor.Heap{}
+	}
 	return &Puller{o: o, client: trystgrpc.NewPublicationsClient(o.Conn)}
 }
 

@@ -72,8 +72,8 @@ func (to *files) verify(s *spot, claims []claim) error {
 		all = all.add(c.piece)
 	}
 	whole := all.covers(piece{0, s.Bytes})
-	if whole && to.newHash != nil {
-		h := to.newHash()
+	if whole && to.pl.newHash != nil {
+		h := to.pl.newHash()
 		if err := s.read(h, piece{0, s.Bytes}); err != nil {
 			return err
 		}
@@ -93,7 +93,7 @@ func (to *files) verify(s *spot, claims []claim) error {
 		}
 	}
 	if good.covers(piece{0, s.Bytes}) {
-		if to.newHash != nil {
+		if to.pl.newHash != nil {
 			return nil // each part is what was written, and yet the digest is wrong: nothing can be used
 		}
 		s.done = true
@@ -116,6 +116,7 @@ func (to *files) found(s *spot) int64 {
 	pl.progress.Tensor, pl.progress.Bytes = s.Name, pl.progress.Bytes+n
 	if s.done {
 		pl.progress.Tensors++
+		pl.whole += s.Bytes
 	}
 	return n
 }

@@ -1,7 +1,9 @@
 package checkpoint
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -30,17 +32,25 @@ type part struct {
 	key rendezvous.Key
 }
 
-// sink is where the parts of a pull go. One goroutine calls its methods, except take.
+// sink is where the parts of a pull go. One goroutine at a time calls its methods for one tensor,
+// except into and take.
 type sink interface {
 	// missing returns the tensors that have not come whole, ascending.
 	missing() []int
 	// has reports whether a part has come already.
 	has(p part) bool
-	// begin prepares for a part that is about to be requested.
+	// weight returns how much of the window of bytes a part takes; 0 if its tensor has a share.
+	weight(p part) int64
+	// begin prepares for a part that is about to be requested. It takes over its weight.
 	begin(p part)
-	// take takes over a part with a reference to its tensor. A whole tensor has been checked.
-	// It calls free once, when the part does not count against the window any more.
-	take(p part, t *tensor.Tensor, free func()) error
+	// into returns the memory to receive a part into; nil for any.
+	into(ctx context.Context, p part) (*rendezvous.Into, error)
+	// take takes over a part that has come, with a reference to its tensor. A whole tensor has
+	// been checked. It reports whether all parts of the tensor must be requested again, since
+	// it was damaged.
+	take(p part, t *tensor.Tensor) (again bool, err error)
+	// lost returns how much of the window a part whose receive has failed gives back.
+	lost(p part) int64
 }
 
 // fetch receives all tensors that are missing in the sink. It returns the error that ends the
@@ -53,7 +63,7 @@ func (pl *pull) fetch(caller context.Context, to sink) error {
 		}
 		err := pl.session(caller, missing, to)
 		if err == nil {
-			continue // what was damaged is requested again
+			continue
 		}
 		if err = pl.interrupted(caller, pl.versionOf(caller, err)); err != nil {
 			return err
@@ -65,50 +75,77 @@ func (pl *pull) fetch(caller context.Context, to sink) error {
 func (pl *pull) session(caller context.Context, missing []int, to sink) error {
 	whole, lost := context.WithCancelCause(caller)
 	defer lost(nil)
-	s, err := pl.p.open(whole, pl.manifest, missing, pl.pieceBytes, pl.patience(), lost)
+	s, err := pl.p.open(whole, pl.manifest, missing, pl.patience(), lost)
 	if err != nil {
 		return err
 	}
 	defer s.close()
 	pl.goesOn()
 	began := time.Now()
-	receives := semaphore.NewWeighted(int64(pl.req.Inflight))
-	var underWay, failed atomic.Int64 // parts; and the weight of those that failed
-	g, ctx := errgroup.WithContext(whole)
-	for _, p := range s.parts {
-		if to.has(p) {
-			continue
-		}
-		weight := pl.weight(p)
-		if pl.acquire(ctx, weight, &underWay) != nil { // only when ctx has ended
-			break
-		}
-		free := func() { pl.window.Release(weight) }
-		if receives.Acquire(ctx, 1) != nil {
-			free()
-			break
-		}
-		to.begin(p)
-		underWay.Add(1)
-		g.Go(func() error {
-			defer underWay.Add(-1)
-			t, err := pl.receiveChecked(ctx, s, p, func() { receives.Release(1) })
-			if err != nil {
-				failed.Add(weight) // no space for another part before the group has ended
-				return err
-			}
-			return to.take(p, t, free)
-		})
-	}
-	err = g.Wait()
-	pl.window.Release(failed.Load())
-	if time.Since(began) >= max(pl.req.Retry, steady) { // one tensor may take longer than an outage
+	r := &batch{pl: pl, session: s, to: to, receives: semaphore.NewWeighted(int64(pl.req.Inflight))}
+	r.group, r.ctx = errgroup.WithContext(whole)
+	r.request(s.parts)
+	err = r.group.Wait()
+	pl.window.Release(r.lost.Load())
+	if time.Since(began) >= max(pl.req.Retry, steady) { // one part may take longer than an outage
 		pl.mu.Lock()
 		pl.outage.lasted()
 		pl.mu.Unlock()
 	}
 	if err == nil && whole.Err() != nil && len(to.missing()) > 0 {
 		err = context.Cause(whole)
+	}
+	return err
+}
+
+// batch is the receives of a session.
+type batch struct {
+	pl      *pull
+	session *session
+	to      sink
+
+	group    *errgroup.Group
+	ctx      context.Context     // ends with the session, and with the first error
+	receives *semaphore.Weighted // the window of receives
+	underWay atomic.Int64        // parts
+	lost     atomic.Int64        // what failed parts give back to the window of bytes
+}
+
+// request requests parts, in order, within the windows. It returns when all are under way, or when
+// the session has ended.
+func (r *batch) request(parts []part) {
+	for _, p := range parts {
+		if r.to.has(p) {
+			continue
+		}
+		weight := r.to.weight(p)
+		if weight > 0 && r.pl.acquire(r.ctx, weight, &r.underWay) != nil { // only when ctx has ended
+			return
+		}
+		if r.receives.Acquire(r.ctx, 1) != nil {
+			r.pl.window.Release(weight)
+			return
+		}
+		r.to.begin(p)
+		r.underWay.Add(1)
+		r.group.Go(func() error {
+			defer r.underWay.Add(-1)
+			return r.one(p)
+		})
+	}
+}
+
+// one receives a part. The pieces of a tensor that was damaged are requested again here: the sink may
+// need it before it makes space for others.
+func (r *batch) one(p part) error {
+	t, err := r.receiveChecked(p)
+	if err != nil {
+		r.lost.Add(r.to.lost(p)) // no space for another part before the group has ended
+		return err
+	}
+	again, err := r.to.take(p, t)
+	if again {
+		r.request(r.session.partsOf(p.i))
 	}
 	return err
 }
@@ -126,23 +163,22 @@ func (pl *pull) acquire(ctx context.Context, weight int64, underWay *atomic.Int6
 }
 
 // receiveChecked receives a part. It checks a whole tensor, and requests it once more if it is
-// damaged: the damage may have happened on the way. received is called once, when the part has
-// come and others can be received.
-func (pl *pull) receiveChecked(ctx context.Context, s *session, p part, received func()) (*tensor.Tensor, error) {
-	t, err := pl.receive(ctx, s, p)
-	received()
+// damaged: the damage may have happened on the way. It leaves the window of receives when the part
+// has come.
+func (r *batch) receiveChecked(p part) (*tensor.Tensor, error) {
+	t, err := r.receive(p)
+	r.receives.Release(1)
 	if err != nil {
 		return nil, err
 	}
-	err = pl.check(p, t)
-	if err == nil {
+	if err = r.pl.check(p, t); err == nil {
 		return t, nil
 	}
 	t.Release()
-	if t, err = pl.receive(ctx, s, p); err != nil {
+	if t, err = r.receive(p); err != nil {
 		return nil, err
 	}
-	if err = pl.check(p, t); err != nil {
+	if err = r.pl.check(p, t); err != nil {
 		t.Release()
 		return nil, err
 	}
@@ -165,18 +201,22 @@ func (pl *pull) check(p part, t *tensor.Tensor) error {
 }
 
 // receive receives one part through the rendezvous.
-func (pl *pull) receive(ctx context.Context, s *session, p part) (*tensor.Tensor, error) {
+func (r *batch) receive(p part) (*tensor.Tensor, error) {
 	type outcome struct {
 		v   rendezvous.Value
 		err error
 	}
-	args, err := pl.args(ctx, p)
-	if err != nil {
+	var args rendezvous.Args
+	switch into, err := r.to.into(r.ctx, p); {
+	case err != nil:
 		return nil, err
+	case into != nil:
+		args = into.Args()
 	}
+	pl, s := r.pl, r.session
 	c := make(chan outcome, 1)
 	pl.transferring(1)
-	s.receiver.RecvAsync(ctx, s.step, p.key, args, func(v rendezvous.Value, _ rendezvous.Args, err error) {
+	s.receiver.RecvAsync(r.ctx, s.step, p.key, args, func(v rendezvous.Value, _ rendezvous.Args, err error) {
 		c <- outcome{v, err}
 	})
 	o := <-c
@@ -184,7 +224,7 @@ func (pl *pull) receive(ctx context.Context, s *session, p part) (*tensor.Tensor
 	what := "receiving tensor " + quote(pl.manifest.Entries[p.i].Name) + " from " + pl.p.server()
 	switch {
 	case o.err != nil:
-		return nil, s.cause(ctx, wrap(what, o.err))
+		return nil, s.cause(r.ctx, wrap(what, o.err))
 	case o.v.Dead:
 		o.v.Tensor.Release()
 		return nil, status.Errorf(status.Internal, "%s: a dead value was received", what)
@@ -230,7 +270,7 @@ type session struct {
 // open gets a step with the keys of the given tensors from the server. A patience that is not 0
 // bounds the time until all keys have come. When the stream ends before close, lost is called
 // with the reason.
-func (p *Puller) open(ctx context.Context, m *Manifest, chosen []int, pieceBytes int64, patience time.Duration, lost func(error)) (*session, error) {
+func (p *Puller) open(ctx context.Context, m *Manifest, chosen []int, patience time.Duration, lost func(error)) (*session, error) {
 	what := "opening publication " + quote(m.Name)
 	// The stream ends with ctx, but does not have its deadline: the server would end the
 	// stream first, with a less precise error.
@@ -264,13 +304,13 @@ func (p *Puller) open(ctx context.Context, m *Manifest, chosen []int, pieceBytes
 	}
 	stream, err := p.client.Open(streamCtx, &trystpb.OpenRequest{
 		Publication: m.Name, Version: m.Version, Tensors: m.namesOf(chosen),
-		Puller: p.o.Task.String(), PullerIncarnation: p.o.Incarnation, PieceBytes: uint64(pieceBytes),
+		Puller: p.o.Task.String(), PullerIncarnation: p.o.Incarnation, PieceBytes: pieceBytes,
 	})
 	if err != nil {
 		return nil, fail(err, nil)
 	}
 	s := &session{receiver: p.o.Receiver, cancel: cancel, ended: make(chan struct{})}
-	k := newKeys(m, pieceBytes)
+	k := newKeys(m)
 	for last := false; !last; {
 		resp, err := stream.Recv()
 		if err != nil {
@@ -301,6 +341,16 @@ func (p *Puller) open(ctx context.Context, m *Manifest, chosen []int, pieceBytes
 		}
 	}()
 	return s, nil
+}
+
+// partsOf returns the parts of a tensor.
+func (s *session) partsOf(i int) []part {
+	first, _ := slices.BinarySearchFunc(s.parts, i, func(p part, i int) int { return cmp.Compare(p.i, i) })
+	end := first
+	for end < len(s.parts) && s.parts[end].i == i {
+		end++
+	}
+	return s.parts[first:end]
 }
 
 // cause returns the cause of a receive's error err: the cause of ctx if that has ended. An error

@@ -215,6 +215,7 @@ func (r pullReceiver) EndStep(step int64) { r.c.EndStep(step) }
 func (c *Client) Puller() *checkpoint.Puller {
 	return checkpoint.NewPuller(checkpoint.PullerOptions{
 		Conn: c.conn, Task: c.task, Incarnation: c.incarnation, Receiver: pullReceiver{c}, Address: c.target,
+		Allocator: c.receiveAllocator(),
 	})
 }
 

@@ -237,6 +237,14 @@ func (n *node) sendAllocator() tensor.Allocator {
 	return firstOf{n.rdma.transport.Allocator(), n.allocator}
 }
 
+// receiveAllocator is sendAllocator for what is pulled.
+func (n *node) receiveAllocator() tensor.Allocator {
+	if n.rdma == nil {
+		return n.allocator
+	}
+	return firstOf{n.rdma.transport.ReceiveAllocator(), n.allocator}
+}
+
 // firstOf allocates from first, and from second when first is exhausted.
 type firstOf struct{ first, second tensor.Allocator }
 
