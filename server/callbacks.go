@@ -12,13 +12,18 @@ type callbacks struct {
 
 // run calls f on another goroutine.
 func (c *callbacks) run(f func()) {
-	c.mu.Lock()
-	c.n++
-	c.mu.Unlock()
+	c.enter()
 	go func() {
 		defer c.leave()
 		f()
 	}()
+}
+
+// enter announces a callback: wait waits for it until leave.
+func (c *callbacks) enter() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n++
 }
 
 func (c *callbacks) leave() {

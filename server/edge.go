@@ -151,30 +151,18 @@ func (e *Edge) RecvAsync(ctx context.Context, step int64, done func(rendezvous.V
 // goroutine of the sender.
 func (e *Edge) recvElsewhere(ctx context.Context, step int64, args rendezvous.Args, done func(rendezvous.Value, error)) {
 	if e.peer.Task == e.s.task { // the rendezvous calls done on the goroutine of the sender, or here
-		e.recvAsync(ctx, step, args, func(v rendezvous.Value, err error) {
+		e.start(ctx, step, e.s.incarnation, args, func(v rendezvous.Value, err error) {
 			e.s.callbacks.run(func() { done(v, err) })
 		})
 		return
 	}
-	// The transport calls done on a goroutine of its own. What fails before may call it here.
-	var returned atomic.Bool
-	e.recvAsync(ctx, step, args, func(v rendezvous.Value, err error) {
-		if returned.Load() {
-			done(v, err)
-			return
-		}
-		e.s.callbacks.run(func() { done(v, err) })
-	})
-	returned.Store(true)
-}
-
-// recvAsync is RecvAsync with a done that may run here.
-func (e *Edge) recvAsync(ctx context.Context, step int64, args rendezvous.Args, done func(rendezvous.Value, error)) {
 	n, ok := e.s.known(e.peer)
 	if !ok {
-		e.s.requestThenRecv(ctx, step, e.peer, func(n uint64, err error) {
+		e.awaitThenRecv(ctx, step, func(n uint64, err error) {
 			if err != nil {
-				done(rendezvous.Value{}, e.s.named(err, step, "RecvAsync", e.peer, e.name))
+				e.s.callbacks.run(func() {
+					done(rendezvous.Value{}, e.s.named(err, step, "RecvAsync", e.peer, e.name))
+				})
 				return
 			}
 			e.recvAsyncFrom(ctx, step, n, args, done)
@@ -186,9 +174,9 @@ func (e *Edge) recvAsync(ctx context.Context, step int64, args rendezvous.Args, 
 			done(v, err)
 			return
 		}
-		e.s.requestThenRecv(ctx, step, e.peer, func(present uint64, _ error) {
+		e.awaitThenRecv(ctx, step, func(present uint64, _ error) {
 			if present == n || present == 0 {
-				done(v, err) // the first error says what was wrong
+				e.s.callbacks.run(func() { done(v, err) }) // the first error says what was wrong
 				return
 			}
 			e.recvAsyncFrom(ctx, step, present, args, done)
@@ -196,8 +184,33 @@ func (e *Edge) recvAsync(ctx context.Context, step int64, args rendezvous.Args, 
 	})
 }
 
-// recvAsyncFrom receives from the process of the peer with this incarnation.
+// awaitThenRecv requests the incarnation of the peer and calls recv with it, which must not block.
+// Close waits for it.
+func (e *Edge) awaitThenRecv(ctx context.Context, step int64, recv func(uint64, error)) {
+	e.s.callbacks.enter()
+	e.s.awaitIncarnation(ctx, step, e.peer, func(n uint64, err error) {
+		defer e.s.callbacks.leave()
+		recv(n, err)
+	})
+}
+
+// recvAsyncFrom receives from the process of the peer with this incarnation. done does not run
+// here. The transport calls it on a goroutine of its own; what fails before may call it here, and
+// is moved to another one.
 func (e *Edge) recvAsyncFrom(ctx context.Context, step int64, incarnation uint64, args rendezvous.Args, done func(rendezvous.Value, error)) {
+	var returned atomic.Bool
+	e.start(ctx, step, incarnation, args, func(v rendezvous.Value, err error) {
+		if returned.Load() {
+			done(v, err)
+			return
+		}
+		e.s.callbacks.run(func() { done(v, err) })
+	})
+	returned.Store(true)
+}
+
+// start receives from the process of the peer with this incarnation. done may run here.
+func (e *Edge) start(ctx context.Context, step int64, incarnation uint64, args rendezvous.Args, done func(rendezvous.Value, error)) {
 	key, err := e.inKey(incarnation)
 	if err != nil {
 		done(rendezvous.Value{}, err)

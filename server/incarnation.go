@@ -3,9 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"slices"
-	"sync"
-	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
@@ -13,11 +10,6 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/worker"
 )
-
-// retryDelay is the pause before another request for an incarnation after a lost connection.
-// It is short, since a restarted peer may be back soon, and prevents a storm of requests to a
-// peer that accepts connections and drops them.
-const retryDelay = 100 * time.Millisecond
 
 // known returns the incarnation of a device if it is known.
 func (s *Server) known(d cluster.Device) (uint64, bool) {
@@ -37,14 +29,15 @@ func (s *Server) noteResult(ctx context.Context, step int64, src cluster.Device,
 }
 
 // ownReason reports whether a receive failed for a reason of this side: its context or its step
-// has ended, or there is no memory for the value.
+// has ended, there is no memory for the value, or it does not fit the caller's memory. DataLoss is
+// what the present process of the peer says of a value that it had.
 func (s *Server) ownReason(ctx context.Context, step int64, err error) bool {
 	switch status.CodeOf(err) {
 	case status.Cancelled, status.DeadlineExceeded:
 		if ctx.Err() != nil {
 			return true
 		}
-	case status.ResourceExhausted:
+	case status.ResourceExhausted, status.DataLoss, status.InvalidArgument, status.FailedPrecondition, status.Unimplemented:
 		return true
 	}
 	return s.manager.Err(step) != nil
@@ -61,65 +54,74 @@ func (s *Server) outdated(src cluster.Device, err error) bool {
 	return restarted
 }
 
-// incarnationCall is a request for an incarnation on behalf of a receive of a step.
-type incarnationCall struct{ cancel context.CancelCauseFunc }
-
-// Abort implements rendezvous.Call.
-func (l *incarnationCall) Abort(err error) { l.cancel(err) }
-
 // incarnationOf requests the incarnation of a peer's device, for a receive of a step. The end of
-// the step or of ctx ends the request.
+// the step or of ctx ends the wait, and so does the peer timeout.
 func (s *Server) incarnationOf(ctx context.Context, step int64, d cluster.Device) (uint64, error) {
-	in := s.manager.Find(step)
-	request, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	call := &incarnationCall{cancel}
-	if err := in.RegisterCall(call); err != nil {
-		return 0, err
+	type answer struct {
+		n   uint64
+		err error
 	}
-	defer in.DeregisterCall(call)
-	n, err := s.devices.request(request, d, s.deviceIncarnation)
-	switch {
-	case err == nil:
-		return n, nil
-	case in.Err() != nil:
-		return 0, in.Err()
-	case ctx.Err() != nil:
-		return 0, status.Errorf(status.CodeOf(ctx.Err()), "the context of the receive ended before %s was reached: %s", d.Task, status.From(err).Message()).Derived()
-	}
-	return 0, err
+	c := make(chan answer, 1)
+	s.awaitIncarnation(ctx, step, d, func(n uint64, err error) { c <- answer{n, err} })
+	a := <-c
+	return a.n, a.err
 }
 
-// deviceIncarnation requests the incarnation over any route that reaches the peer. It waits for a
-// peer that is not up, for at most the peer timeout.
-func (s *Server) deviceIncarnation(ctx context.Context, d cluster.Device) (uint64, error) {
-	conn, err := s.connTo(d.Task)
-	if err != nil {
-		return 0, err
+// awaitIncarnation requests the incarnation of a device and calls done with it, once, perhaps
+// before it returns. Receives that wait for the same device get it in the order of their calls,
+// and before later receives know it. done must not block. A server that is closing calls it at
+// once, with 0: the receive fails, since every step has ended.
+func (s *Server) awaitIncarnation(ctx context.Context, step int64, d cluster.Device, done func(uint64, error)) {
+	s.mu.Lock()
+	if s.ending {
+		s.mu.Unlock()
+		done(0, nil)
+		return
 	}
-	wait, cancel := context.WithTimeout(ctx, s.cfg.PeerTimeout)
-	defer cancel()
-	var why error // the last error, except the end of wait
-	for {
-		n, err := s.requestIncarnation(wait, conn, d)
-		_, lost := errors.AsType[*transport.LostError](err)
+	in := s.manager.Find(step)
+	w := &incarnationWait{known: &s.devices, device: d, timeout: s.cfg.PeerTimeout}
+	w.done = func(n uint64, err error) {
+		in.DeregisterCall(w)
 		switch {
 		case err == nil:
-			return n, nil
-		case wait.Err() != nil:
-			if why == nil {
-				why = err
-			}
-			return 0, status.Errorf(status.Unavailable, "%s was not reached for %v: %s", d.Task, s.cfg.PeerTimeout, status.From(why).Message())
-		case !lost && status.CodeOf(err) != status.Unavailable:
-			return 0, err
+		case in.Err() != nil:
+			err = in.Err()
+		case ctx.Err() != nil:
+			err = status.Errorf(status.CodeOf(ctx.Err()), "the context of the receive ended before %s was reached: %s", d.Task, status.From(err).Message()).Derived()
 		}
-		why = err
-		select {
-		case <-time.After(retryDelay):
-		case <-wait.Done():
-		}
+		done(n, err)
 	}
+	n, known, run := s.devices.wait(ctx, w)
+	if run != nil {
+		s.work.Add(1)
+	}
+	s.mu.Unlock()
+	if known {
+		done(n, nil)
+		return
+	}
+	if run != nil {
+		go func() {
+			defer s.work.Done()
+			run(s.deviceIncarnation)
+		}()
+	}
+	w.watch(ctx)
+	if err := in.RegisterCall(w); err == nil && w.ended() { // done came before, and has deregistered nothing
+		in.DeregisterCall(w)
+	}
+}
+
+// deviceIncarnation requests the incarnation over any route that reaches the peer. again reports
+// whether the peer may answer later.
+func (s *Server) deviceIncarnation(ctx context.Context, d cluster.Device) (n uint64, again bool, err error) {
+	conn, err := s.connTo(d.Task)
+	if err != nil {
+		return 0, false, err
+	}
+	n, err = s.requestIncarnation(ctx, conn, d)
+	_, lost := errors.AsType[*transport.LostError](err)
+	return n, lost || ctx.Err() != nil || status.CodeOf(err) == status.Unavailable, err
 }
 
 // requestIncarnation sends one request. A Tryst process answers Hello; it has one device, with the
@@ -170,119 +172,4 @@ func (s *Server) connTo(task cluster.Task) (transport.Conn, error) {
 		return s.rdma.transport.Conn(task)
 	}
 	return s.transport.Conn(task)
-}
-
-// incarnations stores the incarnations of peers' devices.
-type incarnations struct {
-	mu       sync.Mutex // guards what follows
-	m        map[cluster.Device]incarnation
-	lists    map[cluster.Task][]cluster.Device      // of the tasks that have answered
-	requests map[cluster.Device]*incarnationRequest // in progress
-}
-
-// incarnation is the incarnation of a device.
-type incarnation struct {
-	n       uint64
-	suspect bool // it may belong to an earlier process
-}
-
-// incarnationRequest is a request for an incarnation, which all receives from the device wait
-// for: after an error there may be thousands.
-type incarnationRequest struct {
-	done chan struct{} // closed when the request has ended, which sets the fields below
-	n    uint64
-	err  error
-	left bool // the receive that made the request has ended
-}
-
-func (i *incarnations) known(d cluster.Device) (n uint64, ok bool) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.knownLocked(d)
-}
-
-func (i *incarnations) knownLocked(d cluster.Device) (n uint64, ok bool) {
-	is, ok := i.m[d]
-	return is.n, ok && !is.suspect
-}
-
-// list stores the devices of a task, as it has last listed them.
-func (i *incarnations) list(task cluster.Task, has ...cluster.Device) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.lists == nil {
-		i.lists = make(map[cluster.Task][]cluster.Device)
-	}
-	i.lists[task] = has
-}
-
-// lacks reports whether the task of a device has listed its devices without this one.
-func (i *incarnations) lacks(d cluster.Device) bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	has, ok := i.lists[d.Task]
-	return ok && !slices.Contains(has, d)
-}
-
-// request returns the incarnation of a device: the known one, or else the result of ask. It
-// calls ask unless another request for the device is in progress.
-func (i *incarnations) request(ctx context.Context, d cluster.Device, ask func(context.Context, cluster.Device) (uint64, error)) (uint64, error) {
-	for {
-		i.mu.Lock()
-		if n, ok := i.knownLocked(d); ok {
-			i.mu.Unlock()
-			return n, nil
-		}
-		r := i.requests[d]
-		if r == nil {
-			return i.askLocked(ctx, d, ask)
-		}
-		i.mu.Unlock()
-		select {
-		case <-r.done:
-			if !r.left {
-				return r.n, r.err
-			}
-		case <-ctx.Done():
-			return 0, status.From(ctx.Err())
-		}
-	}
-}
-
-// askLocked makes a request and stores its result. It gives up i.mu.
-func (i *incarnations) askLocked(ctx context.Context, d cluster.Device, ask func(context.Context, cluster.Device) (uint64, error)) (uint64, error) {
-	r := &incarnationRequest{done: make(chan struct{})}
-	if i.requests == nil {
-		i.requests = make(map[cluster.Device]*incarnationRequest)
-	}
-	i.requests[d] = r
-	i.mu.Unlock()
-	if r.n, r.err = ask(ctx, d); r.err == nil {
-		i.learn(d, r.n)
-	} else {
-		r.left = ctx.Err() != nil
-	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	delete(i.requests, d)
-	close(r.done)
-	return r.n, r.err
-}
-
-func (i *incarnations) learn(d cluster.Device, n uint64) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.m == nil {
-		i.m = make(map[cluster.Device]incarnation)
-	}
-	i.m[d] = incarnation{n: n}
-}
-
-// suspect marks an incarnation as possibly outdated: the next receive requests it again.
-func (i *incarnations) suspect(d cluster.Device, n uint64) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if is, ok := i.m[d]; ok && is.n == n {
-		i.m[d] = incarnation{n: n, suspect: true}
-	}
 }

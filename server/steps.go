@@ -59,25 +59,6 @@ func (s *Server) Recv(ctx context.Context, step int64, from, name string) (rende
 	return e.Recv(ctx, step)
 }
 
-// requestThenRecv requests the incarnation of a device and calls recv with it, on a goroutine of
-// the server. A server that is closing calls recv at once, with 0.
-func (s *Server) requestThenRecv(ctx context.Context, step int64, src cluster.Device, recv func(uint64, error)) {
-	s.mu.Lock()
-	ending := s.ending
-	if !ending {
-		s.work.Add(1)
-	}
-	s.mu.Unlock()
-	if ending {
-		recv(0, nil) // fails: every step has ended
-		return
-	}
-	go func() {
-		defer s.work.Done()
-		recv(s.incarnationOf(ctx, step, src))
-	}()
-}
-
 // named returns the error of a receive that fails before its key is known: it names the method
 // and describes the key. The error that ended the step stays as it is.
 func (s *Server) named(err error, step int64, method string, src cluster.Device, name string) error {
