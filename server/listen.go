@@ -18,11 +18,11 @@ type ownHost struct {
 // listenAddress returns the address for the listener of a server: the setting listen. If that is
 // the address of this task in the cluster, it may be one that only peers can use; reason says then
 // why the server listens on all interfaces instead, or on loopback if no source has set the task.
-func listenAddress(ctx context.Context, c config.Config) (address, reason string) {
+func listenAddress(c config.Config, lookup func(name string) []netip.Addr) (address, reason string) {
 	if !c.ListensInCluster() {
 		return c.Listen, ""
 	}
-	h := ownHost{lookup: func(name string) []netip.Addr { return lookup(ctx, name) }, isLocal: isLocal}
+	h := ownHost{lookup: lookup, isLocal: isLocal}
 	address, reason = h.listenAddress(c.Listen)
 	if reason != "" && !c.TaskIsSet() { // a cluster alone opens no port to other hosts
 		address = net.JoinHostPort("127.0.0.1", strings.TrimPrefix(address, ":"))

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -118,6 +119,31 @@ func TestLocalAddrOfTheCluster(t *testing.T) {
 		addr, why := LocalAddr(t.Context(), inCluster(t, own))
 		if addr.String() != want[0] || !strings.Contains(why, want[1]) {
 			t.Errorf("%s: got %v, %q; want %s, %q", own, addr, why, want[0], want[1])
+		}
+	}
+}
+
+// TestNamesAreLookedUpOnce at the start: a resolver may take seconds for each answer. A search for a
+// device that comes later looks the name up again, since it may be known by then.
+func TestNamesAreLookedUpOnce(t *testing.T) {
+	for host, found := range map[string][]netip.Addr{
+		"not-yet": nil,
+		"one":     {netip.MustParseAddr("192.0.2.77")},
+		"both":    {netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")},
+	} {
+		n := 0
+		o := newOwnAddress(t.Context(), inCluster(t, host+":7"), func(_ context.Context, name string) []netip.Addr {
+			if n++; name != host {
+				t.Errorf("%s is looked up", name)
+			}
+			return found
+		})
+		first := o.local(t.Context())
+		if n != 1 {
+			t.Errorf("%s: %d lookups at the start", host, n)
+		}
+		if again := o.local(t.Context()); n != 2 || again != first {
+			t.Errorf("%s: %d lookups after a second search, which found %v after %v", host, n, again, first)
 		}
 	}
 }

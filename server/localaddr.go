@@ -26,26 +26,58 @@ const lookupTimeout = 2 * time.Second
 // LocalAddr returns the address by which peers reach a server with these settings, and the reason
 // for it. The address is zero when it is not known.
 func LocalAddr(ctx context.Context, c config.Config) (addr netip.Addr, why string) {
-	n := serverLocalAddr(ctx, c)
+	n := newOwnAddress(ctx, c, lookup).local(ctx)
 	return n.addr, n.why
 }
 
-// serverLocalAddr takes, in this order: the address on which the server listens, unless it is a
-// wildcard; the address of this task in the cluster, if it is local; the local address of the route
-// to the first reachable peer.
-func serverLocalAddr(ctx context.Context, c config.Config) localAddr {
-	listen, _ := listenAddress(ctx, c)
-	if host, _, err := net.SplitHostPort(listen); err == nil && host != "" {
-		if a := resolve(ctx, host); a.IsValid() && !a.IsUnspecified() {
+// ownAddress is where a server listens and how peers reach it.
+type ownAddress struct {
+	cfg            config.Config
+	listen, reason string // see listenAddress
+	look           lookupFunc
+	// first has what was looked up for listen. The first call of local uses it: a lookup may
+	// take long, and the answer is not another one.
+	first map[string][]netip.Addr
+}
+
+// lookupFunc returns the addresses of a name, each once; nil if there are none.
+type lookupFunc func(ctx context.Context, name string) []netip.Addr
+
+// newOwnAddress chooses where the server listens.
+func newOwnAddress(ctx context.Context, c config.Config, look lookupFunc) *ownAddress {
+	o := &ownAddress{cfg: c, look: look, first: make(map[string][]netip.Addr)}
+	o.listen, o.reason = listenAddress(c, func(name string) []netip.Addr {
+		all := look(ctx, name)
+		o.first[name] = all
+		return all
+	})
+	return o
+}
+
+// local takes, in this order: the address on which the server listens, unless it is a wildcard;
+// the address of this task in the cluster, if it is local; the local address of the route to the
+// first reachable peer. Calls must not overlap.
+func (o *ownAddress) local(ctx context.Context) localAddr {
+	known := o.first
+	o.first = nil
+	look := func(ctx context.Context, name string) []netip.Addr {
+		if all, ok := known[name]; ok {
+			return all
+		}
+		return o.look(ctx, name)
+	}
+	if host, _, err := net.SplitHostPort(o.listen); err == nil && host != "" {
+		if a := resolve(ctx, host, look); a.IsValid() && !a.IsUnspecified() {
 			return localAddr{a, "the server listens there"}
 		}
 	}
+	c := o.cfg
 	if c.Cluster == nil {
 		return localAddr{}
 	}
 	own, _ := c.Cluster.Address(c.Task)
 	if host, _, err := net.SplitHostPort(own); err == nil {
-		if a := resolve(ctx, host); isLocal(a) {
+		if a := resolve(ctx, host, look); isLocal(a) {
 			return localAddr{a, "the cluster spec has this task at " + own}
 		}
 	}
@@ -81,11 +113,11 @@ func routedLocalAddr(ctx context.Context, t cluster.Task, address string) localA
 }
 
 // resolve returns the first address of a host, IPv4 before IPv6, or the zero Addr if it has none.
-func resolve(ctx context.Context, host string) netip.Addr {
+func resolve(ctx context.Context, host string, look lookupFunc) netip.Addr {
 	if a, err := netip.ParseAddr(host); err == nil {
 		return a.Unmap()
 	}
-	all := lookup(ctx, host)
+	all := look(ctx, host)
 	if len(all) == 0 {
 		return netip.Addr{}
 	}
@@ -95,7 +127,7 @@ func resolve(ctx context.Context, host string) netip.Addr {
 	return all[0]
 }
 
-// lookup returns the addresses of a name, each once; nil if there are none.
+// lookup is a lookupFunc that asks the resolver of the host.
 func lookup(ctx context.Context, name string) []netip.Addr {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()

@@ -149,7 +149,7 @@ func TestServerLocalAddr(t *testing.T) {
 				c.Cluster = spec
 			}
 		})
-		if got := serverLocalAddr(t.Context(), c); got.addr.String() != tt.addr || !strings.Contains(got.why, tt.why) {
+		if got := newOwnAddress(t.Context(), c, lookup).local(t.Context()); got.addr.String() != tt.addr || !strings.Contains(got.why, tt.why) {
 			t.Errorf("%s in %q: %v, %q; want %s, %q", tt.listen, tt.cluster, got.addr, got.why, tt.addr, tt.why)
 		}
 	}

@@ -35,7 +35,7 @@ func LocalAddrFor(ctx context.Context, c config.Config, target string) (addr net
 
 func localAddrFor(c config.Config, target string) (func(context.Context) localAddr, error) {
 	if target == "" {
-		return func(ctx context.Context) localAddr { return serverLocalAddr(ctx, c) }, nil
+		return func(ctx context.Context) localAddr { return newOwnAddress(ctx, c, lookup).local(ctx) }, nil
 	}
 	address, _, _, err := cluster.ResolveTarget(c.Cluster, target)
 	if err != nil {

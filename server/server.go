@@ -68,15 +68,16 @@ func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
 		MaxWaiting: cfg.MaxWaiting, MaxWaitingBytes: cfg.MaxWaitingBytes,
 		KeptPerRequester: cfg.KeptPerPeer, KeptTotal: keptTotal(cfg.KeptTotal),
 	}}
+	own := newOwnAddress(ctx, cfg, lookup)
 	if cfg.Transport == verbstransport.Name {
-		nc.localAddr = func(ctx context.Context) localAddr { return serverLocalAddr(ctx, cfg) }
+		nc.localAddr = own.local
 	}
 	n, err := newNode(ctx, nc, cfg.Client, o)
 	if err != nil {
 		return nil, err
 	}
 	s := &Server{node: n, cfg: cfg, serving: make(chan struct{}), stepIDs: newStepIDs()}
-	if err := s.start(ctx, o); err != nil {
+	if err := s.start(ctx, own, o); err != nil {
 		ctx, cancel := context.WithTimeout(ctx, cfg.ShutdownTimeout)
 		defer cancel()
 		_ = s.stop(ctx) // the first error is the one to report
@@ -85,7 +86,7 @@ func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
 	return s, nil
 }
 
-func (s *Server) start(ctx context.Context, o Options) error {
+func (s *Server) start(ctx context.Context, own *ownAddress, o Options) error {
 	s.worker = worker.New(worker.Options{
 		Task: s.task, Incarnation: s.incarnation, Manager: s.manager, Cache: s.cache,
 		CacheRPCResponse: s.cfg.CacheRPCResponse, MaxWaiting: s.cfg.MaxWaiting, MaxWaitingBytes: s.cfg.MaxWaitingBytes,
@@ -104,8 +105,7 @@ func (s *Server) start(ctx context.Context, o Options) error {
 	if err := s.makeGRPC(o.ServerStats); err != nil {
 		return err
 	}
-	address, reason := listenAddress(ctx, s.cfg)
-	lis, err := s.listen(ctx, address, reason)
+	lis, err := s.listen(ctx, own.listen, own.reason)
 	if err != nil {
 		return err
 	}
