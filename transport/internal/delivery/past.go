@@ -42,8 +42,9 @@ func cleanedUp(step int64) *status.Error { return status.Errorf(status.Aborted, 
 // their requests under way.
 //
 // A receive whose value was dropped ends with DataLoss. One that was cancelled reports
-// nothing, so the loss is reported to the next receive under its key. Keys may be long, so
-// their hashes are kept; a requester that makes two alike deceives itself.
+// nothing, so the next receive under its key reports the loss: one that waits already, or one
+// that comes. Keys may be long, so their hashes are kept; a requester that makes two alike
+// deceives itself.
 type past struct {
 	ends   map[uint64]ending
 	lost   map[uint64]uint64   // ids whose value was dropped and whose loss is not reported: the hash of the key
@@ -69,16 +70,17 @@ func hashOf(r Request) uint64 {
 	return h.Sum64()
 }
 
-// cancelled returns how a receive of id ends that is cancelled now.
-func (p *past) cancelled(id uint64) ending {
+// cancelled returns how a receive of id ends that is cancelled now, and whether another one has to
+// report its loss from now on.
+func (p *past) cancelled(id uint64) (end ending, owes bool) {
 	hash, lost := p.lost[id]
 	if !lost {
-		return pastOver
+		return pastOver, false
 	}
-	if p.ends[id] != pastLost {
+	if owes = p.ends[id] != pastLost; owes {
 		p.owed[hash] = append(p.owed[hash], id)
 	}
-	return pastLost
+	return pastLost, owes
 }
 
 // reported is the event that the loss of the value of id, if it was lost, has been reported or
@@ -96,15 +98,18 @@ func (p *past) reported(id uint64) {
 }
 
 // reportsLoss reports whether a new receive ends with DataLoss, for a value under its key that
-// was dropped and whose receive was then cancelled. When it is cancelled itself before the
-// requester has this response, the next receive reports the loss.
+// was dropped and whose receive was then cancelled.
 func (t *responses) reportsLoss(now time.Time, k *requester, r Request) bool {
-	if len(k.past.owed) == 0 {
-		return false
-	}
+	return len(k.past.owed) > 0 && t.hasIDs(k, 1) == nil && t.reportLoss(now, k, r)
+}
+
+// reportLoss has r report the first loss under its key that nothing reports, if there is one. When
+// r is cancelled before the requester has this response, the next receive reports the loss. There
+// is space for the id of r.
+func (t *responses) reportLoss(now time.Time, k *requester, r Request) bool {
 	hash := hashOf(r)
 	owed := k.past.owed[hash]
-	if len(owed) == 0 || t.hasIDs(k, 1) != nil {
+	if len(owed) == 0 {
 		return false
 	}
 	first := owed[0]
@@ -113,6 +118,24 @@ func (t *responses) reportsLoss(now time.Time, k *requester, r Request) bool {
 	t.remember(now, k, r.ID, pastExpired)
 	k.past.lost[r.ID] = hash
 	return true
+}
+
+// reportLosses has receives that wait end with DataLoss, for the losses under their keys that
+// nothing reports: those that came first. It is called when there is a new one.
+func (t *responses) reportLosses(now time.Time, k *requester) (acts []responseAction) {
+	for _, of := range t.steps {
+		for e, after := of.first, (*entry)(nil); e != nil; e = after {
+			after = e.after
+			if e.requester != k || e.state == entryKept || e.cancelled || !t.reportLoss(now, k, e.request) {
+				continue
+			}
+			for _, c := range t.takeCalls(e) {
+				acts = append(acts, refuse(c, pastExpired.refusal(e.request)))
+			}
+			acts = append(acts, t.giveUp(e)...)
+		}
+	}
+	return acts
 }
 
 // remember notes that a receive of k has ended. There is space for it (hasIDs).

@@ -193,6 +193,43 @@ func TestRequesterDataLossAfter60s(t *testing.T) {
 	})
 }
 
+// TestRequesterReportsADroppedValueToTheNextThatWaits: a receive whose value was dropped is
+// cancelled while its DataLoss is on its way. The receive that waits behind it at the peer reports
+// the loss, and the one behind that has the next value.
+func TestRequesterReportsADroppedValueToTheNextThatWaits(t *testing.T) {
+	bubble(t, memOptions{peerTimeout: time.Hour}, func(t *testing.T, p *pair) {
+		k := key(t, "k")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		down := p.kept.Connected(requester7)
+		p.fault = func(*Transfer) fault { p.down, p.fault = true, nil; return faultAfter }
+		p.send(k, 'a')
+		first := p.begin(ctx, k)
+		synctest.Wait()
+		down()
+		time.Sleep(expireAfter + 2*time.Second)
+		if p.alive.Load() != 0 {
+			t.Fatal("the value was not dropped")
+		}
+		second := p.begin(t.Context(), k)
+		p.set(func() {
+			p.down, p.delay = false, time.Second
+			p.fault = func(*Transfer) fault { // one way and a half
+				p.fault = nil
+				time.AfterFunc(p.delay*3/2, cancel)
+				return faultNone
+			}
+		})
+		p.wantError(first, status.Cancelled)
+		p.set(func() { p.delay = 0 })
+		third := p.begin(t.Context(), k)
+		time.Sleep(2 * time.Second)
+		p.send(k, 'b')
+		p.wantError(second, status.DataLoss)
+		p.wantValue(third, 'b')
+	})
+}
+
 func TestRequesterRestart(t *testing.T) {
 	restart := func(p *pair) {
 		p.kept.Close()

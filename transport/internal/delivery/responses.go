@@ -76,7 +76,7 @@ type entry struct {
 	state     entryState
 	fetch     uint64 // id of its receive
 	calls     []call // that wait for the response
-	cancelled bool   // stopping: the value is not wanted any more
+	cancelled bool   // stopping: no value is wanted any more
 	ended     bool   // its step was cleaned up: what it ends with is not kept
 	response  Response
 	bytes     int64         // charged to its requester: for the response, or to reserve space for it
@@ -402,11 +402,14 @@ func (t *responses) cancel(now time.Time, p Process, ids []uint64) ([]responseAc
 		}
 	}
 	var acts, back []responseAction
+	unreported := false
 	for _, id := range ids {
 		if id == 0 {
 			continue // names no receive
 		}
-		t.remember(now, k, id, k.past.cancelled(id))
+		end, owes := k.past.cancelled(id)
+		t.remember(now, k, id, end)
+		unreported = unreported || owes
 		e := k.entries[id]
 		if e == nil {
 			continue
@@ -414,23 +417,33 @@ func (t *responses) cancel(now time.Time, p Process, ids []uint64) ([]responseAc
 		for _, c := range t.takeCalls(e) {
 			acts = append(acts, refuse(c, status.New(status.Cancelled, "the receive was cancelled by its requester")))
 		}
-		switch e.state {
-		case entryLimited:
-			t.forget(e)
-		case entryFetching:
-			e.cancelled = true
-			acts = append(acts, t.stop(e))
-		case entryStopping:
-			e.cancelled = true
-			acts = append(acts, responseAction{kind: doStopFetch, fetch: e.fetch}) // the shell waits for its end
-		case entryKept:
+		if e.state == entryKept {
 			t.forget(e)
 			back = append(back, giveBack(e.request, e.response)...)
+			continue
 		}
+		acts = append(acts, t.giveUp(e)...)
+	}
+	if unreported {
+		acts = append(acts, t.reportLosses(now, k)...)
 	}
 	acts = append(acts, back...) // behind what stops: a receive that stops must not take it again
 	t.heard(now, k)
 	return append(acts, t.admit(now)...), nil
+}
+
+// giveUp ends e, which has no response and needs none any more. A value that comes all the same
+// goes back.
+func (t *responses) giveUp(e *entry) []responseAction {
+	if e.state == entryLimited {
+		t.forget(e)
+		return nil
+	}
+	e.cancelled = true
+	if e.state == entryStopping {
+		return []responseAction{{kind: doStopFetch, fetch: e.fetch}} // the shell waits for its end
+	}
+	return []responseAction{t.stop(e)}
 }
 
 // endStep is the event that a step has been cleaned up: its responses are released.

@@ -264,6 +264,31 @@ func TestResponsesChart(t *testing.T) {
 			b.ack(4)
 			b.want("reported", b.cancel(4)+as(5, 1, 6), "fetch 3")
 		}},
+		{"lost, then cancelled: receives that wait under the key report it", cacheLimits{}, func(b *bench) {
+			as := func(id uint64, attempt uint32, c callID) string {
+				r := Request{Requester: b.requester(), ID: id, Attempt: attempt, Step: 1, Key: key(b.t, "k1")}
+				return b.do(b.m.request(b.now, r, c))
+			}
+			b.up()
+			b.request(1, 1, 1)
+			b.value(1, 'a', 1)
+			as(2, 1, 2)
+			b.value(2, 'b', 1)
+			b.down()
+			b.pass(expireAfter) // both are dropped, in any order
+			b.up()
+			as(3, 1, 3)
+			as(4, 1, 4)
+			as(5, 1, 5)
+			b.want("the first", b.cancel(1), "call 3: DataLoss, stop 3")
+			b.want("what it had found goes back", b.value(3, 'c', 1), "restore c")
+			b.want("it asks again", as(3, 2, 6), "call 6: DataLoss")
+			b.want("it is cancelled with the second", b.cancel(2, 3), "call 4: DataLoss, stop 4, call 5: DataLoss, stop 5")
+			b.ack(4, 5)
+			b.fail(4, status.Cancelled)
+			b.fail(5, status.Cancelled)
+			b.want("both are reported", b.cancel(2, 3, 4, 5)+as(6, 1, 7), "fetch 6")
+		}},
 		{"a connection comes back", cacheLimits{}, func(b *bench) {
 			b.up()
 			b.request(1, 1, 1)
