@@ -23,7 +23,7 @@ const (
 	// cacheSweeps is how often unused content is looked for in that time.
 	cacheSweeps = 4
 
-	// DefaultInflight is how many tensors a puller receives at once: one is sent, one is
+	// DefaultInflight is how many tensors or pieces a puller receives at once: one is sent, one is
 	// checked, and the sender reads the next ones from its disk. More would only need more
 	// memory.
 	DefaultInflight = 4
@@ -93,12 +93,12 @@ const (
 	leastPatience = 20 * time.Second
 
 	// steady is how long a session must have lasted, and at least as long as the request's Retry,
-	// to end an outage although no tensor has come: longer than a silent connection lives with
-	// the default keepalive. More would end a pull whose tensors take longer.
+	// to end an outage although no part has come: longer than a silent connection lives with
+	// the default keepalive. More would end a pull whose parts take longer.
 	steady = time.Minute
 
 	// maxSteady is how many such sessions in a row end an outage although nothing has come. A
-	// tensor that did not come in as many does not come, since each session begins it anew.
+	// part that did not come in as many does not come, since each session begins it anew.
 	maxSteady = 5
 
 	// pieceBytes is the length of the pieces in which a pull requests large tensors: small
@@ -122,7 +122,7 @@ const (
 	maxPieceBytes = 1 << 30
 
 	// intoWait is how long a session waits until no peer can write any more to memory that an
-	// earlier session received into: three times the longest time in quarantine. intoPause is
+	// earlier session received a part into: three times the longest time in quarantine. intoPause is
 	// the longest pause between two looks.
 	intoWait  = 30 * time.Second
 	intoPause = 100 * time.Millisecond

@@ -57,8 +57,8 @@ type PullRequest struct {
 	// Retry is how long the pull tries to go on after a connection or the server failed:
 	// the longest time without any progress. 0 means DefaultRetry; with a negative value the
 	// first failure ends the pull. It also holds for the first question to a server that is
-	// not up yet. A session that lasts as long as Retry, and a minute, is progress, too: one
-	// tensor may take longer. An attempt that has begun may take up to 20 seconds longer.
+	// not up yet. A session that lasts as long as Retry, and a minute, is progress, too: a
+	// part may take longer. An attempt that has begun may take up to 20 seconds longer.
 	Retry time.Duration
 	// Interrupted, if not nil, is called when such a failure interrupts the pull, and when
 	// the pull goes on; one call at a time, not for every attempt.

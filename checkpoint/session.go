@@ -87,7 +87,7 @@ func (pl *pull) session(caller context.Context, missing []int, to sink) error {
 	r.request(s.parts)
 	err = r.group.Wait()
 	pl.window.Release(r.lost.Load())
-	if time.Since(began) >= max(pl.req.Retry, steady) { // one part may take longer than an outage
+	if time.Since(began) >= max(pl.req.Retry, steady) { // a part may take longer than an outage
 		pl.mu.Lock()
 		pl.outage.lasted()
 		pl.mu.Unlock()
