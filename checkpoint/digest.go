@@ -4,7 +4,9 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"hash"
+	"io"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -29,6 +31,28 @@ func newHash(algorithm string) (func() hash.Hash, error) {
 		return sha256.New, nil
 	}
 	return nil, status.Errorf(status.InvalidArgument, "unknown digest %s; known are %q and %q", quote(algorithm), XXH64, SHA256)
+}
+
+// hashRange writes a range of a file to h, in pieces of the length of buf. It calls each, if not nil,
+// after every piece, and ends with its error.
+func hashRange(h hash.Hash, r io.ReaderAt, p piece, buf []byte, each func(n int64) error) error {
+	for off := p.off; off < p.end(); {
+		chunk := buf[:min(p.end()-off, int64(len(buf)))]
+		if n, err := r.ReadAt(chunk, off); n < len(chunk) {
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return err
+		}
+		_, _ = h.Write(chunk) // a hash's Write never fails
+		off += int64(len(chunk))
+		if each != nil {
+			if err := each(int64(len(chunk))); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // digestOf returns the digest of a tensor's content: its elements in row-major order,

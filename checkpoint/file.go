@@ -3,7 +3,6 @@ package checkpoint
 import (
 	"bytes"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -136,20 +135,8 @@ func (f *file) digest(r io.ReaderAt, e *TensorInfo, h hash.Hash, buf []byte, a t
 		}
 		return digestOf(h, t), each(size)
 	}
-	for left, off := e.Bytes, e.Offset; left > 0; {
-		chunk := buf[:min(left, int64(len(buf)))]
-		if n, err := r.ReadAt(chunk, off); n < len(chunk) {
-			if errors.Is(err, io.EOF) {
-				err = io.ErrUnexpectedEOF
-			}
-			return nil, err
-		}
-		_, _ = h.Write(chunk) // a hash's Write never fails
-		left -= int64(len(chunk))
-		off += int64(len(chunk))
-		if err := each(int64(len(chunk))); err != nil {
-			return nil, err
-		}
+	if err := hashRange(h, r, piece{e.Offset, e.Bytes}, buf, each); err != nil {
+		return nil, err
 	}
 	return h.Sum(nil), nil
 }

@@ -1,10 +1,12 @@
 package checkpoint
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash"
 	"io"
+	"slices"
 
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
@@ -84,8 +86,15 @@ func (to *files) openAll(ctx context.Context, outputs []*output, o SaveOptions) 
 			return err
 		}
 	}
+	count := &counter{report: o.Verifying}
 	for n, out := range outputs {
-		if err := to.resume(ctx, out, found[n], anew[n], o.Found); err != nil {
+		slices.SortStableFunc(found[n], func(a, b claim) int { return cmp.Compare(a.off, b.off) })
+		for _, i := range out.entries {
+			count.total += rangesOf(to.spots[i].claimed(found[n])).size()
+		}
+	}
+	for n, out := range outputs {
+		if err := to.resume(ctx, out, found[n], anew[n], count, o.Found); err != nil {
 			return err
 		}
 	}
@@ -257,10 +266,9 @@ func (s *spot) finish() int64 {
 }
 
 // read writes a piece of the tensor, as it is in the file, to a hash.
-func (s *spot) read(h hash.Hash, p piece) error {
-	_, err := io.CopyBuffer(onlyWriter{h}, io.NewSectionReader(s.file, s.off+p.off, p.n), make([]byte, min(p.n, digestChunk)))
-	return s.wrap("reading", err)
-}
+func (s *spot) read(h hash.Hash, p piece) error { return s.readEach(h, p, nil) }
 
-// onlyWriter hides other methods from io.CopyBuffer, which would not use its buffer.
-type onlyWriter struct{ io.Writer }
+// readEach is read that calls each, if not nil, as hashRange does.
+func (s *spot) readEach(h hash.Hash, p piece, each func(n int64) error) error {
+	return s.wrap("reading", hashRange(h, s.file, piece{s.off + p.off, p.n}, make([]byte, min(p.n, digestChunk)), each))
+}

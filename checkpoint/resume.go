@@ -15,11 +15,10 @@ import (
 // digest is not requested again. Of any other tensor the parts stay whose content is that of the
 // journal; the digest is checked when the rest has come.
 
-// resume verifies what the journal of an output claims, and reports what was found.
-func (to *files) resume(ctx context.Context, out *output, claims []claim, anew error, found func(Found)) error {
+// resume verifies what the journal of an output claims, ascending, and reports what was found.
+func (to *files) resume(ctx context.Context, out *output, claims []claim, anew error, count *counter, found func(Found)) error {
 	f := Found{Path: out.path + partExt, Err: anew}
 	if len(claims) > 0 {
-		slices.SortStableFunc(claims, func(a, b claim) int { return cmp.Compare(a.off, b.off) })
 		g, failed := errgroup.WithContext(ctx)
 		g.SetLimit(runtime.GOMAXPROCS(0))
 		for _, i := range out.entries {
@@ -32,7 +31,7 @@ func (to *files) resume(ctx context.Context, out *output, claims []claim, anew e
 				if failed.Err() != nil {
 					return context.Cause(failed)
 				}
-				return to.verify(s, mine)
+				return to.verify(failed, s, mine, count)
 			})
 		}
 		if err := g.Wait(); err != nil {
@@ -65,27 +64,30 @@ func (s *spot) claimed(claims []claim) (mine []claim) {
 	return mine
 }
 
-// verify reads what was written of a tensor and marks what is right.
-func (to *files) verify(s *spot, claims []claim) error {
-	var all ranges
-	for _, c := range claims {
-		all = all.add(c.piece)
+// verify reads what was written of a tensor and marks what is right. It ends with ctx, also in the
+// middle.
+func (to *files) verify(ctx context.Context, s *spot, claims []claim, count *counter) error {
+	counted := func(n int64) error {
+		count.add(n)
+		return context.Cause(ctx)
 	}
+	all := rangesOf(claims)
 	whole := all.covers(piece{0, s.Bytes})
 	if whole && to.pl.newHash != nil {
 		h := to.pl.newHash()
-		if err := s.read(h, piece{0, s.Bytes}); err != nil {
+		if err := s.readEach(h, piece{0, s.Bytes}, counted); err != nil {
 			return err
 		}
 		if bytes.Equal(h.Sum(nil), s.Digest) {
 			s.have, s.done = all, true
 			return nil
 		}
+		counted = func(int64) error { return context.Cause(ctx) } // each byte counts once
 	}
 	var good ranges
 	for _, c := range claims {
 		h := xxhash.New()
-		if err := s.read(h, c.piece); err != nil {
+		if err := s.readEach(h, c.piece, counted); err != nil {
 			return err
 		}
 		if h.Sum64() == c.sum {
@@ -100,6 +102,14 @@ func (to *files) verify(s *spot, claims []claim) error {
 	}
 	s.have = good
 	return nil
+}
+
+// rangesOf returns what is claimed.
+func rangesOf(claims []claim) (all ranges) {
+	for _, c := range claims {
+		all = all.add(c.piece)
+	}
+	return all
 }
 
 // found counts what was found of a tensor. It returns its bytes.

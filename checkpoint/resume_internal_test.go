@@ -21,7 +21,7 @@ func TestErrorOfVerificationIsNotACancel(t *testing.T) {
 	defer f.Close()
 	pl := &pull{p: new(Puller), manifest: &Manifest{Publication: Publication{Name: "m"}}}
 	to := &files{pl: pl, spots: map[int]*spot{0: {target: &target{path: path, file: f}, TensorInfo: &TensorInfo{Name: "w", Bytes: 5}}}}
-	err = to.resume(t.Context(), &output{path: path, entries: []int{0}}, []claim{{piece{0, 5}, 1}}, nil, nil)
+	err = to.resume(t.Context(), &output{path: path, entries: []int{0}}, []claim{{piece{0, 5}, 1}}, nil, new(counter), nil)
 	if err == nil || status.CodeOf(err) == status.Cancelled || !strings.Contains(err.Error(), "reading "+path) || strings.Contains(err.Error(), "cancelled") {
 		t.Errorf("got %v", err)
 	}

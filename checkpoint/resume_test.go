@@ -84,6 +84,34 @@ func TestPullGoesOnWithWhatAnEarlierOneWrote(t *testing.T) {
 	}
 }
 
+// TestVerificationShowsProgressAndEnds: what is read before a pull goes on is reported, up to all of
+// it, and a pull that is cancelled in the middle of a tensor reads no more of it, and keeps it.
+func TestVerificationShowsProgressAndEnds(t *testing.T) {
+	b := begin(t, threeTensors(t), 3*mib+35*mib)
+	ctx, cancel := context.WithCancel(t.Context())
+	var first int64
+	_, err := b.Save(ctx, checkpoint.PullRequest{}, checkpoint.SaveOptions{Out: b.out, Verifying: func(done, total int64) {
+		if first == 0 {
+			first = done
+		}
+		if cancel(); total != 38*mib {
+			t.Errorf("%d bytes will be read, want %d", total, 38*mib)
+		}
+		if done > 6*mib {
+			t.Errorf("%d bytes were read after the cancel", done)
+		}
+	}})
+	mustBe(t, err, status.Cancelled, "was cancelled")
+	if first == 0 || first > 2*mib {
+		t.Errorf("the first report came after %d bytes", first)
+	}
+	var last, all int64
+	_, sum := b.again(checkpoint.SaveOptions{Verifying: func(done, total int64) { last, all = done, total }})
+	if last != all || all != 38*mib || sum.Resumed != 38*mib {
+		t.Errorf("the last report was %d of %d bytes; %d are resumed", last, all, sum.Resumed)
+	}
+}
+
 // A byte that changed in the .part, in a whole tensor or in a piece, is sent again with its
 // tensor or its piece.
 func TestDamagedPartIsSentAgain(t *testing.T) {

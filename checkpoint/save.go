@@ -39,6 +39,9 @@ type SaveOptions struct {
 	// Found, if not nil, is called for each file of which an earlier pull has left a part,
 	// before anything is transferred.
 	Found func(Found)
+	// Verifying, if not nil, is called while what an earlier pull has left is read and compared,
+	// ten times a second, with the bytes that were read and all that will be.
+	Verifying func(done, total int64)
 }
 
 // Found is what an earlier pull has left of a file.
