@@ -18,7 +18,7 @@ import (
 
 // The simulation runs two machines against each other, through all orders of the events
 // between them: calls that are lost, late or duplicated, processes that restart, channels
-// that break, queue pairs that cannot be made or connected. TRYST_SIMULATION=n makes
+// that break, queue pairs that cannot be made or connected, devices that go and come back. TRYST_SIMULATION=n makes
 // search and walk n times as large.
 
 // world is both machines, their callers and the network between them. Nothing in it is
@@ -39,6 +39,7 @@ type world struct {
 type budget struct {
 	restarts, breaks, losses, lates, doubles, ticks int
 	fails                                           int  // of Make and Connect
+	goes                                            int  // devices that go; each comes back
 	pushes                                          int  // forged offers in a peer's name with the highest generation
 	client                                          bool // side 0 has no address
 }
@@ -46,6 +47,7 @@ type budget struct {
 type side struct {
 	m        *Machine
 	wanted   bool
+	without  bool            // its device is gone
 	queue    []Action        // not carried out yet; the first one takes time
 	ends     map[uint64]*end // those that exist, by id
 	requests map[uint64]message
@@ -62,6 +64,7 @@ type end struct {
 	connected, open, heard bool
 	doomed                 bool // its other end is gone: it breaks once this side notices
 	broken                 bool // it was reported
+	gone                   bool // it was made on a device that has gone since
 }
 
 type message struct {
@@ -149,7 +152,7 @@ func (w *world) state() string {
 		s := &w.sides[i]
 		m := s.m
 		_, reason := m.State()
-		fmt.Fprint(&b, "|", s.wanted, m.phase, m.gen, short(m.own), short(m.peer), m.answered, m.helloReceived, rel(m.deadline), m.last, m.stale, m.lastToAny, m.earlier, m.peerAhead, m.accepted,
+		fmt.Fprint(&b, "|", s.wanted, s.without, m.phase, m.gen, short(m.own), short(m.peer), m.answered, m.helloReceived, rel(m.deadline), m.last, m.stale, m.lastToAny, m.earlier, m.peerAhead, m.accepted,
 			m.maintain, m.verify, rel(m.lastVerify.Add(CheckEvery)), m.call != 0, m.callAfterConnect, rel(m.callEnds), rel(m.nextCall), m.failures, reason != nil, rel(m.upSince.Add(Steady)), len(m.pending))
 		fmt.Fprint(&b, s.used)
 		for _, p := range m.pending {
@@ -184,6 +187,9 @@ func (w *world) moves() (all []move, inner int) {
 		if !w.sides[i].wanted {
 			all = append(all, move{"want", i})
 		}
+		if w.sides[i].without {
+			all = append(all, move{"resume", i})
+		}
 	}
 	for i := range w.net {
 		all = append(all, move{"deliver", i})
@@ -209,6 +215,9 @@ func (w *world) moves() (all []move, inner int) {
 		}
 		if w.left.restarts > 0 && w.sides[i].wanted {
 			all = append(all, move{"restart", i})
+		}
+		if w.left.goes > 0 && !w.sides[i].without {
+			all = append(all, move{"suspend", i})
 		}
 		if w.left.breaks > 0 && w.sides[i].m.phase == open {
 			all = append(all, move{"break", i})
@@ -280,6 +289,15 @@ func (w *world) play(m move) {
 		for _, e := range w.sides[1-m.i].ends {
 			e.doomed = true
 		}
+	case "suspend":
+		w.left.goes--
+		w.suspend(m.i)
+	case "resume":
+		s := &w.sides[m.i]
+		s.without = false
+		if w.off != "a machine whose device is back makes channels" {
+			w.take(m.i, s.m.Resume(w.now, s.m.cfg.Self))
+		}
 	case "deliver", "double":
 		x := w.net[m.i]
 		if m.kind == "double" {
@@ -304,6 +322,33 @@ func (w *world) play(m move) {
 			w.failCall(x)
 		}
 	}
+}
+
+// suspend takes a side's device away, with the queue pairs on it.
+func (w *world) suspend(i int) {
+	s := &w.sides[i]
+	s.without = true
+	for _, e := range s.ends {
+		e.broken = true
+		for _, o := range w.sides[1-i].ends {
+			if o.peer.Equal(e.own) {
+				o.doomed = true
+			}
+		}
+	}
+	call := s.m.call
+	acts := s.m.Suspend(w.now, verbs.ErrDeviceGone)
+	switch w.off {
+	case "offers go with their device":
+		acts = slices.DeleteFunc(acts, func(a Action) bool { return a.Kind == Destroy })
+	case "requests are answered when the device goes":
+		acts = slices.DeleteFunc(acts, func(a Action) bool { return a.Kind == Refuse })
+	case "calls end with the device":
+		s.m.call = call
+	case "generations grow when the device goes":
+		s.m.last = 0
+	}
+	w.take(i, acts)
 }
 
 func (w *world) failCall(x message) {
@@ -385,8 +430,14 @@ func (w *world) take(i int, as []Action) {
 		s.queue = s.queue[1:]
 		w.act(i, a)
 	}
-	if len(s.ends) > 1 {
-		w.violation("side %d has %d offers at once", i, len(s.ends))
+	offers := 0
+	for _, e := range s.ends {
+		if !e.gone {
+			offers++
+		}
+	}
+	if offers > 1 {
+		w.violation("side %d has %d offers at once", i, offers)
 	}
 }
 
@@ -448,8 +499,12 @@ func (w *world) work(i int) {
 		w.psn++
 		o := testOffer(i, s.m.cfg.Self.Incarnation)
 		o.Generation, o.Rails[0].PSN = a.Generation, verbs.PSN(w.psn)
-		s.ends[a.ID] = &end{own: o}
-		w.take(i, s.m.Made(w.now, a.ID, o))
+		s.ends[a.ID] = &end{own: o, gone: a.ID != s.m.id}
+		id := a.ID
+		if w.off == "what was made on the device that went is destroyed" {
+			id = s.m.id
+		}
+		w.take(i, s.m.Made(w.now, id, o))
 	case Connect:
 		e := s.ends[a.ID]
 		if e == nil || e.connected {
@@ -510,6 +565,9 @@ func (w *world) settle() string {
 	for range 1000 {
 		moves, inner := n.moves()
 		if inner == 0 && n.connected() {
+			if waits := len(n.sides[0].requests) + len(n.sides[1].requests); waits > 0 {
+				return fmt.Sprintf("%d requests without an answer: %s", waits, n.state())
+			}
 			return ""
 		}
 		n.play(moves[0])
@@ -604,6 +662,13 @@ func TestSimulationSearch(t *testing.T) {
 		"and a restart":            {pushes: 1, restarts: 1, lates: 1},
 		"late, and both restart":   {restarts: 2, lates: 1},
 		"broken, and restarted":    {breaks: 2, restarts: 1},
+		"a device goes":            {goes: 1, ticks: 1},
+		"two devices go":           {goes: 2},
+		"late, and a device goes":  {goes: 1, lates: 1},
+		"it goes, after a break":   {goes: 1, breaks: 1},
+		"it goes, and a restart":   {goes: 1, restarts: 1},
+		"it goes, and a failure":   {goes: 1, fails: 1},
+		"it goes, of a client":     {goes: 1, breaks: 1, client: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
@@ -619,14 +684,20 @@ func TestSimulationSearch(t *testing.T) {
 // Each rule is needed: without it the search finds a violation.
 func TestSimulationEachRuleMatters(t *testing.T) {
 	for rule, b := range map[string]budget{
-		"send after the response":                           {},
-		"another incarnation is verified":                   {restarts: 1, lates: 1},
-		"generations grow":                                  {breaks: 1, lates: 1, ticks: 1},
-		"a response that ends a channel is younger than it": {restarts: 1},
-		"HELLO in 10 s":                                     {losses: 1, restarts: 1},
-		"steps are bounded":                                 {pushes: 1},
-		"a failure is reported":                             {fails: 1},
-		"a lower generation gets the current offer":         {breaks: 1, restarts: 1, lates: 1, client: true},
+		"send after the response":                            {},
+		"another incarnation is verified":                    {restarts: 1, lates: 1},
+		"generations grow":                                   {breaks: 1, lates: 1, ticks: 1},
+		"a response that ends a channel is younger than it":  {restarts: 1},
+		"HELLO in 10 s":                                      {losses: 1, restarts: 1},
+		"steps are bounded":                                  {pushes: 1},
+		"a failure is reported":                              {fails: 1},
+		"a lower generation gets the current offer":          {breaks: 1, restarts: 1, lates: 1, client: true},
+		"offers go with their device":                        {goes: 1},
+		"requests are answered when the device goes":         {goes: 1},
+		"calls end with the device":                          {goes: 1, lates: 1},
+		"generations grow when the device goes":              {goes: 1, lates: 1},
+		"what was made on the device that went is destroyed": {goes: 1},
+		"a machine whose device is back makes channels":      {goes: 1},
 	} {
 		t.Run(rule, func(t *testing.T) {
 			seen, _, violation := search(b, rule, 60_000)
@@ -642,7 +713,7 @@ func TestSimulationWalk(t *testing.T) {
 	for range 200 * effort(t) {
 		seed := rand.Uint64()
 		rng := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test that can be repeated
-		w := newWorld(budget{restarts: 20, breaks: 40, losses: 30, lates: 20, doubles: 20, fails: 30, ticks: 1000, client: seed%4 == 0}, "")
+		w := newWorld(budget{restarts: 20, breaks: 40, losses: 30, lates: 20, doubles: 20, fails: 30, goes: 20, ticks: 1000, client: seed%4 == 0}, "")
 		quiet := rng.IntN(5)
 		for steps := 0; steps < 3000 && w.wrong == ""; steps++ {
 			moves, inner := w.moves()
