@@ -120,6 +120,34 @@ func TestTLS(t *testing.T) {
 	}
 }
 
+// TestTLSToAnAddressWithAZone: a certificate has the address without the zone, which means something
+// on the dialing host alone. tls.server-name still counts.
+func TestTLSToAnAddressWithAZone(t *testing.T) {
+	needsLoopback(t, "::1")
+	lo := ""
+	all, err := net.Interfaces()
+	for _, i := range all {
+		if i.Flags&net.FlagLoopback != 0 {
+			lo = i.Name
+		}
+	}
+	if err != nil || lo == "" {
+		t.Fatalf("no loopback interface: %v", err)
+	}
+	a := newAuthority(t)
+	a.make("server", []net.IP{net.IPv6loopback})
+	s := start(t, settings(func(c *config.Config) { c.TLS, c.Listen = a.pair("server"), "[::1]:0" }), Options{})
+	_, port, _ := net.SplitHostPort(s.Addr().String())
+	addr := net.JoinHostPort("::1%"+lo, port)
+	if err := list(t, clientConfig(config.TLS{CA: a.path("ca.pem")}), addr); err != nil {
+		t.Error(err)
+	}
+	wantError(t, list(t, clientConfig(config.TLS{CA: a.path("ca.pem"), ServerName: "elsewhere"}), addr), status.Unavailable, "elsewhere")
+	if err := list(t, config.Client{}, addr); err == nil {
+		t.Error("a client without TLS was served")
+	}
+}
+
 func TestMutualTLS(t *testing.T) {
 	a := newAuthority(t)
 	a.make("server", loopbackIPs)
