@@ -42,6 +42,7 @@ const (
 	duoVerified                    // n: likewise
 	duoVanish                      // n: call
 	duoForge
+	duoFull        // the cache of side
 	duoDetach      // n: call
 	duoAnswer      // n: call
 	duoLose        // n: call
@@ -217,6 +218,9 @@ func (w *duo) outerMoves(add func(duoMoveKind, int, int)) {
 	if w.left.forged > 0 {
 		add(duoForge, 0, 0)
 	}
+	if w.left.drops > 0 && w.unreachable(1) != nil {
+		add(duoFull, 1, 0)
+	}
 	if w.left.restarts > 0 {
 		add(duoRestart, 1, 0)
 	}
@@ -273,6 +277,9 @@ func (w *duo) play(m duoMove) {
 			from: 0, peer: w.sides[1].process, cut: true, // and nobody waits for its answer
 			request: Request{Requester: Process{w.requester(0).Name, 99}, ID: 1, Attempt: 1, Step: 1, Key: w.cfg.parsed[1][0]},
 		})
+	case duoFull:
+		w.left.drops--
+		w.drops(m.side)
 	case duoForget:
 		acts, _ := s.table.tick(w.now.Add(expireAfter))
 		w.keep(m.side, acts)
@@ -380,6 +387,8 @@ func (w *duo) story(m duoMove) string {
 		return me + " restarts"
 	case duoForge:
 		return fmt.Sprintf("somebody asks %s in the name of %s", other, me)
+	case duoFull:
+		return fmt.Sprintf("the cache of %s is full, and drops what it keeps for %s, which has no connection", me, other)
 	case duoForget:
 		return fmt.Sprintf("a minute passes for what %s keeps for the process that %s was", me, other)
 	case duoHello:
@@ -533,12 +542,12 @@ func (w *duo) state() [2]uint64 {
 		}
 	}
 	l := &w.left
-	count(l.sends, l.recvs, l.cancels, l.breaks, l.cuts, l.channels, l.aborts, l.restarts, l.reborn, l.unsent, l.full, l.forged, w.gens)
+	count(l.sends, l.recvs, l.cancels, l.breaks, l.cuts, l.channels, l.aborts, l.restarts, l.reborn, l.unsent, l.full, l.forged, l.drops, w.gens)
 	for k := range w.values {
 		v := &w.values[k]
 		count(v.key, v.refs, v.got, v.told)
 		num(v.home)
-		flag(v.lost)
+		flag(v.lost, v.dropped, v.reported)
 	}
 	for i := range w.sides {
 		s := &w.sides[i]

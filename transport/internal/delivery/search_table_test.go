@@ -65,7 +65,7 @@ func (w *duo) outcome(name byte, err error) {
 	switch {
 	case err == nil && v.got == 0 && !w.cfg.rules.keepNone:
 		w.fail("the sender of value %d learns that it was received, and it was not", name)
-	case err != nil && w.cfg.aborts+w.cfg.restarts+w.cfg.reborn+w.cfg.forged == 0:
+	case err != nil && w.cfg.aborts+w.cfg.restarts+w.cfg.reborn+w.cfg.forged+w.cfg.drops == 0:
 		w.fail("the sender of value %d learns %v, and nothing ended", name, err)
 	}
 }
@@ -177,7 +177,9 @@ func (w *duo) cancel(i int, requester uint64, ids []uint64) {
 // cancelNow has the table cancel, and waits for the receives of the source that this ends.
 func (w *duo) cancelNow(i int, c duoIDs) {
 	s := &w.sides[i]
+	shown := w.hideLosses(i, c)
 	acts, err := s.table.cancel(w.now, Process{w.requester(1 - i).Name, c.requester}, c.ids)
+	shown()
 	if err != nil && c.requester == w.sides[1-i].process {
 		w.fail("%s refuses a cancel: %v", duoNames[i], err)
 	}
@@ -193,6 +195,55 @@ func (w *duo) cancelNow(i int, c duoIDs) {
 			w.report(i, n)
 		}
 	}
+}
+
+// hideLosses switches rules off for a cancel. It returns what switches them on again.
+func (w *duo) hideLosses(i int, c duoIDs) (shown func()) {
+	var hidden []*entry
+	k := w.sides[i].table.known(Process{w.requester(1 - i).Name, c.requester})
+	if k != nil && w.cfg.rules.tellNobody {
+		for _, id := range c.ids {
+			k.past.reported(id)
+		}
+	}
+	if k != nil && w.cfg.rules.tellLater {
+		for id, e := range k.entries {
+			if !e.cancelled && !slices.Contains(c.ids, id) {
+				hidden = append(hidden, e)
+				e.cancelled = true
+			}
+		}
+	}
+	return func() {
+		for _, e := range hidden {
+			e.cancelled = false
+		}
+	}
+}
+
+// drops has a full cache drop what it keeps for the other side, which has no connection.
+func (w *duo) drops(i int) {
+	acts := w.sides[i].table.expire(w.now, w.unreachable(i))
+	for _, a := range acts {
+		w.value(w.nameOf(a.response.Value)).dropped = true
+	}
+	w.keep(i, acts)
+}
+
+// unreachable is the requester of a side that has no connection and for which a value is kept; nil
+// when there is none.
+func (w *duo) unreachable(i int) *requester {
+	table := w.sides[i].table
+	k := table.known(w.requester(1 - i))
+	if k == nil || k.in != &table.lost {
+		return nil
+	}
+	for _, e := range k.entries {
+		if e.state == entryKept && e.response.Err == nil {
+			return k
+		}
+	}
+	return nil
 }
 
 // reply gives a caller its answer.

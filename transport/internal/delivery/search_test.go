@@ -177,6 +177,11 @@ var duoSearches = []struct {
 	{"one after the other, a cancel, large", duoConfig{serial: true, sizes: []int64{duoLarge}, duoBudget: duoBudget{sends: 2, recvs: 2, cancels: 1}}},
 	{"one after the other, found later, a cancel", duoConfig{serial: true, slow: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2, cancels: 1}}},
 	{"one after the other, a break and a cancel", duoConfig{serial: true, sent: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2, breaks: 1, cancels: 1}}},
+	{"a full cache", duoConfig{grpc: true, sent: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, cuts: 1, drops: 1}}},
+	{"a full cache, a cancel", duoConfig{grpc: true, sent: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 2, cuts: 1, cancels: 1, drops: 1}}},
+	{"a full cache, one after the other, a cancel", duoConfig{serial: true, grpc: true, sent: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2, cuts: 1, cancels: 1, drops: 1}}},
+	{"a full cache, a break", duoConfig{sent: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1, drops: 1}}},
+	{"a full cache, a break and a cancel", duoConfig{sent: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1, cancels: 1, drops: 1}}},
 	{"both ways", duoConfig{both: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2}}},
 	{"both ways, a break", duoConfig{both: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2, breaks: 1}}},
 }
@@ -194,6 +199,7 @@ var duoLarger = []struct {
 	{"two receives, large, a break and a cancel", duoConfig{sizes: []int64{duoLarge}, duoBudget: duoBudget{sends: 2, recvs: 2, breaks: 1, cancels: 1}}},
 	{"a new channel, large, a cancel and a cut", duoConfig{sizes: []int64{duoLarge}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1, channels: 1, cancels: 1, cuts: 1}}},
 	{"one after the other, a break, a cancel and a send", duoConfig{serial: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2, breaks: 1, cancels: 1}}},
+	{"a full cache, one after the other, a break and a cancel", duoConfig{serial: true, sent: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 2, breaks: 1, cancels: 1, drops: 1}}},
 	{"two receives, two breaks", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2, breaks: 2, channels: 1}}},
 }
 
@@ -307,5 +313,13 @@ func TestSearchWithoutRuleE(t *testing.T) {
 	broken := duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1}}
 	reborn := duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, reborn: 1}}
 	searchWithout(t, "but not for a process that is gone", "B has something of receive 1 for ever, whose process is no more", reborn, duoRules{keepAll: true})
+	full := duoConfig{grpc: true, sent: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 2, cancels: 1, drops: 1}}
+	untold := "waits, and value 1 before it was dropped without a report"
+	searchWithout(t, "what is dropped is reported to a receive that waits", untold, full, duoRules{tellLater: true})
+	serial := full
+	serial.serial = true
+	searchWithout(t, "what is dropped is reported to a receive that comes", untold, serial, duoRules{tellNobody: true})
+	serial.sends = 2
+	searchWithout(t, "and before it has a later value", "receive 2 gets value 2 before value 1", serial, duoRules{tellNobody: true})
 	searchWithout(t, "released when it is given to a connection", "value 1: 0 times delivered, 0 times in the table", broken, duoRules{keepNone: true})
 }

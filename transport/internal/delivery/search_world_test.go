@@ -34,8 +34,8 @@ import (
 // has landed stays in the completion queue of a side that does not know of a break.
 //
 // Left out, since other searches have them: the bootstrap (package handshake; here a
-// new channel is there at once), timeouts of seconds, limits (simulation_test.go),
-// several rails, narrow windows (package channel).
+// new channel is there at once), timeouts of seconds, limits (simulation_test.go)
+// except for what a full cache drops, several rails, narrow windows (package channel).
 type duo struct {
 	cfg     *duoConfig
 	now     time.Time
@@ -62,6 +62,7 @@ type duoBudget struct {
 	unsent       int // requests over gRPC that do not leave A, since no connection is made
 	full         int // times that there is no registered memory
 	forged       int // requests to B in the name of A, of a process that is not at its address
+	drops        int // times that B's cache is full and drops what it keeps for A, which has no connection
 }
 
 type duoConfig struct {
@@ -75,6 +76,7 @@ type duoConfig struct {
 	slow   bool    // what is there is found later, too, as what is read from a file; else at once
 	serial bool    // a receive begins when those before it have ended
 	sent   bool    // and when everything has been sent
+	grpc   bool    // there is no channel
 	rules  duoRules
 	tensor []*tensor.Tensor
 	parsed [2][]rendezvous.Key // by the side that sends
@@ -100,6 +102,8 @@ type duoRules struct {
 	keepAll    bool // e. one for a process that is gone is not
 	unsentLost bool // a request that has not left counts as lost
 	lostUnsent bool // a request that was lost counts as one that has not left
+	tellNobody bool // e. a value that was dropped and whose receive is cancelled is not reported
+	tellLater  bool // e. only a receive that comes later reports it
 }
 
 type duoSide struct {
@@ -131,13 +135,15 @@ type duoSide struct {
 }
 
 type duoValue struct {
-	key  int
-	size int64
-	refs int
-	got  int    // how often it was delivered
-	told int    // outcomes that its sender has learnt
-	lost bool   // its step or process has ended: it need not be
-	home uint64 // the process that it was sent in
+	key      int
+	size     int64
+	refs     int
+	got      int    // how often it was delivered
+	told     int    // outcomes that its sender has learnt
+	lost     bool   // its step or process has ended: it need not be
+	dropped  bool   // by a full cache
+	reported bool   // a receive ended with DataLoss in its place
+	home     uint64 // the process that it was sent in
 }
 
 // duoIDs are the ids of a batch of a process.
@@ -271,6 +277,9 @@ func newDuo(t testing.TB, cfg *duoConfig) *duo {
 		s := &w.sides[i]
 		s.process = uint64(i) + 1
 		w.begin(i)
+	}
+	if cfg.grpc {
+		return w
 	}
 	w.connect(0)
 	for w.greet() {
@@ -470,6 +479,12 @@ func (w *duo) end(i int, id uint64, name byte, err error) {
 		code, text := status.CodeOf(err), err.Error()
 		switch {
 		case code == status.Cancelled && r.cancelled:
+		case code == status.DataLoss && w.left.drops < w.cfg.drops:
+			if n := slices.IndexFunc(w.values, func(v duoValue) bool { return v.key == r.key && v.unreported() }); n >= 0 {
+				w.values[n].reported = true
+			} else {
+				w.fail("receive %d of %s ends with %v, and no value of its key was dropped, or another one reported it", id, duoNames[i], err)
+			}
 		case code == status.Aborted && w.left.aborts < w.cfg.aborts && strings.Contains(text, "Cleanup"):
 		case code == status.Aborted && w.left.restarts < w.cfg.restarts && (strings.Contains(text, "process") || strings.Contains(text, "restarted")):
 			if !errors.Is(err, ErrProcessGone) || !r.left && r.first == 0 {
@@ -501,7 +516,7 @@ func (w *duo) end(i int, id uint64, name byte, err error) {
 		return // it was not alone: another may have held an earlier value meanwhile
 	}
 	for k, other := range w.values[:name-1] {
-		if other.key == v.key && other.home == v.home && other.got == 0 && !other.lost {
+		if other.key == v.key && other.home == v.home && other.got == 0 && !other.lost && !other.reported {
 			w.fail("receive %d gets value %d before value %d", id, name, k+1)
 		}
 	}
@@ -813,6 +828,8 @@ func (w *duo) checkQuiet() {
 		v, name, inTable := &w.values[k], byte(k+1), w.inTable(k)
 		switch {
 		case v.got+inTable == 1 || v.lost:
+		case v.dropped && v.got+inTable == 0:
+			w.checkReported(k)
 		case v.got+inTable == 0 && taken > 0:
 			taken--
 		default:
@@ -844,6 +861,21 @@ func (w *duo) checkQuiet() {
 		lives := v.home == w.sides[0].process || v.home == w.sides[1].process
 		if inTable := w.inTable(k); lives && v.told != 1-inTable {
 			w.fail("value %d is %d times in the table, and its sender has learnt %d outcomes", k+1, inTable, v.told)
+		}
+	}
+}
+
+// unreported reports whether v was dropped, did not arrive, and no receive has reported it.
+func (v *duoValue) unreported() bool { return v.dropped && v.got == 0 && !v.reported }
+
+// checkReported looks at whether a receive waits that should have reported that the k-th value was
+// dropped.
+func (w *duo) checkReported(k int) {
+	for i := range w.sides {
+		for n, r := range w.sides[i].recvs {
+			if v := &w.values[k]; r.key == v.key && v.unreported() && r.ended == 0 && !r.dead {
+				w.fail("receive %d of %s waits, and value %d before it was dropped without a report", n+1, duoNames[i], k+1)
+			}
 		}
 	}
 }

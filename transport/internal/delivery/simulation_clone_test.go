@@ -202,6 +202,17 @@ func appendResponses(b []byte, t *responses, name func(rendezvous.Value) byte) [
 		for _, id := range sortedKeys(k.past.ends) {
 			num(id, uint64(k.past.ends[id]), k.past.lost[id])
 		}
+		for _, hash := range sortedKeys(k.past.owed) {
+			b = appendList(b, k.past.owed[hash])
+		}
+		if len(k.past.lost) == 0 {
+			continue
+		}
+		for _, step := range t.steps { // whose turn it is to report a loss
+			for e := step.first; e != nil; e = e.after {
+				num(e.request.ID)
+			}
+		}
 	}
 	return b
 }
