@@ -273,17 +273,20 @@ func (s *Server) close(ctx context.Context) error {
 }
 
 // stop undoes start, as far as start came. First it ends waiting requests with an error, then
-// the calls that carry those errors to peers, then what the calls used.
+// the calls that carry those errors to peers, then what the calls used. Callbacks may wait for a
+// step or for the Delivery of a value, so steps and kept responses end before anything waits for
+// callbacks.
 func (s *Server) stop(ctx context.Context) error {
 	s.mu.Lock()
 	s.ending = true
 	s.mu.Unlock()
+	s.manager.Shutdown()
+	s.cache.Close()
 	var err error
 	if s.rdma != nil {
 		err = s.rdma.stop(ctx)
 	}
 	s.manager.Close()
-	s.cache.Close()
 	s.stopGRPC(ctx)
 	err = errors.Join(err, s.node.close(ctx))
 	s.work.Wait()
