@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -174,6 +176,32 @@ func TestSendWaitIsConfirmedOnceTheReceiverHasTheValue(t *testing.T) {
 			if wait(t, d.Done(), "the confirmation"); d.Err() != nil {
 				t.Errorf("the outcome is %v", d.Err())
 			}
+		}
+	})
+}
+
+// TestSendWaitOfAValueThatCannotBeEncoded: the receive ends with an error, so the value is not
+// confirmed, although the peer acknowledges that error.
+func TestSendWaitOfAValueThatCannotBeEncoded(t *testing.T) {
+	eachWire(t, func(t *testing.T, _ string, a, b *Server) {
+		part := strings.Repeat("x", 64<<20)
+		x, err := tensor.FromStrings(tensor.Vector(33), slices.Repeat([]string{part}, 33)) // more than 2 GiB in protobuf
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := a.SendWait(t.Context(), 1, b.Task().String(), "x", x, false)
+		x.Release()
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := b.Recv(t.Context(), 1, a.Task().String(), "x")
+		if err == nil {
+			v.Tensor.Release()
+			t.Fatal("it was received")
+		}
+		wait(t, d.Done(), "the outcome")
+		if got, want := status.CodeOf(d.Err()), status.CodeOf(err); got != want {
+			t.Errorf("the receive ended with %v, and the outcome is %v", err, d.Err())
 		}
 	})
 }

@@ -49,6 +49,10 @@ type TensorResponse struct {
 	RequireAck bool
 	// Options is the field transport_options; nil for none.
 	Options *anypb.Any
+	// Failed, if it is not nil, is called when the response cannot be encoded, with the error
+	// that the caller gets instead, and before the caller gets it: the value is lost. It is not
+	// called when the call has ended, since the caller may ask for the value again.
+	Failed func(error)
 	// Sent, if it is not nil, is called once: with nil when the response has been given to
 	// the connection of a caller that does not acknowledge it, or with why it was not.
 	Sent func(error)

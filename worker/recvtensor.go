@@ -41,7 +41,7 @@ func (w *Worker) RecvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) (*
 		if err != nil {
 			return nil, err
 		}
-		return response(v, true), nil
+		return w.kept(r, v, true), nil
 	}
 	if err := w.recent.track(req.GetRequestId(), req); err != nil {
 		return nil, err
@@ -83,11 +83,20 @@ func (w *Worker) recvTryst(ctx context.Context, step int64, key rendezvous.Key, 
 	if err := w.opts.Cache.Cancel(requester, o.GetCancelled()); err != nil {
 		return nil, err
 	}
-	v, err := w.receive(ctx, transport.Request{Requester: requester, ID: o.GetId(), Attempt: o.GetAttempt(), Step: step, Key: key}, nil)
+	r := transport.Request{Requester: requester, ID: o.GetId(), Attempt: o.GetAttempt(), Step: step, Key: key}
+	v, err := w.receive(ctx, r, nil)
 	if err != nil {
 		return nil, err
 	}
-	return response(v, false), nil
+	return w.kept(r, v, false), nil
+}
+
+// kept is the response with a value that the cache keeps.
+func (w *Worker) kept(r transport.Request, v rendezvous.Value, requireAck bool) *transport.TensorResponse {
+	resp := response(v, requireAck)
+	of, id, attempt := r.Requester, r.ID, r.Attempt
+	resp.Failed = func(err error) { w.opts.Cache.Fail(of, id, attempt, err) }
+	return resp
 }
 
 func response(v rendezvous.Value, requireAck bool) *transport.TensorResponse {

@@ -456,6 +456,47 @@ func TestMethodsThatNeedGraphsAreUnimplemented(t *testing.T) {
 	}
 }
 
+// TestRecvTensorOfAValueThatIsNotSent: a response that the transport cannot encode is an error
+// from then on, for the sender of the value and for the peer, which may acknowledge it.
+func TestRecvTensorOfAValueThatIsNotSent(t *testing.T) {
+	for _, peer := range []string{"TensorFlow", "Tryst"} {
+		t.Run(peer, func(t *testing.T) {
+			f := newFixture(t, Options{CacheRPCResponse: true})
+			defer f.close()
+			k, err := rendezvous.ParseKey(key("x"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			v, err := tensor.FromSlice(tensor.Shape{}, []float32{3})
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, err := f.manager.Find(1).SendWait(t.Context(), k, rendezvous.Args{}, v, false)
+			v.Release()
+			if err != nil {
+				t.Fatal(err)
+			}
+			req, end := request(1, "x"), &tfpb.MarkRecvFinishedRequest{RequestId: 5}
+			if peer == "Tryst" {
+				req = asTryst(t, req, 5, 1)
+				end = &tfpb.MarkRecvFinishedRequest{Requester: there.String(), RequesterIncarnation: 5, Finished: []uint64{5}}
+			} else {
+				req.RequestId = 5
+			}
+			r, err := f.RecvTensor(t.Context(), req)
+			value(t, r, err)
+			r.Failed(status.New(status.Internal, "too large"))
+			_, err = f.RecvTensor(t.Context(), req)
+			wantCode(t, err, status.Internal, "too large")
+			if _, err := f.MarkRecvFinished(t.Context(), end); err != nil {
+				t.Fatal(err)
+			}
+			<-d.Done()
+			wantCode(t, d.Err(), status.Internal, "too large")
+		})
+	}
+}
+
 // TestRecvTensorTellsTheSender: a value for a peer that acknowledges nothing has its outcome when
 // the response is given to the connection.
 func TestRecvTensorTellsTheSender(t *testing.T) {

@@ -208,3 +208,37 @@ func TestFetchOfAnOldAttemptIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestFailedFetchIsNotAConfirmation: a requester that acknowledges the error of a Fetch does not
+// have the value.
+func TestFailedFetchIsNotAConfirmation(t *testing.T) {
+	var c testCluster
+	a, b := c.start(t, 0, nodeOptions{}), c.start(t, 1, nodeOptions{})
+	x := float32s(t, tensor.Heap{}, tensor.Vector(1), 1)
+	d, err := a.manager.Find(1).SendWait(t.Context(), a.key(b, "x"), rendezvous.Args{}, x, false)
+	x.Release()
+	if err != nil {
+		t.Fatal(err)
+	}
+	requester := transport.Process{Name: b.task.String(), Incarnation: b.incarnation}
+	answered := make(chan transport.Response, 1)
+	a.kept.Request(replyTo(func(r transport.Response) { answered <- r }),
+		transport.Request{Requester: requester, ID: 5, Attempt: 1, Step: 1, Key: a.key(b, "x")})
+	(<-answered).Value.Tensor.Release()
+	conn, err := b.conns.Conn(a.task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := trystgrpc.NewChunksClient(conn).Fetch(t.Context(),
+		&trystpb.FetchRequest{Requester: requester.Name, RequesterIncarnation: requester.Incarnation, Id: 5, Attempt: 1, Offset: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = stream.Recv(); status.CodeOf(fromGRPC(err, nil)) != status.OutOfRange {
+		t.Errorf("from a byte behind the content: %v", err)
+	}
+	a.kept.Ack(requester, []uint64{5})
+	if <-d.Done(); status.CodeOf(d.Err()) != status.OutOfRange {
+		t.Errorf("the outcome is %v", d.Err())
+	}
+}

@@ -44,19 +44,19 @@ func (s *service) fetch(req *trystpb.FetchRequest, stream grpc.ServerStream) err
 // reference to t. The tensor is charged to the connection while the stream or gRPC holds
 // it: the peer may acknowledge the receive meanwhile, and then the cache no longer counts it.
 func (s *service) sendChunks(req *trystpb.FetchRequest, stream grpc.ServerStream, t *tensor.Tensor) error {
+	of := receiveID{transport.Process{Name: req.GetRequester(), Incarnation: req.GetRequesterIncarnation()}, req.GetId(), req.GetAttempt()}
 	ticket, err := ticketFor(t)
 	if err == nil && req.GetOffset() > ticket.GetBytes() {
 		err = status.Errorf(status.OutOfRange, "receive %016x: the fetch starts at byte %d, but the content has %d", req.GetId(), req.GetOffset(), ticket.GetBytes())
 	}
 	if err != nil {
 		t.Release()
-		return err
+		return s.lost(of, err)
 	}
 	size, copies := int(ticket.GetBytes()), 0 //nolint:gosec // of a tensor in memory
 	if ticket.GetProto() {
 		copies = min(size, 2*chunkSize) // a chunk in gRPC's queue, and the next one
 	}
-	of := receiveID{transport.Process{Name: req.GetRequester(), Incarnation: req.GetRequesterIncarnation()}, req.GetId(), req.GetAttempt()}
 	t, charged, err := s.chargeCached(stream.Context(), t, of, t.MemorySize()+int64(copies), int64(copies))
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func (s *service) sendChunks(req *trystpb.FetchRequest, stream grpc.ServerStream
 	var encoded *tensorproto.Reader
 	if ticket.GetProto() {
 		if encoded, err = tensorproto.NewReader(t, at); err != nil {
-			return tooLarge(err)
+			return s.lost(of, tooLarge(err))
 		}
 	}
 	for at < size {
@@ -77,7 +77,7 @@ func (s *service) sendChunks(req *trystpb.FetchRequest, stream grpc.ServerStream
 		} else {
 			c.data = make([]byte, n)
 			if _, err := io.ReadFull(encoded, c.data); err != nil {
-				return status.Errorf(status.Internal, "receive %016x: %w", req.GetId(), err)
+				return s.lost(of, status.Errorf(status.Internal, "receive %016x: %w", req.GetId(), err))
 			}
 		}
 		if err := stream.SendMsg(c); err != nil {
@@ -86,6 +86,13 @@ func (s *service) sendChunks(req *trystpb.FetchRequest, stream grpc.ServerStream
 		at += len(c.data)
 	}
 	return nil
+}
+
+// lost notes that the content of a receive cannot be sent, and returns err, which the peer
+// gets.
+func (s *service) lost(of receiveID, err error) error {
+	s.Cache.Fail(of.requester, of.id, of.attempt, err)
+	return err
 }
 
 // chunk is a tryst.Chunk to send.

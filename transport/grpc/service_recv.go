@@ -23,6 +23,9 @@ func (s *service) recvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) (
 		return nil, err
 	}
 	encoded, err := s.encodeValue(ctx, caller, r, req)
+	if err != nil && r.Failed != nil && ctx.Err() == nil {
+		r.Failed(err)
+	}
 	if r.Sent == nil {
 		return encoded, err
 	}

@@ -127,6 +127,7 @@ func (l *link) respondProto(id attemptID, t *tensor.Tensor) {
 	defer t.Release()
 	content, err := tensorproto.Append(nil, t)
 	if err != nil {
+		l.peer.transport.opts.Cache.Fail(l.requester, id.id, id.attempt, err)
 		l.respond(id, channel.Response{Err: status.From(err)}, source{})
 		return
 	}

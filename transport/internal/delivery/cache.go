@@ -1,7 +1,6 @@
 package delivery
 
 import (
-	"cmp"
 	"context"
 	"math"
 	"sync"
@@ -429,26 +428,6 @@ func (c *ResponseCache) giveBackLocked() {
 		c.changed.Broadcast()
 	}
 	c.backs, c.giving = nil, false
-}
-
-// notReceived is what the sender of a value learns whose receive was cancelled, when it
-// cannot go back.
-func notReceived(r Request) *status.Error {
-	return status.Errorf(status.Aborted, "%s was not received: its receive was cancelled, and step %d has ended", r.Key.Describe(), r.Step)
-}
-
-// notAcknowledged is what the sender of a value learns when the requester, or this process,
-// has ended before the acknowledgement.
-func notAcknowledged(r Request, why *status.Error) *status.Error {
-	return status.Errorf(why.Code(), "%s was not acknowledged by %s: %s", r.Key.Describe(), cmp.Or(r.Requester.Name, "its receiver"), why.Message())
-}
-
-// release gives up the cache's reference to a value, and then tells its sender the outcome,
-// nil when the requester has the value. Polling goroutines call the cache,
-// too, and the owner of memory may take its time, so the owner is called on a goroutine of
-// its own. Called while work is counted.
-func (c *ResponseCache) release(r *Response, outcome error) {
-	r.Value.Deliver(outcome, c.work.Go)
 }
 
 // arm starts the timer when something may have to be dropped or forgotten. Nothing is due

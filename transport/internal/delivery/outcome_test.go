@@ -11,6 +11,48 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
+func boom() *status.Error { return status.New(status.Internal, "boom") }
+
+// TestErrorOfTheTransportIsKept: a value that the transport could not send is replaced by its
+// error, which later attempts get too, and the space of the value is free.
+func TestErrorOfTheTransportIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLeaks(t)
+		r := Request{Requester: requester7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}
+		task, err := cluster.ParseTask(producer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := rendezvous.NewManager(rendezvous.ManagerOptions{Session: &rendezvous.Session{Task: task}})
+		defer m.Close()
+		k := NewResponseCache(m, CacheOptions{})
+		defer k.Close()
+		defer k.Connected(requester7)()
+		v := l.value(t, 'a', 1)
+		if err := m.Find(r.Step).Send(r.Key, rendezvous.Args{}, v.Tensor, false); err != nil {
+			t.Fatal(err)
+		}
+		v.Tensor.Release()
+		answer(k, r).Value.Tensor.Release()
+		k.Fail(requester7, 1, 1, boom())
+		k.Fail(requester7, 1, 1, status.New(status.Unknown, "the same again"))
+		if synctest.Wait(); l.alive.Load() != 0 {
+			t.Error("the value is still held")
+		}
+		r.Attempt++
+		if resp := answer(k, r); status.CodeOf(resp.Err) != status.Internal {
+			t.Errorf("the next attempt got %v", resp)
+		}
+		if s := k.Stats(); s.Kept != 1 || s.Bytes != 0 {
+			t.Errorf("%+v", s)
+		}
+		k.Ack(requester7, []uint64{1})
+		if s := k.Stats(); s.Kept != 0 {
+			t.Errorf("after the acknowledgement: %+v", s)
+		}
+	})
+}
+
 // TestCacheTellsSendersTheOutcome: the sender of a value learns what became of it when the
 // requester has acknowledged it, or when its response is dropped; nothing when it goes back.
 func TestCacheTellsSendersTheOutcome(t *testing.T) {
@@ -33,15 +75,28 @@ func TestCacheTellsSendersTheOutcome(t *testing.T) {
 		}, 0, true},
 		{"cancelled", func(w world) { _ = w.Cancel(requester7, []uint64{1}) }, 0, true},
 		{"cancelled after the end of the step", func(w world) {
-			w.m.AbortStep(step, status.New(status.Internal, "boom"))
+			w.m.AbortStep(step, boom())
 			_ = w.Cancel(requester7, []uint64{1})
 		}, status.Aborted, false},
+		{"not sent", func(w world) { w.Fail(requester7, 1, 1, boom()) }, status.Internal, false},
+		{"not sent, then acknowledged", func(w world) {
+			w.Fail(requester7, 1, 1, boom())
+			w.Ack(requester7, []uint64{1})
+		}, status.Internal, false},
+		{"not sent, then cancelled", func(w world) {
+			w.Fail(requester7, 1, 1, boom())
+			_ = w.Cancel(requester7, []uint64{1})
+		}, status.Internal, false},
+		{"not sent by an attempt that was left", func(w world) {
+			answer(w.ResponseCache, Request{Requester: requester7, ID: 1, Attempt: 2, Step: step, Key: key(t, "k")}).Value.Tensor.Release()
+			w.Fail(requester7, 1, 1, boom())
+		}, 0, true},
 		{"cleaned up", func(w world) {
 			w.m.Cleanup(step)
 			w.EndStep(step)
 		}, status.Aborted, false},
 		{"aborted, then acknowledged", func(w world) {
-			w.m.AbortStep(step, status.New(status.Internal, "boom"))
+			w.m.AbortStep(step, boom())
 			w.Ack(requester7, []uint64{1})
 		}, status.OK, false},
 		{"out of reach for a minute", func(w world) {
