@@ -176,8 +176,9 @@ func (s *Server) Reload(ctx context.Context) error { return s.s.Catalog().Reload
 // Withdraw ends a publication.
 func (s *Server) Withdraw(name string) error { return s.s.Catalog().Withdraw(name) }
 
-// Done returns a channel that is closed when the server has ended: after Close, or by itself when
-// its listener failed, which Err tells. Close it then as well; its receives still work until then.
+// Done returns a channel that is closed when the server has ended: when Close is complete, or by itself
+// when its listener failed, which Err tells. Close it then as well; its receives still work until then.
+// Close waits for callbacks, so a callback must not wait for Done.
 func (s *Server) Done() <-chan struct{} { return s.s.Done() }
 
 // Err returns nil until Done is closed. Then it returns the reason: Internal with the error of the

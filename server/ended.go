@@ -1,19 +1,31 @@
 package server
 
 import (
+	"sync"
+
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// Done returns a channel that is closed when the server does not listen any more: after Close, or
-// when the listener failed. Close it then as well, which ends its goroutines.
-func (s *Server) Done() <-chan struct{} { return s.serving }
+// serverEnd is the end of a server, for its users: when Close is complete, so that a program which waits
+// for it and exits cuts nothing off, or when the listener failed.
+type serverEnd struct {
+	once sync.Once
+	done chan struct{}
+}
+
+func (e *serverEnd) end() { e.once.Do(func() { close(e.done) }) }
+
+// Done returns a channel that is closed when Close is complete, or when the listener failed. Close it
+// then as well, which ends its goroutines. Close waits for callbacks, so a callback must not wait for
+// Done.
+func (s *Server) Done() <-chan struct{} { return s.ended.done }
 
 // Err returns nil until Done is closed. Then it returns the reason: Internal with the error of the
 // listener, or Cancelled after Close.
 func (s *Server) Err() error {
 	select {
-	case <-s.serving:
+	case <-s.ended.done:
 	default:
 		return nil
 	}

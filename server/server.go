@@ -51,6 +51,7 @@ type Server struct {
 	serving chan struct{} // closed when the listener has stopped
 	unwatch func()        // ends the Watch streams of the health service
 	failure error         // of the listener; set before serving is closed
+	ended   serverEnd
 
 	mu     sync.Mutex // guards what follows
 	ending bool
@@ -76,7 +77,7 @@ func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{node: n, cfg: cfg, serving: make(chan struct{}), stepIDs: newStepIDs()}
+	s := &Server{node: n, cfg: cfg, serving: make(chan struct{}), ended: serverEnd{done: make(chan struct{})}, stepIDs: newStepIDs()}
 	if err := s.start(ctx, own, o); err != nil {
 		ctx, cancel := context.WithTimeout(ctx, cfg.ShutdownTimeout)
 		defer cancel()
@@ -117,8 +118,10 @@ func (s *Server) start(ctx context.Context, own *ownAddress, o Options) error {
 	}
 	go func() {
 		defer close(s.serving)
-		if err := s.grpc.Serve(tracked{lis, &s.loss.tcp}); !errors.Is(err, grpc.ErrServerStopped) { // stopped before Serve
+		err := s.grpc.Serve(tracked{lis, &s.loss.tcp})
+		if err != nil && !errors.Is(err, grpc.ErrServerStopped) { // stopped before Serve
 			s.failure = err
+			s.ended.end()
 		}
 	}()
 	LogVariables(s.log, s.cfg)
@@ -251,7 +254,10 @@ func (s *Server) Transfers() []transport.Transfer { return s.transfers.Transfers
 // off the rest, and the error says so. It returns when all goroutines of the server have
 // ended. It may be called again.
 func (s *Server) Close(ctx context.Context) error {
-	s.closed.Do(func() { s.result = s.close(ctx) })
+	s.closed.Do(func() {
+		defer s.ended.end()
+		s.result = s.close(ctx)
+	})
 	return s.result
 }
 
