@@ -21,8 +21,7 @@ import (
 // A whole tensor has been checked before it comes here.
 type files struct {
 	pl      *pull
-	outputs []*output
-	targets []*target     // as outputs
+	targets []*target     // of the files to write
 	spots   map[int]*spot // by tensor
 	left    []string      // .part files that stay after a failure
 }
@@ -64,33 +63,41 @@ func (to *files) write(ctx context.Context, outputs []*output, o SaveOptions) (*
 }
 
 // openAll opens the files and verifies what an earlier pull has written. Nothing is overwritten
-// before all files are locked.
+// before all files are locked, and those that exist are found to be finished.
 func (to *files) openAll(ctx context.Context, outputs []*output, o SaveOptions) error {
-	for _, out := range outputs {
-		if err := checkTarget(out.path, o.Force); err != nil {
-			return err
-		}
+	outputs, exist, err := to.split(outputs, o)
+	if err != nil {
+		return err
 	}
 	found := make([][]claim, len(outputs))
 	anew := make([]error, len(outputs))
+	count := &counter{report: o.Verifying}
 	for n, out := range outputs {
 		t, claims, why, err := to.open(out, o)
 		if err != nil {
 			return err
 		}
-		to.outputs, to.targets = append(to.outputs, out), append(to.targets, t)
-		found[n], anew[n] = claims, why
+		slices.SortStableFunc(claims, func(a, b claim) int { return cmp.Compare(a.off, b.off) })
+		to.targets, found[n], anew[n] = append(to.targets, t), claims, why
+		to.place(t, out)
+		for _, i := range out.entries {
+			count.total += rangesOf(to.spots[i].claimed(claims)).size()
+		}
+	}
+	for _, out := range exist {
+		to.place(nil, out)
+		for _, i := range out.entries {
+			count.total += to.spots[i].Bytes
+		}
+	}
+	for _, out := range exist {
+		if err := to.finished(ctx, out, count, o.Found); err != nil {
+			return err
+		}
 	}
 	for n, out := range outputs {
 		if err := to.prepare(to.targets[n], out); err != nil {
 			return err
-		}
-	}
-	count := &counter{report: o.Verifying}
-	for n, out := range outputs {
-		slices.SortStableFunc(found[n], func(a, b claim) int { return cmp.Compare(a.off, b.off) })
-		for _, i := range out.entries {
-			count.total += rangesOf(to.spots[i].claimed(found[n])).size()
 		}
 	}
 	for n, out := range outputs {
@@ -99,6 +106,13 @@ func (to *files) openAll(ctx context.Context, outputs []*output, o SaveOptions) 
 		}
 	}
 	return nil
+}
+
+// place makes the places of the tensors of an output in its target.
+func (to *files) place(t *target, out *output) {
+	for _, i := range out.entries {
+		to.spots[i] = &spot{target: t, TensorInfo: &to.pl.manifest.Entries[i], out: out, i: i, off: out.offsets[i]}
+	}
 }
 
 // open opens the target of an output.
@@ -126,13 +140,7 @@ func (to *files) prepare(t *target, out *output) error {
 			return err
 		}
 	}
-	if err := t.writeAt(out.head, 0); err != nil {
-		return err
-	}
-	for _, i := range out.entries {
-		to.spots[i] = &spot{target: t, TensorInfo: &m.Entries[i], out: out, i: i, off: out.offsets[i]}
-	}
-	return nil
+	return t.writeAt(out.head, 0)
 }
 
 // close closes the targets that have not got their names.
@@ -167,7 +175,10 @@ func (to *files) kept(err error) error {
 	if _, ok := e.Payload(changedKey); ok {
 		next = ", which is of the version before: --no-resume begins anew"
 	} else if named > 0 {
-		next = fmt.Sprintf(": %d of %d files have their names, so the same pull needs --force, and goes on with it", named, all)
+		next = fmt.Sprintf(": %d of %d files have their names; the same pull goes on with the rest", named, all)
+		if to.pl.newHash == nil { // it cannot recognise them
+			next += " and needs --force"
+		}
 	}
 	return e.WithSuffix("; what has come is in " + what + next + "; to give up, remove it and its " + journalExt[1:])
 }

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"crypto/sha256"
 	"errors"
 	"os"
 	"path/filepath"
@@ -101,11 +102,11 @@ func TestErrorSaysWhatTheSamePullWillDo(t *testing.T) {
 		says    string
 	}{
 		{"a full disk", false, wrap("writing", syscall.ENOSPC), "the same pull goes on with it, --no-resume begins anew"},
-		{"a failed commit", true, wrap("renaming", syscall.ENOSPC), "1 of 2 files have their names, so the same pull needs --force, and goes on with it"},
+		{"a failed commit", true, wrap("renaming", syscall.ENOSPC), "1 of 2 files have their names; the same pull goes on with the rest"},
 		{"a changed version", false, changed(wrap("m changed", syscall.ENOSPC)), "which is of the version before: --no-resume begins anew"},
 	} {
 		dir := t.TempDir()
-		to := new(files)
+		to := &files{pl: &pull{newHash: sha256.New}}
 		for _, name := range []string{"a", "b"} {
 			x, err := createTarget(filepath.Join(dir, name), 3, false)
 			if err != nil {

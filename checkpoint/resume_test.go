@@ -291,6 +291,55 @@ func TestDirectoryGoesOn(t *testing.T) {
 	}
 }
 
+// TestFinishedFilesAreRecognised: a pull that was killed while its files got their names goes on
+// without Force, and does not request what is finished. A file with other content is not replaced, and
+// nothing is changed then.
+func TestFinishedFilesAreRecognised(t *testing.T) {
+	from := writeSharded(t, t.TempDir(), model(t)...)
+	h := serve(t)
+	h.publish("m", from)
+	p, puller := at(t, h)
+	whole := t.TempDir()
+	_, err := puller.Save(t.Context(), checkpoint.PullRequest{}, checkpoint.SaveOptions{Out: whole})
+	must(t, err)
+	names := namesIn(t, whole)
+	_, err = puller.Save(t.Context(), checkpoint.PullRequest{}, checkpoint.SaveOptions{Out: whole})
+	mustBe(t, err, status.AlreadyExists, names[0], "force")
+	for _, change := range []string{"", "content", "head"} {
+		dir := t.TempDir()
+		first := readFile(t, filepath.Join(whole, names[0]))
+		switch change {
+		case "content":
+			first[len(first)-1] ^= 1
+		case "head":
+			first[20] ^= 1
+		}
+		writeFile(t, filepath.Join(dir, names[0]), first)
+		before := p.receives("/")
+		var found []checkpoint.Found
+		sum, err := puller.Save(t.Context(), checkpoint.PullRequest{}, checkpoint.SaveOptions{Out: dir, Found: func(f checkpoint.Found) { found = append(found, f) }})
+		n := p.receives("/") - before
+		if change != "" {
+			mustBe(t, err, status.AlreadyExists, names[0], "force")
+			if n != 0 || !bytes.Equal(readFile(t, filepath.Join(dir, names[0])), first) {
+				t.Errorf("%s: %d requests, or the file was replaced", change, n)
+			}
+			requireOnly(t, dir, names[0])
+			continue
+		}
+		must(t, err)
+		if len(found) != 1 || found[0].Path != filepath.Join(dir, names[0]) || found[0].Bytes != sum.Resumed || sum.Resumed == 0 || sum.Tensors != 7 || len(sum.Files) != len(names) || n != 7-3 {
+			t.Errorf("found %+v, %d requests, summary %+v", found, n, sum)
+		}
+		requireOnly(t, dir, names...)
+		for _, name := range names {
+			if !bytes.Equal(readFile(t, filepath.Join(from, name)), readFile(t, filepath.Join(dir, name))) {
+				t.Errorf("%s differs", name)
+			}
+		}
+	}
+}
+
 func namesIn(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

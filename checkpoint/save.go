@@ -46,7 +46,7 @@ type SaveOptions struct {
 
 // Found is what an earlier pull has left of a file.
 type Found struct {
-	Path  string // of the .part
+	Path  string // of the .part, or of a file that is finished
 	Bytes int64  // of its tensors; these are not transferred again
 	// Err says why nothing of it can be used; nil if it is used.
 	Err error
@@ -67,7 +67,8 @@ type output struct {
 // Save pulls tensors into files. It writes each file as PATH.part while tensors arrive, in any
 // order, and renames it when it is complete and on the disk. If the pull fails, or the process is
 // killed, the .part and its journal PATH.part.journal stay. A later Save of the same version to
-// the same path verifies what is there and transfers only the rest. Before anything is
+// the same path verifies what is there and transfers only the rest. Of several files some may be
+// finished: those that exist and have the right digests stay, if others are missing. Before anything is
 // transferred, Save returns AlreadyExists for an existing file without Force, FailedPrecondition
 // if another process writes the same file, or if an earlier pull of another version or of other
 // tensors has left a part of it, and ResourceExhausted for a full disk.
