@@ -8,7 +8,7 @@ import (
 )
 
 // PullOption is an option of Client.Pull. A function that sets other fields of the request, such as
-// InflightBytes or Interrupted, is one, too.
+// InflightBytes or SkipDigests, is one, too.
 type PullOption func(*checkpoint.PullRequest)
 
 // Tensors pulls only the tensors whose names match one of the patterns. In a
@@ -50,6 +50,18 @@ func Inflight(n int) PullOption {
 // has the same version of the publication.
 func Retry(d time.Duration) PullOption {
 	return func(r *checkpoint.PullRequest) { r.Retry = d }
+}
+
+// Interruption says that a connection or the server failed during a pull (Err) and for how long the pull
+// now tries to go on (Retry); or, without Err, that it goes on, and how long it was interrupted (Lasted).
+type Interruption = checkpoint.Interruption
+
+// Interrupted calls f when a failure interrupts the pull, and when the pull goes on after it: twice for
+// each interruption that Retry covers, not for every attempt. A server that is not up yet interrupts the
+// pull, too. The calls come one at a time on a goroutine of the pull, which waits for them. The error
+// that ends a pull is that of the loop.
+func Interrupted(f func(Interruption)) PullOption {
+	return func(r *checkpoint.PullRequest) { r.Interrupted = f }
 }
 
 // PulledTensor says how a tensor of a pull came: its Name, and an Arrival for each wire and device
