@@ -289,6 +289,41 @@ func TestResponsesChart(t *testing.T) {
 			b.fail(5, status.Cancelled)
 			b.want("both are reported", b.cancel(2, 3, 4, 5)+as(6, 1, 7), "fetch 6")
 		}},
+		{"lost, then cancelled: one that waits for space reports it", cacheLimits{keptPerRequester: 1}, func(b *bench) {
+			as := func(id uint64, attempt uint32, c callID) string {
+				r := Request{Requester: b.requester(), ID: id, Attempt: attempt, Step: 1, Key: key(b.t, "k1")}
+				return b.do(b.m.request(b.now, r, c))
+			}
+			b.up()
+			b.request(1, 1, 1)
+			b.value(1, 'a', 1)
+			b.down()
+			b.want("dropped", b.pass(expireAfter), "release a DataLoss")
+			b.up()
+			b.request(9, 1, 9)
+			b.value(2, 'z', 1)
+			b.want("no space", as(2, 1, 2), "")
+			b.want("cancelled", b.cancel(1), "call 2: DataLoss")
+			b.want("space", b.ack(2, 9), "release z")
+			b.want("reported", as(3, 1, 3), "fetch 3")
+		}},
+		{"lost, then cancelled: one between two attempts reports it", cacheLimits{}, func(b *bench) {
+			as := func(id uint64, attempt uint32, c callID) string {
+				r := Request{Requester: b.requester(), ID: id, Attempt: attempt, Step: 1, Key: key(b.t, "k1")}
+				return b.do(b.m.request(b.now, r, c))
+			}
+			b.up()
+			b.request(1, 1, 1)
+			b.value(1, 'a', 1)
+			b.down()
+			b.want("dropped", b.pass(expireAfter), "release a DataLoss")
+			b.up()
+			b.want("waits", as(2, 1, 2), "fetch 2")
+			b.want("its call ends", b.detach(2), "stop 2")
+			b.want("cancelled", b.cancel(1), "stop 2")
+			b.want("a value came first", b.value(2, 'b', 1), "restore b")
+			b.want("the next attempt", as(2, 2, 3), "call 3: DataLoss")
+		}},
 		{"a connection comes back", cacheLimits{}, func(b *bench) {
 			b.up()
 			b.request(1, 1, 1)
