@@ -29,14 +29,21 @@ type account struct {
 	task    cluster.Task
 	bytes   int64
 	waiting list.List // of *waiter, in the order of their calls
+	now     *charge   // what counts from now on
+	before  int64     // the bytes that counted when the head of waiting became the head, and still count
 }
+
+// charge is the part of an account that was counted while one waiter was the head of the
+// queue, so that this one need not wait for values that were sent later.
+type charge struct{ to *account }
 
 // waiter is a SendWait that waits for space, or whose value is on its way into the table.
 // It leaves the list when its value is there, so that values are queued in the order of
 // the calls.
 type waiter struct {
 	cost     int64
-	admitted bool          // its cost is charged
+	head     bool          // it has come to the head of the queue
+	admitted *charge       // where its cost is charged; nil before
 	ready    chan struct{} // closed when it is admitted or the step has ended
 }
 
@@ -44,6 +51,7 @@ func (b *bounds) accountLocked(task cluster.Task) *account {
 	a := b.accounts[task]
 	if a == nil {
 		a = &account{of: b, task: task}
+		a.now = &charge{a}
 		b.accounts[task] = a
 	}
 	return a
@@ -58,14 +66,14 @@ func (b *bounds) charge(v Value, task cluster.Task) (device any) {
 	a := b.accountLocked(task)
 	a.bytes += cost
 	if v.SendArgs.Device == nil {
-		return a
+		return a.now
 	}
-	return &Delivery{account: a, cost: cost, device: v.SendArgs.Device}
+	return &Delivery{charge: a.now, cost: cost, device: v.SendArgs.Device}
 }
 
 // enter charges n bytes, and waits until they fit and all earlier callers have gone on. The
 // caller calls leaveQueue with the place that enter returned, when its value is queued.
-func (b *bounds) enter(ctx context.Context, key *Key, n int64) (*account, *list.Element, error) {
+func (b *bounds) enter(ctx context.Context, key *Key, n int64) (*charge, *list.Element, error) {
 	b.mu.Lock()
 	if err := b.step.Err(); err != nil {
 		b.mu.Unlock()
@@ -74,11 +82,13 @@ func (b *bounds) enter(ctx context.Context, key *Key, n int64) (*account, *list.
 	a := b.accountLocked(key.dst.Task)
 	if a.waiting.Len() == 0 && a.fitsLocked(n) {
 		a.bytes += n
+		c := a.now
 		b.mu.Unlock()
-		return a, nil, nil
+		return c, nil, nil
 	}
 	w := &waiter{cost: n, ready: make(chan struct{})}
 	at := a.waiting.PushBack(w)
+	a.admitLocked()
 	bytes := a.bytes
 	b.mu.Unlock()
 
@@ -90,12 +100,12 @@ func (b *bounds) enter(ctx context.Context, key *Key, n int64) (*account, *list.
 		err = notAdmitted(ctx, key, bytes, b.limit)
 	}
 	if err == nil {
-		return a, at, nil
+		return w.admitted, at, nil
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if w.admitted {
-		a.bytes -= n
+	if w.admitted != nil {
+		w.admitted.subtractLocked(n)
 	}
 	a.waiting.Remove(at)
 	a.admitLocked()
@@ -104,10 +114,11 @@ func (b *bounds) enter(ctx context.Context, key *Key, n int64) (*account, *list.
 
 // leaveQueue lets the next one wait at the head of the queue. at is nil for a caller that
 // has not waited.
-func (a *account) leaveQueue(at *list.Element) {
+func (c *charge) leaveQueue(at *list.Element) {
 	if at == nil {
 		return
 	}
+	a := c.to
 	a.of.mu.Lock()
 	defer a.of.mu.Unlock()
 	a.waiting.Remove(at)
@@ -115,28 +126,45 @@ func (a *account) leaveQueue(at *list.Element) {
 }
 
 // leave uncharges n bytes.
-func (a *account) leave(n int64) {
-	a.of.mu.Lock()
-	defer a.of.mu.Unlock()
-	a.bytes -= n
-	a.admitLocked()
+func (c *charge) leave(n int64) {
+	c.to.of.mu.Lock()
+	defer c.to.of.mu.Unlock()
+	c.subtractLocked(n)
+	c.to.admitLocked()
+}
+
+func (c *charge) subtractLocked(n int64) {
+	c.to.bytes -= n
+	if c != c.to.now {
+		c.to.before -= n
+	}
 }
 
 // fitsLocked reports whether n more bytes are within the bound. A value that is larger than
 // the bound goes alone.
 func (a *account) fitsLocked(n int64) bool { return a.bytes == 0 || a.bytes+n <= a.of.limit }
 
-// admitLocked admits the first one that waits, if it fits.
+// admitLocked admits the first one that waits, if it fits, or if all that counted when it
+// became the first is gone: Sends do not wait, and could keep it out for ever.
 func (a *account) admitLocked() {
 	head := a.waiting.Front()
 	if head == nil {
 		return
 	}
-	if w, _ := head.Value.(*waiter); !w.admitted && a.fitsLocked(w.cost) {
-		w.admitted = true
-		a.bytes += w.cost
-		close(w.ready)
+	w, _ := head.Value.(*waiter)
+	if !w.head {
+		w.head = true
+		a.now, a.before = &charge{a}, a.bytes
 	}
+	if w.admitted == nil && (a.before == 0 || a.fitsLocked(w.cost)) {
+		a.admitOneLocked(w)
+	}
+}
+
+func (a *account) admitOneLocked(w *waiter) {
+	w.admitted = a.now
+	a.bytes += w.cost
+	close(w.ready)
 }
 
 // abort ends the waits of all callers. The step has been aborted before.
@@ -145,10 +173,8 @@ func (b *bounds) abort() {
 	defer b.mu.Unlock()
 	for _, a := range b.accounts {
 		for at := a.waiting.Front(); at != nil; at = at.Next() {
-			if w, _ := at.Value.(*waiter); !w.admitted {
-				w.admitted = true
-				a.bytes += w.cost
-				close(w.ready)
+			if w, _ := at.Value.(*waiter); w.admitted == nil {
+				a.admitOneLocked(w)
 			}
 		}
 	}
@@ -201,7 +227,9 @@ func (s *shard) count(c *bounds) {
 // yet, are within the bound together with this one (ManagerOptions.SendBound). Each counts
 // with its memory and 256 bytes. A value that is larger than the bound waits until nothing
 // else is counted. Waiting calls go on in their order. Send does not wait, and its values
-// count too, from the first SendWait of the step on.
+// count too, from the first SendWait of the step on. They cannot keep a SendWait out: the one
+// that is first in line goes on, if need be beyond the bound, once nothing counts any more
+// that counted when it became the first.
 //
 // A value counts until it has its outcome; see Delivery. The receiver must ask for what was
 // sent: one that waits for a value which is held back by the bound, while others are before
@@ -219,19 +247,19 @@ func (b *BaseRemote) SendWait(ctx context.Context, key Key, args Args, t *tensor
 	if ctx.Err() != nil {
 		err = notAdmitted(ctx, &key, b.Unreceived(key.dst.Task), c.limit)
 	}
-	var a *account
+	var in *charge
 	var at *list.Element
 	if err == nil {
-		a, at, err = c.enter(ctx, &key, n)
+		in, at, err = c.enter(ctx, &key, n)
 	}
 	if err != nil {
 		v.release()
 		return nil, err
 	}
-	d := &Delivery{account: a, cost: n, device: v.SendArgs.Device, done: make(chan struct{})}
+	d := &Delivery{charge: in, cost: n, device: v.SendArgs.Device, done: make(chan struct{})}
 	v.SendArgs.Device = d
 	err = b.local.sendValue(key.text, v)
-	a.leaveQueue(at)
+	in.leaveQueue(at)
 	if err != nil {
 		return nil, err
 	}
@@ -274,7 +302,7 @@ func (b *bounds) sum() (bytes int64, waiting int) {
 	for _, a := range b.accounts {
 		bytes += a.bytes
 		for at := a.waiting.Front(); at != nil; at = at.Next() {
-			if w, _ := at.Value.(*waiter); !w.admitted {
+			if w, _ := at.Value.(*waiter); w.admitted == nil {
 				waiting++
 			}
 		}

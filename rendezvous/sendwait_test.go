@@ -124,6 +124,51 @@ func TestSendWaitLargerThanTheBoundGoesAlone(t *testing.T) {
 	})
 }
 
+// TestSendsDoNotKeepASendWaitOut: the receiver never has all that was sent, since Send goes on. A
+// value larger than the bound gets in all the same, and so does the one behind it.
+func TestSendsDoNotKeepASendWaitOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _, b := bounded(t, 2)
+		flow := key(t, "flow")
+		c.mustSendWait(b, flow, 0)
+		c.mustSendWait(b, flow, 1)
+		large, err := tensor.Allocate(c.alloc, tensor.Int64, tensor.Vector(1000))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sent atomic.Int64
+		go func() {
+			if _, err := b.SendWait(context.Background(), key(t, "large"), noArgs, large, false); err != nil {
+				t.Error(err)
+			}
+			large.Release()
+			sent.Add(1)
+		}()
+		synctest.Wait()
+		go func() {
+			c.mustSendWait(b, key(t, "small"), 9)
+			sent.Add(1)
+		}()
+		synctest.Wait()
+		for i, want := range []int64{0, 1, 1, 1, 2} { // received: 0; 1; 2 and 3; the large value
+			c.mustSend(t, b, flow, i+2)
+			if i == 4 {
+				v, err := b.Recv(t.Context(), key(t, "large"), noArgs)
+				if err != nil {
+					t.Fatal(err)
+				}
+				v.Tensor.Release()
+			} else {
+				mustRecv(t, b, flow, i)
+			}
+			synctest.Wait()
+			if got := sent.Load(); got != want {
+				t.Errorf("receive %d: %d calls of SendWait have returned, want %d", i, got, want)
+			}
+		}
+	})
+}
+
 func TestSendWaitEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _, b := bounded(t, 1)

@@ -10,11 +10,11 @@ package rendezvous
 // given to the connection. A value that was matched to a receive which was then cancelled
 // goes back to its queue and has no outcome yet.
 type Delivery struct {
-	account *account // charged until the outcome
-	cost    int64
-	device  any           // the sender's Args.Device
-	done    chan struct{} // closed at the outcome; nil when nobody can ask
-	err     error         // set before done is closed
+	charge *charge // until the outcome
+	cost   int64
+	device any           // the sender's Args.Device
+	done   chan struct{} // closed at the outcome; nil when nobody can ask
+	err    error         // set before done is closed
 }
 
 // Done returns a channel that is closed when the value has its outcome.
@@ -33,7 +33,7 @@ func (d *Delivery) Err() error {
 	}
 }
 
-// The Args.Device of a value that is counted is its record: an *account, or a *Delivery if
+// The Args.Device of a value that is counted is its record: a *charge, or a *Delivery if
 // there is more to know than what it is charged to. So a Value keeps its four words. No
 // receiver sees the record.
 
@@ -87,11 +87,11 @@ func (v Value) ended(err error) (device any) { return v.end(cost(v), err) }
 
 func (v Value) end(cost int64, err error) (device any) {
 	switch r := v.SendArgs.Device.(type) {
-	case *account:
+	case *charge:
 		r.leave(cost)
 		return nil
 	case *Delivery:
-		r.account.leave(r.cost)
+		r.charge.leave(r.cost)
 		if r.done != nil {
 			r.err = err
 			close(r.done)
@@ -108,7 +108,7 @@ func cost(v Value) int64 { return v.Tensor.MemorySize() + recordCost }
 // counted reports whether a value has its record.
 func counted(device any) bool {
 	switch device.(type) {
-	case *account, *Delivery:
+	case *charge, *Delivery:
 		return true
 	}
 	return false

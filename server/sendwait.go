@@ -11,7 +11,8 @@ import (
 // has sent to the task of to, and that this task does not have yet, are within the setting
 // send-bound together with t. A value that is larger than the bound goes alone. Calls go on in
 // their order. Values of Send count too, from the first SendWait of the step on, but Send
-// never waits.
+// never waits. A flow of Sends does not keep a SendWait out: the first one in line goes on once
+// nothing counts any more that counted when it became the first.
 //
 // The Delivery says when the receiver has the value, or why that is not known. Nobody needs
 // to look at it.
