@@ -191,21 +191,18 @@ func notAdmitted(ctx context.Context, key *Key, bytes, limit int64) error {
 }
 
 // counts returns the bounds of the step. The first call makes them, and counts the values
-// that wait in the table.
+// that wait in the table; calls at the same time wait for that. Sends meanwhile count at once.
 func (b *BaseRemote) counts() *bounds {
-	if c := b.bounds.Load(); c != nil {
-		return c
-	}
-	limit := b.bound
-	if limit == 0 {
-		limit = DefaultSendBound
-	}
-	c := &bounds{limit: limit, step: &b.local, accounts: make(map[cluster.Task]*account)}
-	if !b.bounds.CompareAndSwap(nil, c) {
-		return b.bounds.Load()
-	}
-	b.local.each(func(s *shard) { s.count(c) })
-	return c
+	b.counting.Do(func() {
+		limit := b.bound
+		if limit == 0 {
+			limit = DefaultSendBound
+		}
+		c := &bounds{limit: limit, step: &b.local, accounts: make(map[cluster.Task]*account)}
+		b.bounds.Store(c)
+		b.local.each(func(s *shard) { s.count(c) })
+	})
+	return b.bounds.Load()
 }
 
 // count gives all values of a shard their records.

@@ -54,12 +54,13 @@ type Call interface {
 // has heard of the step: until Initialize has told it the session, Send and
 // Recv fail, and the receives of peers (RecvLocalAsync) are deferred.
 type BaseRemote struct {
-	step    int64
-	remoter Remoter
-	bound   int64 // of SendWait; 0 for the default
-	local   Local
-	bounds  atomic.Pointer[bounds]  // set once, by the first SendWait
-	session atomic.Pointer[Session] // set once, when nothing is deferred any more
+	step     int64
+	remoter  Remoter
+	bound    int64 // of SendWait; 0 for the default
+	local    Local
+	bounds   atomic.Pointer[bounds]  // set once, by the first SendWait
+	counting sync.Once               // sets bounds
+	session  atomic.Pointer[Session] // set once, when nothing is deferred any more
 
 	// mu protects what follows. Sends and local receives do not take it; a
 	// remote receive takes it a few times, for a place in a list.

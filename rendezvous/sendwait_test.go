@@ -259,6 +259,33 @@ func TestSendCountsFromTheFirstSendWaitOn(t *testing.T) {
 	})
 }
 
+// TestTheFirstSendWaitsOfAStepCountWhatWaits: none of several that begin at once goes on before the
+// values that were sent earlier are counted.
+func TestTheFirstSendWaitsOfAStepCountWhatWaits(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			c, m, b := bounded(t, 1900)
+			for i := range 2000 { // so many that counting them takes a while
+				c.mustSend(t, b, key(t, fmt.Sprint("waits", i)), i)
+			}
+			var sent atomic.Int64
+			for i := range 8 {
+				go func() {
+					if _, err := c.sendWait(context.Background(), b, key(t, "a"), i); err == nil {
+						sent.Add(1)
+					}
+				}()
+			}
+			synctest.Wait()
+			if n := sent.Load(); n > 0 {
+				t.Errorf("%d calls went on beyond the bound", n)
+			}
+			m.AbortStep(1, status.New(status.Aborted, "over"))
+			synctest.Wait()
+		})
+	}
+}
+
 func TestDeliveryHasOneOutcome(t *testing.T) {
 	c, m, b := bounded(t, 10)
 	k := key(t, "a")
