@@ -14,6 +14,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
 	"github.com/tryst-rdma/tryst/transport/transporttest"
 	"github.com/tryst-rdma/tryst/worker"
@@ -522,6 +523,24 @@ func TestReceiveThatFailsForThisSidesReasonsKeepsTheIncarnation(t *testing.T) {
 		known(fmt.Sprint(c.err), c.want)
 	}
 	learn()
+	dst := float(t, 0)
+	defer dst.Release()
+	dst.Retain()
+	_, err := b.RecvInto(t.Context(), 1, from, "x", dst)
+	wantError(t, err, status.FailedPrecondition)
+	known("RecvInto memory in use", true)
+	dst.Release()
+	other, err := tensor.FromBytes(tensor.Uint8, tensor.Vector(1), []byte{1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Release()
+	if err := a.Send(1, b.Task().String(), "x", other, false); err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.RecvInto(t.Context(), 1, from, "x", dst)
+	wantError(t, err, status.InvalidArgument)
+	known("RecvInto memory of another type", true)
 	b.EndStep(1)
 	b.noteResult(t.Context(), 1, a.Device(), a.Incarnation(), status.New(status.Aborted, "Cleanup 1"))
 	known("the step has ended", true)
