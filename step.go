@@ -87,8 +87,9 @@ func (st *Step) RecvAsync(ctx context.Context, from, name string, done func(Valu
 }
 
 // RecvInto is Recv into the caller's own tensor, which must have the type and shape of the value. Any
-// other value is InvalidArgument, which names both, and is not consumed. A dst of strings is
-// InvalidArgument. Memory of Allocator is filled without a copy; see Filled.ZeroCopy.
+// other value is InvalidArgument, which names both, and is not consumed (that of a sender that is not
+// Tryst is lost). A dst of strings is InvalidArgument. Memory of Allocator is filled without a copy;
+// see Filled.ZeroCopy.
 //
 // The caller keeps its reference to dst, which must be the only one: memory that was sent, or that
 // another receive writes into, is FailedPrecondition. After a success it is the only one again: read

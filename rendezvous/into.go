@@ -85,7 +85,7 @@ func (i *Into) Check(dtype tensor.DType, shape tensor.Shape) error {
 	if i.Fits(dtype, shape) {
 		return nil
 	}
-	return status.Errorf(status.InvalidArgument, "the value is a %v%v, and the memory to receive into is a %v; the value was not consumed", dtype, shape, i.tensor)
+	return status.Errorf(status.InvalidArgument, "the value is a %v%v, and the memory to receive into is a %v; receive it into memory of its type and shape (a Tryst sender keeps it for the next receive)", dtype, shape, i.tensor)
 }
 
 // Fits reports whether a value of this type and shape can be received.
@@ -120,9 +120,10 @@ func (i *Into) fill(method string, key Key, v Value, restore func(Key, Value) bo
 
 func inline(f func()) { f() }
 
-// filled returns the DoneFunc of a local receive that has claimed i: it fills the memory on
-// a goroutine that run provides, since a copy may take long and the sender must not wait
-// for it, and then calls done.
+// filled returns the DoneFunc of a local receive that has claimed i: it fills the memory by
+// run, and then calls done. run of BaseRemote is another goroutine, so that the sender does
+// not wait for the copy. IntraProcess copies on the goroutine of the sender, and there a value
+// goes from each waiting receive that it does not fit to the next one, one call deeper.
 func (i *Into) filled(key Key, restore func(Key, Value) bool, run func(func()), done DoneFunc) DoneFunc {
 	return func(v Value, args Args, err error) {
 		if err != nil {

@@ -237,7 +237,8 @@ func (b *BaseRemote) Recv(ctx context.Context, key Key, args Args) (Value, error
 }
 
 // RecvLocalAsync asks, for a peer, for a value that this task sends. There is
-// no device copy: the sender's args tell where the tensor is. A source that is
+// no device copy. The caller ends the value by Value.Deliver, Value.Sent or Restore. Until
+// then the SendArgs may have a record of the sender in place of its Device. A source that is
 // not of this task is InvalidArgument once this process has begun the step. Before
 // that, and before Initialize, the receive waits, as in TensorFlow.
 func (b *BaseRemote) RecvLocalAsync(ctx context.Context, key Key, done DoneFunc) {

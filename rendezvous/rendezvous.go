@@ -50,7 +50,8 @@ type Value struct {
 	// one reference and releases it.
 	Tensor *tensor.Tensor
 	// SendArgs are those of a sender in this process. Arrival has what a transport recorded
-	// of any other.
+	// of any other. A transport that takes a value for a peer may find a record of the sender
+	// in Device, for Deliver and Sent.
 	SendArgs Args
 	// Dead marks the value of a branch that was not taken.
 	Dead bool

@@ -371,7 +371,7 @@ func TestDeliveryIntoMemoryOfTheReceiver(t *testing.T) {
 	}
 	for name, recv := range recvs {
 		d := c.mustSendWait(b, k, 7)
-		mustBe(t, recv(fitsNot).err, status.InvalidArgument, "was not consumed")
+		mustBe(t, recv(fitsNot).err, status.InvalidArgument, "receive it into memory of its type and shape")
 		if ended(d) {
 			t.Errorf("%s: it was put back and has the outcome %v", name, d.Err())
 		}

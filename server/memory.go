@@ -67,8 +67,9 @@ type Filled struct {
 
 // RecvInto is Recv into the caller's own tensor. The value must have the type and shape of dst;
 // any other value ends the receive with InvalidArgument, which names both, and is not consumed:
-// the next Recv gets it. A dead value is told, and leaves dst as it was. A dst of strings is
-// InvalidArgument; one without elements receives an empty value.
+// the next Recv gets it. (The value of a sender that is not Tryst is lost.) A dead value is
+// told, and leaves dst as it was. A dst of strings is InvalidArgument; one without elements
+// receives an empty value.
 //
 // The caller keeps its reference to dst, which must be the only one: memory that was sent, or
 // that another receive writes into, is FailedPrecondition. When RecvInto has succeeded, the
