@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"context"
 	"math"
 	"sync/atomic"
 
@@ -9,7 +10,7 @@ import (
 
 // Buffer is a block of memory with a reference count. The holder of a reference
 // may read the memory. It may write to it only while its reference is the only
-// one (Unique). The last Release returns the memory to its Owner.
+// one (Unique, WaitUnique). The last Release returns the memory to its Owner.
 //
 // A method call on a released Buffer panics, since it is a bug that would
 // otherwise read or free memory in other use. In a program that was built with -race
@@ -19,7 +20,8 @@ type Buffer struct {
 	past  releases // first, since an empty last field takes space
 	data  []byte   // nil once released
 	refs  atomic.Int64
-	owner Owner // may be nil
+	owner Owner                        // may be nil
+	alone atomic.Pointer[uniqueSignal] // of WaitUnique; nil when nobody waits
 }
 
 // Owner provides the memory of Buffers and takes it back. A transport recognises
@@ -183,7 +185,11 @@ func (b *Buffer) ReleaseBy(run func(func())) {
 // owner.
 func (b *Buffer) drop() (owner Owner, data []byte) {
 	number := b.past.record()
-	switch n := b.refs.Add(-1); {
+	n := b.refs.Add(-1)
+	if n <= 1 {
+		b.signalUnique()
+	}
+	switch {
 	case n > 0:
 		return nil, nil
 	case n < 0:
@@ -204,6 +210,40 @@ func (b *Buffer) Unique() bool {
 		b.misuse("Unique of a released Buffer")
 	}
 	return n == 1
+}
+
+// uniqueSignal is closed when at most one reference is left.
+type uniqueSignal struct{ c chan struct{} }
+
+// WaitUnique waits until Unique reports true: the memory of a tensor that was sent may be
+// written again, and memory whose receive has failed is written by no peer any more. The
+// caller keeps its reference meanwhile, and gives up all others: it would wait for its own.
+// Cancelled or DeadlineExceeded when ctx ends first.
+func (b *Buffer) WaitUnique(ctx context.Context) error {
+	for !b.Unique() {
+		s := b.alone.Load()
+		if s == nil {
+			s = &uniqueSignal{make(chan struct{})}
+			if !b.alone.CompareAndSwap(nil, s) {
+				continue
+			}
+		}
+		if b.Unique() { // the other reference was perhaps released before s was there
+			return nil
+		}
+		select {
+		case <-s.c:
+		case <-ctx.Done():
+			return status.Errorf(status.CodeOf(ctx.Err()), "memory of %d bytes still has %d references, so it must not be written; its receiver, or a transport, has not released it", len(b.data), b.refs.Load())
+		}
+	}
+	return nil
+}
+
+func (b *Buffer) signalUnique() {
+	if s := b.alone.Load(); s != nil && b.alone.CompareAndSwap(s, nil) {
+		close(s.c)
+	}
 }
 
 func (b *Buffer) check(method string) {
