@@ -27,7 +27,8 @@ import (
 // After an error the content of dst is undefined, and a peer may still write to it: do not
 // read it, write to it or send it before tensor.Buffer.Unique reports true. Releasing it is
 // safe at any time. The rule is kept here too: a receive into memory with another reference
-// ends with FailedPrecondition, before it requests anything.
+// ends with FailedPrecondition, before it requests anything. A part of a tensor (Index, Slice)
+// has references of its own, so the caller makes sure that the whole is not being sent.
 type Into struct {
 	tensor   *tensor.Tensor
 	zeroCopy atomic.Bool

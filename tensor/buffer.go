@@ -83,9 +83,11 @@ func (b *Buffer) init(data []byte, owner Owner) {
 
 // Slice returns a buffer over n bytes of b from byte off, with one reference, the
 // caller's: for example one block of a cache that was allocated in one piece. It holds
-// a reference to b until its last one is released. Its references are counted alone, so
-// Unique says nothing about other slices: slices that overlap are the caller's concern.
-// A transport treats it as the memory of b. A range beyond b is InvalidArgument.
+// a reference to b until its last one is released. Its references are counted alone: Unique
+// of a slice says nothing about b, nor about other slices. While b as a whole is sent, or
+// slices that overlap are, the caller must not write to a slice or receive into it; nothing
+// refuses that. (b is never Unique while it has slices.) A transport treats a slice as the
+// memory of b. A range beyond b is InvalidArgument.
 func (b *Buffer) Slice(off, n int) (*Buffer, error) {
 	data := b.Bytes()
 	if off < 0 || n < 0 || off > len(data) || n > len(data)-off {

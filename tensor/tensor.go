@@ -224,7 +224,8 @@ func (t *Tensor) Clone(a Allocator) (*Tensor, error) {
 // Index returns element i of the first dimension, such as block i of a cache that was allocated in
 // one piece: a tensor over that part of the memory, with one reference, the caller's. It may be
 // received into and sent as any other. References to it are counted alone (Buffer.Slice), and hold
-// t's memory. InvalidArgument for a scalar, for an i that t does not have, and for elements that
+// t's memory: while t itself is sent do not write to an element or receive into it, although its
+// Unique reports true. InvalidArgument for a scalar, for an i that t does not have, and for elements that
 // are not plain memory.
 func (t *Tensor) Index(i int64) (*Tensor, error) {
 	if !t.dtype.Plain() || t.shape.Rank() == 0 || i < 0 || i >= t.shape.Dim(0) {
