@@ -33,9 +33,10 @@ const (
 	// ActEnd ends a receive: ID, Attempt, Handle, Outcome and the fields of that
 	// outcome. Each Receive gets exactly one, unless Cancel returned true.
 	ActEnd ActionKind = iota
-	// ActFree returns the destination Dest, whose receive has ended: nothing is written
-	// into it from now on. Each destination gets exactly one ActFree, or ActEnd with
-	// OutcomeWritten, which says that the value is in it.
+	// ActFree returns the destination Dest: nothing is written into it from now on. Each
+	// destination gets exactly one ActFree, or ActEnd with OutcomeWritten, which says that
+	// the value is in it. ActFree comes before the ActEnd of its receive, but after a cancel
+	// that the peer has to confirm first.
 	ActFree
 	// ActRepost posts Count receives of Rail again: those of earlier events Message and
 	// Imm. The actions before it are the last that need their bytes. It precedes every

@@ -188,11 +188,8 @@ func (c *Channel) Destroyed(time.Time) {
 	c.leave(errors.New("the channel was destroyed"))
 	c.state = Gone
 	c.requests.each(func(r ref, _ *request) { c.release(r) })
-	c.receives.each(func(r ref, x *receive) {
-		if !x.ended {
-			c.act(Action{Kind: ActEnd, ID: x.id, Attempt: x.attempt, Handle: x.handle, Outcome: OutcomeLost, Err: c.err})
-		}
-		c.end(r)
+	c.receives.each(func(r ref, _ *receive) {
+		c.endWith(r, Action{Outcome: OutcomeLost, Err: c.err})
 	})
 }
 

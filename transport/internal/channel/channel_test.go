@@ -857,3 +857,51 @@ func TestStagedTooLate(t *testing.T) {
 	}
 	l.clean()
 }
+
+// TestDestinationIsReturnedBeforeItsReceiveEnds: a destination may be the receiver's own memory,
+// which the receiver uses again as soon as the receive has ended.
+func TestDestinationIsReturnedBeforeItsReceiveEnds(t *testing.T) {
+	early := func(l *link) {
+		d := l.ends[0].dest()
+		l.ends[0].ch.Receive(l.now, Receive{ID: 1, Attempt: 1, Responder: 2, Step: 1, Key: "k", Early: &d, Value: valueOf(64 << 10)})
+	}
+	with := func(r Response) func(l *link) {
+		return func(l *link) {
+			l.ends[1].respond = func(Request) Response { return r }
+			early(l)
+			l.run()
+		}
+	}
+	for name, c := range map[string]struct {
+		do   func(l *link)
+		want Outcome
+	}{
+		"dead value":  {with(Response{Value: valueOf(-1)}), OutcomeEager},
+		"small value": {with(Response{Value: valueOf(8), Source: Source{Handle: 1}}), OutcomeEager},
+		"error":       {with(Response{Err: status.New(status.NotFound, "nothing")}), OutcomeError},
+		"fallback":    {with(Response{Err: status.New(status.NotFound, "nothing"), Fallback: true}), OutcomeFallback},
+		"channel gone": {func(l *link) {
+			l.cut = true
+			early(l)
+			l.run()
+			l.ends[0].ch.Destroyed(l.now)
+			l.run()
+		}, OutcomeLost},
+		"cancelled before it was requested": {func(l *link) {
+			early(l)
+			l.ends[0].ch.SendCancels(l.now, []uint64{1})
+			l.run()
+		}, OutcomeError},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLink(t)
+			c.do(l)
+			if got := l.last().Outcome; got != c.want {
+				t.Errorf("it ended with outcome %v", got)
+			}
+			if l.ends[0].whole[0] != 1 {
+				t.Error("the receive ended first")
+			}
+		})
+	}
+}

@@ -27,6 +27,7 @@ type end struct {
 	respond  func(Request) Response
 	requests []Request
 	ended    []Action
+	whole    []int // for each of ended, the destinations that were returned before
 	freed    []uint64 // destinations
 	dropped  []uint64 // sources
 	places   []Action
@@ -121,6 +122,7 @@ func (l *link) do(i int, a Action) {
 		a.Value = a.Value.Clone()
 		a.Content = slices.Clone(a.Content)
 		e.ended = append(e.ended, a)
+		e.whole = append(e.whole, len(e.freed))
 		if a.Outcome == OutcomeWritten {
 			e.freed = append(e.freed, a.Dest)
 		}

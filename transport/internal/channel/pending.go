@@ -99,6 +99,9 @@ func (c *Channel) endCancelled(now time.Time, id uint64) {
 		return
 	}
 	x := c.receives.at(r)
+	if !x.destSent { // else the peer may write into it until it confirms the cancel
+		c.freeDest(r)
+	}
 	c.act(Action{Kind: ActEnd, ID: id, Attempt: x.attempt, Handle: x.handle, Outcome: OutcomeError,
 		Err: status.New(status.Cancelled, "the receive was cancelled")})
 	c.cancel(now, r)

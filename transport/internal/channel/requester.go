@@ -238,8 +238,10 @@ func (c *Channel) end(r ref) {
 }
 
 // endWith removes a receive. The ActEnd that a completes is given unless the receive has
-// ended for the shell before.
+// ended for the shell before. The destination is returned first: it may be the receiver's own
+// memory, which the receiver may use again after ActEnd.
 func (c *Channel) endWith(r ref, a Action) {
+	c.freeDest(r)
 	x := c.receives.at(r)
 	if !x.ended {
 		a.Kind, a.ID, a.Attempt, a.Handle = ActEnd, x.id, x.attempt, x.handle

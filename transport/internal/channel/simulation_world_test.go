@@ -128,6 +128,7 @@ type simValue struct {
 }
 
 type simDest struct {
+	id    uint64 // of its receive
 	pages []byte
 	free  bool
 }
@@ -430,7 +431,7 @@ func (w *world) play(m move) {
 	case movePlace:
 		r := &s.recvs[m.n]
 		r.placing = false
-		s.ch.Place(w.now, r.id, 1, w.dest(m.side, r.size))
+		s.ch.Place(w.now, r.id, 1, w.dest(m.side, r.id, r.size))
 	case moveNoPlace:
 		s.recvs[m.n].placing = false
 		s.ch.NoPlace(w.now, s.recvs[m.n].id, 1)
@@ -496,7 +497,7 @@ func (w *world) receive(i int) {
 	s.recvs = append(s.recvs, r)
 	a := Receive{ID: r.id, Attempt: 1, Responder: uint64(2 - i), Step: 1, Key: r.key}
 	if v, ok := s.ch.CachedMeta(r.key); ok && !w.cfg.noEarly {
-		d := w.dest(i, v.Size)
+		d := w.dest(i, r.id, v.Size)
 		a.Early, a.Value = &d, v
 	}
 	for k := range s.recvs { // acknowledge what has arrived
@@ -508,9 +509,9 @@ func (w *world) receive(i int) {
 	s.ch.Receive(w.now, a)
 }
 
-func (w *world) dest(i int, size uint64) Dest {
+func (w *world) dest(i int, id, size uint64) Dest {
 	s := &w.sides[i]
-	s.dests = append(s.dests, simDest{pages: make([]byte, (size+simPage-1)/simPage)})
+	s.dests = append(s.dests, simDest{id: id, pages: make([]byte, (size+simPage-1)/simPage)})
 	n := len(s.dests) - 1
 	d := Dest{First: uint8(n % w.cfg.rails), Handle: uint64(n) + 1} //nolint:gosec // a rail
 	for rail := range d.Rails {
@@ -654,7 +655,7 @@ func (w *world) do(i int) {
 			r.placing, r.size = true, a.Value.Size
 			if !w.cfg.noMemory {
 				r.placing = false
-				s.ch.Place(w.now, a.ID, a.Attempt, w.dest(i, a.Value.Size))
+				s.ch.Place(w.now, a.ID, a.Attempt, w.dest(i, a.ID, a.Value.Size))
 				defer w.do(i)
 			}
 		case ActRequest:
@@ -817,6 +818,11 @@ func (w *world) end(i int, a *Action) {
 	case OutcomeLost:
 		if !s.gone && !r.late {
 			w.fail("receive %d was lost before the queue pairs were destroyed", a.ID)
+		}
+	}
+	for k := range s.dests {
+		if d := &s.dests[k]; d.id == a.ID && !d.free && uint64(k)+1 != a.Dest { //nolint:gosec // few
+			w.fail("receive %d ended before its destination %d was returned", a.ID, k+1)
 		}
 	}
 	if a.Outcome == OutcomeWritten {
