@@ -77,10 +77,13 @@ type Partial struct {
 	State any
 }
 
-// Drop releases what has arrived.
-func (p *Partial) Drop() {
+// Drop releases what has arrived. It may call the owner of the memory.
+func (p *Partial) Drop() { p.dropBy(func(reclaim func()) { reclaim() }) }
+
+// dropBy is Drop for a caller with locks. run is as in tensor.Buffer.ReleaseBy.
+func (p *Partial) dropBy(run func(func())) {
 	if p.Buffer != nil {
-		p.Buffer.Release()
+		p.Buffer.ReleaseBy(run)
 	}
 	*p = Partial{}
 }

@@ -263,7 +263,7 @@ func (p *peer) retries(now time.Time, t *Transfer, err error) bool {
 	} else if ok {
 		p.do(p.machine.lost(now, t, t.Partial.Bytes > t.had, lost.Err), lost.Err)
 	} else if restarted, ok := errorAs[*RestartedError](err); ok {
-		t.Partial.Drop()
+		t.Partial.dropBy(p.requester.pool.Go)
 		p.do(p.machine.restarted(now, t, restarted.Reached, restarted.Err), restarted)
 	} else if _, ok := errorAs[*FallbackError](err); ok {
 		p.do(p.machine.fallback(now, t), nil)

@@ -636,6 +636,59 @@ func TestRequesterPartialIsReleased(t *testing.T) {
 	}
 }
 
+// TestOwnerOfAPartialMayReceive: the owner of the memory that has taken a part of a tensor is
+// called without a lock, however its receive ends.
+func TestOwnerOfAPartialMayReceive(t *testing.T) {
+	for _, end := range []string{"cancel while the peer is looked for", "unreached", "restarted"} {
+		t.Run(end, func(t *testing.T) {
+			bubble(t, memOptions{}, func(t *testing.T, p *pair) {
+				other := make(chan error, 1)
+				first := true
+				p.fault = func(a *Transfer) fault {
+					if !first {
+						return faultNone
+					}
+					first = false
+					a.Partial.Buffer = tensor.NewBuffer(nil, func() {
+						p.RecvFromRemoteAsync(1, key(t, "other"), rendezvous.Args{}, func(v rendezvous.Value, _ rendezvous.Args, err error) {
+							if err == nil {
+								v.Tensor.Release()
+							}
+							other <- err
+						})
+					})
+					if end == "restarted" {
+						p.incarnation++
+						return faultNone
+					}
+					p.down = true
+					return faultBefore
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				c := p.begin(ctx, key(t, "k"))
+				synctest.Wait()
+				want := status.OK
+				switch end {
+				case "unreached":
+					want = status.Unavailable
+				case "restarted": // no request has reached the process that is gone
+					p.send(key(t, "k"), 'a')
+				default:
+					want = status.Cancelled
+					cancel()
+				}
+				p.wantError(c, want)
+				p.set(func() { p.down = false })
+				p.send(key(t, "other"), 'b')
+				if err := <-other; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
 // A goroutine in Wait makes the attempts of its transfer itself, while the peer is known and
 // when it comes back.
 func TestTransferWait(t *testing.T) {

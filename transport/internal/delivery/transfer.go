@@ -149,11 +149,13 @@ func (t *Transfer) endLocked(v rendezvous.Value, err error) (callback func()) {
 }
 
 // drop releases the memory that the transfer holds: it has ended, and no attempt of it is
-// under way. It is called once, before the callback.
+// under way. It is called once, before the callback, perhaps with the lock held, so the owner
+// of the memory is called on another goroutine.
 func (t *Transfer) drop() {
-	t.Partial.Drop()
+	run := t.peer.requester.pool.Go
+	t.Partial.dropBy(run)
 	if t.Into != nil {
-		t.Into.End(t.peer.requester.pool.Go)
+		t.Into.End(run)
 	}
 }
 
