@@ -6,6 +6,11 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/tryst-rdma/tryst/checkpoint"
+	"github.com/tryst-rdma/tryst/internal/config"
 )
 
 // TestHeapIsReleasedOnceAfterABurst: not during it, not again while nothing happens, and not when the
@@ -56,4 +61,29 @@ func TestHeapSizeIsRead(t *testing.T) {
 		t.Errorf("the heap has %d bytes, with %d in use", n, len(b))
 	}
 	runtime.KeepAlive(b)
+}
+
+// TestProbesAndListsDoNotKeepTheHeap: a probe that comes every ten seconds would put off the release of
+// the heap for ever.
+func TestProbesAndListsDoNotKeepTheHeap(t *testing.T) {
+	s := publisher(t, "127.0.0.1:0", checkpointFile(t, false))
+	if _, err := healthpb.NewHealthClient(dialPlainly(t, s.Addr().String())).Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	c := dial(t, config.Client{}, s.Addr().String())
+	if _, err := c.Puller().List(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.heap.uses.Load(); n != 0 || s.heap.timer.Running() {
+		t.Errorf("%d uses by calls without tensors, the timer runs: %v", n, s.heap.timer.Running())
+	}
+	for x, err := range c.Puller().Pull(t.Context(), checkpoint.PullRequest{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.Release()
+	}
+	if s.heap.uses.Load() == 0 {
+		t.Error("a pull is no use")
+	}
 }

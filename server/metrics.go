@@ -10,6 +10,8 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
+	"github.com/tryst-rdma/tryst/proto/trystgrpc"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
@@ -25,8 +27,8 @@ type metrics struct {
 	rpcs            *prometheus.CounterVec
 	rpcSeconds      *prometheus.HistogramVec
 	kept            *keptMetric
-	active          func() // called for each call that was served, if not nil
-	calling         func() // called for each call that begins, if not nil
+	active          func() // called for each call for tensors that was served, if not nil
+	calling         func() // called for each call for tensors that begins, if not nil
 
 	all        []prometheus.Collector
 	registered bool // all are in the registry
@@ -118,7 +120,7 @@ func (w countingWorker) peer(key string) string {
 
 func (m *metrics) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	start := time.Now()
-	m.begins()
+	m.begins(info.FullMethod)
 	resp, err := handler(ctx, req)
 	m.served(info.FullMethod, start, err)
 	return resp, err
@@ -126,14 +128,24 @@ func (m *metrics) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 
 func (m *metrics) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	start := time.Now()
-	m.begins()
+	m.begins(info.FullMethod)
 	err := handler(srv, ss)
 	m.served(info.FullMethod, start, err)
 	return err
 }
 
-func (m *metrics) begins() {
-	if m.calling != nil {
+// forTensors reports whether calls of a method carry or request tensors. Probes and lists, which may
+// come at short intervals for ever, do not.
+func forTensors(method string) bool {
+	switch method {
+	case tensorflowgrpc.WorkerService_RecvTensor_FullMethodName, trystgrpc.Chunks_Fetch_FullMethodName, trystgrpc.Publications_Open_FullMethodName:
+		return true
+	}
+	return false
+}
+
+func (m *metrics) begins(method string) {
+	if m.calling != nil && forTensors(method) {
 		m.calling()
 	}
 }
@@ -141,7 +153,7 @@ func (m *metrics) begins() {
 func (m *metrics) served(method string, start time.Time, err error) {
 	m.rpcs.WithLabelValues(method, grpcstatus.Code(err).String()).Inc()
 	m.rpcSeconds.WithLabelValues(method).Observe(time.Since(start).Seconds())
-	if m.active != nil {
+	if m.active != nil && forTensors(method) {
 		m.active()
 	}
 }
