@@ -87,3 +87,18 @@ func TestProbesAndListsDoNotKeepTheHeap(t *testing.T) {
 		t.Error("a pull is no use")
 	}
 }
+
+// TestSendingOverVerbsReleasesTheHeap: responses over a channel come with no call of gRPC, and the
+// tensors of a process that only sends may be on its heap.
+func TestSendingOverVerbsReleasesTheHeap(t *testing.T) {
+	w := newVerbsTown(t, 2)
+	from, to := w.start(0), w.start(1)
+	w.up(to, from.Task())
+	w.exchange(1, from, to, 7)
+	if got := to.Received(); got["verbs"] != 1 {
+		t.Fatalf("received over %v", got)
+	}
+	if from.heap.uses.Load() == 0 || !from.heap.timer.Running() {
+		t.Error("nothing releases the heap of the sender")
+	}
+}

@@ -105,7 +105,7 @@ func (n *node) newTransport(r *rdma, c config.Client, s Selection, maxWaiting in
 	o.GRPC, o.Cache, o.Check = n.transport.Conn, n.cache, check
 	o.Require, o.Allocator, o.Memory, o.MaxWaiting = r.required, n.allocator, memory, maxWaiting
 	o.Poll, o.PeerTimeout, o.Transfers, o.Logger = mode, c.PeerTimeout, n.transfers, n.log
-	o.Lost, o.Active = r.devices.gone, n.loss.touch
+	o.Lost, o.Active = r.devices.gone, func() { n.loss.touch(); n.heap.used() }
 	if limit, err := verbstransport.ReadMemlock(); err == nil && s.Device != nil {
 		if err := memory.CheckMemlock(limit, messageMemory(r.spec, o)); err != nil {
 			n.log.Warn("verbs may run out of locked memory", "reason", err)
