@@ -32,9 +32,9 @@ const (
 	LossRate = 0.0005
 	// TCPLossRate is that of TCP, which sends again only what is lost. Some loss is how TCP
 	// finds the rate of the network, so it is reported only if the bound that follows from
-	// it is below tcpEnough, in bytes a second: a gigabit network.
+	// it is below TCPEnough, in bytes a second: a gigabit network.
 	TCPLossRate = 0.001
-	tcpEnough   = 100e6
+	TCPEnough   = 100e6
 	// unknownLosses is the number of losses in lossInterval from which on they are reported
 	// without a rate, for a device that does not count packets.
 	unknownLosses = 100
@@ -134,7 +134,7 @@ func (f *lossFinding) matters() bool {
 	case f.of == 0:
 		return float64(f.lost) >= unknownLosses*max(1, f.over.Seconds()/lossInterval.Seconds())
 	case f.kind == lossTCP:
-		return f.rate() >= TCPLossRate && f.expect < tcpEnough
+		return f.rate() >= TCPLossRate && f.expect < TCPEnough
 	}
 	return f.rate() >= LossRate
 }

@@ -64,9 +64,9 @@ func (e *examiner) path(check, wire string, r Reached) {
 	if m.Device != "" {
 		text += ", by " + m.Device
 	}
-	rate := server.LossRate
+	rate, few := server.LossRate, m.Lost < leastLost
 	if m.Device == "" {
-		rate = server.TCPLossRate
+		rate, few = server.TCPLossRate, m.Lost < leastLostTCP || m.Expect >= server.TCPEnough
 	}
 	switch {
 	case m.Sent == 0:
@@ -77,7 +77,7 @@ func (e *examiner) path(check, wire string, r Reached) {
 	default:
 		text += fmt.Sprintf("; %.2f %% of packets to it were lost (%d of %d)", 100*m.Loss(), m.Lost, m.Sent)
 	}
-	if m.Expect > 0 && (m.Provider == config.ProviderRoCE || m.Lost >= leastLost) {
+	if m.Expect > 0 && (m.Provider == config.ProviderRoCE || !few) {
 		text += ": expect " + server.ThroughputText(m.Expect, m.Min)
 		if m.Provider != config.ProviderRoCE {
 			text += " at most"
@@ -85,7 +85,7 @@ func (e *examiner) path(check, wire string, r Reached) {
 	}
 	do := m.Do + "; run the command on its host for the other direction, in which a pull sends"
 	switch {
-	case m.Lost < leastLost || m.Loss() < rate:
+	case few || m.Loss() < rate:
 		e.ok(check, "%s", text)
 	case m.Loss() >= failLoss || m.Expect > 0 && m.Expect < failExpect:
 		e.report = append(e.report, Line{Fail, check, text, do})
@@ -97,6 +97,10 @@ func (e *examiner) path(check, wire string, r Reached) {
 // leastLost is the least number of losses that is reported. One in 2,000 packets is luck, or an
 // acknowledgement that a busy host sent late.
 const leastLost = 3
+
+// leastLostTCP is that of TCP. It also counts the segments that it sends to probe a peer whose
+// acknowledgement is late.
+const leastLostTCP = 10
 
 // short rounds a round trip for the reader.
 func short(d time.Duration) time.Duration {
