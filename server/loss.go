@@ -142,7 +142,7 @@ func (f *lossFinding) matters() bool {
 // findings returns the losses of each kind between two readings. enough is set if there are none,
 // or if one kind has enough for a judgement.
 func findings(was, now lossReading) (all []lossFinding, enough bool) {
-	if now.choice.Device != "" {
+	if now.choice.Device != "" && was.counters != nil { // nil would mean all losses since the device started
 		all = deviceFindings(was, now)
 	}
 	if f, ok := tcpFinding(was.tcp, now.tcp); ok {

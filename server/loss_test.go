@@ -166,7 +166,11 @@ func TestLossOfKernelDevices(t *testing.T) {
 	} {
 		var j lossJudge
 		now := time.Now()
-		j.begin(reading(now, nil))
+		zero := make(map[string]uint64)
+		for name := range c.counters {
+			zero[name] = 0
+		}
+		j.begin(reading(now, zero))
 		var kinds []string
 		for _, f := range j.observe(reading(now.Add(lossInterval), c.counters)) {
 			if kinds = append(kinds, f.kind); f.do == "" {
@@ -175,6 +179,22 @@ func TestLossOfKernelDevices(t *testing.T) {
 		}
 		if got := strings.Join(kinds, " "); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// TestCountersThatCannotBeReadAreNoLoss: those of the next reading count from the start of the device.
+func TestCountersThatCannotBeReadAreNoLoss(t *testing.T) {
+	var j lossJudge
+	r := readings{at: time.Now()}
+	r.path.Sent, r.path.Lost, r.drop = 1e9, 1e7, 1e7 // long ago
+	first := r.next(0, 0, 0)
+	j.begin(first)
+	for i, counters := range []map[string]uint64{nil, {"sent_pkts": 1e9}, first.counters, nil, first.counters} {
+		now := r.next(lossInterval, 0, 0)
+		now.counters, now.paths = counters, nil
+		if got := j.observe(now); len(got) > 0 {
+			t.Errorf("reading %d: %+v", i, got)
 		}
 	}
 }

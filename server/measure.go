@@ -102,7 +102,10 @@ func (c *Client) Measure(ctx context.Context, task cluster.Task) (Measured, erro
 		return m, err
 	}
 	after := c.loss.reading()
-	l := discovery.LossesBetween(before.counters, after.counters)
+	var l discovery.Losses
+	if before.counters != nil { // otherwise they could not be read
+		l = discovery.LossesBetween(before.counters, after.counters)
+	}
 	m.Sent, m.Lost = l.Sent, l.By[discovery.LostSent]
 	m.Do = discovery.LossDo(discovery.LostSent, after.software, s.Choice.Link == verbs.LinkInfiniBand)
 	for _, p := range after.paths {

@@ -90,7 +90,8 @@ type Losses struct {
 }
 
 // LossesBetween compares the counters of a port at two times; a nil before means since they
-// started. A counter that went back was reset, and counts from 0.
+// started. A counter that went back was reset, and counts from 0. A counter that another before lacks
+// could not be read then, and does not count.
 func LossesBetween(before, after map[string]uint64) Losses {
 	delta := func(name string) uint64 {
 		if was := before[name]; was <= after[name] {
@@ -98,9 +99,14 @@ func LossesBetween(before, after map[string]uint64) Losses {
 		}
 		return after[name]
 	}
+	both := func(name string) bool {
+		_, was := before[name]
+		_, is := after[name]
+		return is && (was || before == nil)
+	}
 	first := func(names ...string) uint64 {
 		for _, n := range names {
-			if _, ok := after[n]; ok {
+			if both(n) {
 				return delta(n)
 			}
 		}
@@ -111,7 +117,7 @@ func LossesBetween(before, after map[string]uint64) Losses {
 		By: make(map[LossKind]uint64), Names: make(map[string]uint64),
 	}
 	for name := range after {
-		if c, ok := lossCounters[name]; ok {
+		if c, ok := lossCounters[name]; ok && both(name) {
 			if n := delta(name); n > 0 {
 				l.By[c.kind] += n
 				l.Names[name] = n

@@ -16,7 +16,7 @@ func TestLossesBetween(t *testing.T) {
 	}{
 		{"nothing lost", map[string]uint64{"sent_pkts": 1}, map[string]uint64{"sent_pkts": 1001, "rp_cnp_handled": 5}, map[LossKind]uint64{}, 0},
 		{
-			"mlx5", map[string]uint64{"packet_seq_err": 100, "port_xmit_packets": 5000},
+			"mlx5", map[string]uint64{"packet_seq_err": 100, "local_ack_timeout_err": 0, "out_of_sequence": 0, "port_xmit_packets": 5000, "port_rcv_packets": 0},
 			map[string]uint64{"packet_seq_err": 103, "local_ack_timeout_err": 2, "out_of_sequence": 7, "port_xmit_packets": 6000, "port_rcv_packets": 10},
 			map[LossKind]uint64{LostSent: 5, LostReceived: 7}, 0.005,
 		},
@@ -29,6 +29,10 @@ func TestLossesBetween(t *testing.T) {
 			map[LossKind]uint64{LostSent: 9, LostBuffer: 3}, 0.009,
 		},
 		{"counters that were reset", map[string]uint64{"rq_num_oos": 50}, map[string]uint64{"rq_num_oos": 2}, map[LossKind]uint64{LostReceived: 2}, 0},
+		{ // its value may be that of months
+			"counters that could not be read before", map[string]uint64{"rq_num_oos": 50},
+			map[string]uint64{"rq_num_oos": 51, "sq_num_to": 9000, "sent_pkts": 10_000}, map[LossKind]uint64{LostReceived: 1}, 0,
+		},
 		{"no count of packets", nil, map[string]uint64{"sq_num_to": 2}, map[LossKind]uint64{LostSent: 2}, 0},
 	} {
 		l := LossesBetween(c.before, c.after)
