@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -88,9 +87,6 @@ func dial(address string, o DialOptions, frames mem.BufferPool, over func()) (*c
 		grpc.WithInitialWindowSize(streamWindow),
 		grpc.WithInitialConnWindowSize(connWindow),
 	}, o.Extra...)
-	if authority, ok := withoutZone(address); ok && creds.Info().ServerName == "" {
-		opts = append(opts, grpc.WithAuthority(authority))
-	}
 	for i := range ch.conns {
 		// The target is a URL, where % begins an escape; an address of a link has one before its zone.
 		conn, err := grpc.NewClient("passthrough:///"+strings.ReplaceAll(address, "%", "%25"), opts...)
@@ -101,16 +97,6 @@ func dial(address string, o DialOptions, frames mem.BufferPool, over func()) (*c
 		ch.conns[i] = conn
 	}
 	return ch, nil
-}
-
-// withoutZone returns an address without the zone that it has. A zone means something on this host
-// alone: neither the peer nor its certificate has it (RFC 6874, section 4).
-func withoutZone(address string) (string, bool) {
-	a, err := netip.ParseAddrPort(address)
-	if err != nil || a.Addr().Zone() == "" {
-		return "", false
-	}
-	return netip.AddrPortFrom(a.Addr().WithZone(""), a.Port()).String(), true
 }
 
 // connect resolves the host of address and tries its addresses one after the other, with

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -31,7 +32,7 @@ type explainedCredentials struct {
 
 // ClientHandshake implements credentials.TransportCredentials.
 func (e explainedCredentials) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	conn, auth, err := e.TransportCredentials.ClientHandshake(ctx, authority, raw)
+	conn, auth, err := e.TransportCredentials.ClientHandshake(ctx, withoutZone(authority), raw)
 	at := raw.RemoteAddr().String()
 	if err != nil {
 		if ctx.Err() == nil {
@@ -41,6 +42,16 @@ func (e explainedCredentials) ClientHandshake(ctx context.Context, authority str
 		return conn, auth, err
 	}
 	return &firstFrameConn{Conn: conn, address: at, tls: !isPlain(e), failed: make(chan struct{}), live: e.live}, auth, nil
+}
+
+// withoutZone returns an authority without the zone of its address. A zone means something on this
+// host alone, so no certificate has it (RFC 6874, section 4). gRPC escapes the % before it.
+func withoutZone(authority string) string {
+	a, err := netip.ParseAddrPort(strings.Replace(authority, "%25", "%", 1))
+	if err != nil || a.Addr().Zone() == "" {
+		return authority
+	}
+	return netip.AddrPortFrom(a.Addr().WithZone(""), a.Port()).String()
 }
 
 // Clone implements credentials.TransportCredentials.
