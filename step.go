@@ -37,8 +37,9 @@ func (st *Step) ID() int64 { return st.id }
 // received in memory.
 //
 // Send takes a reference of its own to t; the caller keeps its own, and may release it at once.
-// Nobody may write to the memory of t until t.Buffer().Unique() reports true, which is when the
-// receiver has the value. Values under one name are received in the order in which they were sent.
+// Nobody may write to the memory of t until t.Buffer().Unique() reports true: the receiver has the
+// value, or, if it is this process and so shares the memory, has released it. WaitUnique waits for
+// that. Values under one name are received in the order in which they were sent.
 //
 // A task that is not in the cluster, and a device that the task is known not to have, is NotFound; a
 // server without a Cluster may send to any. A step that has ended is the error that ended it. After

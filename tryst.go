@@ -59,9 +59,12 @@
 //			if err != nil {
 //				return err
 //			}
-//			<-d.Done() // the peer has the value, so t may be written again
+//			<-d.Done() // the peer has the value, or d.Err says why that is not known
 //			if d.Err() != nil {
 //				return d.Err()
+//			}
+//			if err := t.Buffer().WaitUnique(ctx); err != nil { // nobody reads t any more
+//				return err
 //			}
 //		}
 //		return nil
@@ -89,7 +92,7 @@
 // A Tensor is a counted reference to memory that may be outside the Go heap. The caller of Recv, Pull
 // or tensor.Make owns one reference and must release it; nothing else frees the memory. Send takes a
 // reference of its own. Memory may be written only while one reference exists
-// (Tensor.Buffer().Unique()).
+// (Tensor.Buffer().Unique(); WaitUnique waits for that).
 //
 // # Errors
 //

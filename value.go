@@ -47,8 +47,10 @@ type Filled = server.Filled
 //
 // A Tryst peer has the value when it acknowledges it, some milliseconds after its receive has
 // returned; after an error it may have it all the same. A TensorFlow peer acknowledges nothing: the
-// outcome nil then says that the response was given to the connection. When Done is closed, the step
-// holds no reference to the tensor any more. A consumer that never asks leaves it open until the step
+// outcome nil then says that the response was given to the connection. Done is about the receiver,
+// not about the memory of the tensor: a receiver in this process shares it until it releases the
+// value, and a transport may still read it. Write to it again when Buffer().Unique() reports true,
+// which Buffer().WaitUnique waits for. A consumer that never asks leaves it open until the step
 // ends, so select on a context as well. A Delivery that is of no interest may be dropped.
 type Delivery = rendezvous.Delivery
 

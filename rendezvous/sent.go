@@ -9,6 +9,11 @@ package rendezvous
 // TensorFlow, acknowledges nothing: there the outcome nil says only that the response was
 // given to the connection. A value that was matched to a receive which was then cancelled
 // goes back to its queue and has no outcome yet.
+//
+// An outcome says nothing about the memory of the tensor. A receiver in this process shares
+// it until it releases the value, and a transport may still read it, above all after an
+// error and for a peer that is not Tryst. It may be written when tensor.Buffer.Unique
+// reports true.
 type Delivery struct {
 	charge *charge // until the outcome
 	cost   int64

@@ -15,7 +15,8 @@ import (
 // nothing counts any more that counted when it became the first.
 //
 // The Delivery says when the receiver has the value, or why that is not known. Nobody needs
-// to look at it.
+// to look at it. The memory of t may be written again when t.Buffer().Unique() reports true,
+// which may be later.
 //
 // SendWait ends with Cancelled or DeadlineExceeded when ctx ends before there is space, with
 // the error of the step when that ends, and otherwise as Send. After an error nothing was

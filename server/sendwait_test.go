@@ -318,3 +318,58 @@ func TestSendWaitToATensorFlowPeer(t *testing.T) {
 		}
 	}
 }
+
+// TestMemoryThatWasSentIsWrittenAgainWhenItIsUnique: the receiver gets what was there at the send,
+// also one in the same process, which shares the memory after the outcome.
+func TestMemoryThatWasSentIsWrittenAgainWhenItIsUnique(t *testing.T) {
+	const size, n = 1 << 20, 20
+	eachWire(t, func(t *testing.T, _ string, a, b *Server) {
+		for _, to := range []*Server{b, a} {
+			x, err := tensor.Make[byte](a.Allocator(), size)
+			if err != nil {
+				t.Fatal(err)
+			}
+			step := a.NewStepID()
+			received := make(chan rendezvous.Value, n)
+			go func() {
+				defer close(received)
+				for range n {
+					v, err := to.Recv(t.Context(), step, a.Task().String(), "x")
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					received <- v
+				}
+			}()
+			for i := range n {
+				x.Bytes()[0], x.Bytes()[size-1] = byte(i), byte(i)
+				d, err := a.SendWait(t.Context(), step, to.Task().String(), "x", x, false)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if wait(t, d.Done(), "the outcome"); d.Err() != nil {
+					t.Fatal(d.Err())
+				}
+				v := wait(t, received, "the value")
+				shared := make(chan bool)
+				go func() {
+					shared <- !x.Buffer().Unique() // with a receiver in this process, until the release
+					if got := v.Tensor.Bytes(); got[0] != byte(i) || got[size-1] != byte(i) {
+						t.Errorf("value %d is %d to %d", i, got[0], got[size-1])
+					}
+					v.Tensor.Release()
+				}()
+				if is := wait(t, shared, "the receiver"); to == a && !is {
+					t.Error("a receiver in this process does not share the memory")
+				}
+				if err := x.Buffer().WaitUnique(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			x.Release()
+			a.EndStep(step)
+			b.EndStep(step)
+		}
+	})
+}
