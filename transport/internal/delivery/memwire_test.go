@@ -39,6 +39,7 @@ const (
 	faultBefore         // the connection breaks before the request was taken
 	faultAfter          // it breaks when the answer is on its way
 	faultRejected       // every connection breaks under this request
+	faultRefused        // the peer refuses the request before it looks for the value
 )
 
 // memOptions is what a pair is made of; zero fields are usual.
@@ -220,6 +221,9 @@ func (m *memPeer) recv(ctx context.Context, a *Transfer) (rendezvous.Value, erro
 	m.mu.Unlock()
 	if down || f == faultRejected {
 		return rendezvous.Value{}, errReset
+	}
+	if f == faultRefused {
+		return rendezvous.Value{}, status.New(status.ResourceExhausted, "too many calls")
 	}
 	if f == faultBefore {
 		m.breakConn()

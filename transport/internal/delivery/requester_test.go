@@ -636,6 +636,22 @@ func TestRequesterPartialIsReleased(t *testing.T) {
 	}
 }
 
+// TestRefusedAttemptConfirmsNothing: an attempt that the peer refuses says nothing about the
+// value that an earlier one got there. The receive has ended, so the value goes back to its key.
+func TestRefusedAttemptConfirmsNothing(t *testing.T) {
+	bubble(t, memOptions{}, func(t *testing.T, p *pair) {
+		k := key(t, "k")
+		p.fault = func(a *Transfer) fault {
+			return []fault{faultNone, faultAfter, faultRefused, faultNone}[min(p.attempts-1, 3)]
+		}
+		p.send(k, 'z')
+		p.wantValue(p.begin(t.Context(), k), 'z') // the peer is known from now on
+		p.send(k, 'a')
+		p.wantError(p.begin(t.Context(), k), status.ResourceExhausted)
+		p.wantValue(p.begin(t.Context(), k), 'a')
+	})
+}
+
 // TestOwnerOfAPartialMayReceive: the owner of the memory that has taken a part of a tensor is
 // called without a lock, however its receive ends.
 func TestOwnerOfAPartialMayReceive(t *testing.T) {

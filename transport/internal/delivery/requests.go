@@ -332,8 +332,8 @@ func (m *requests) returned(now time.Time, t *Transfer) {
 }
 
 // answered is the event that an attempt was answered with a value of size bytes, or with
-// the peer's error; or that this side cannot take the response (ReceiverError): then the
-// peer is to take it back. The transfer has ended with it.
+// the peer's error; or that this side cannot take the response (ReceiverError). The peer is to
+// take back a value that it still keeps. The transfer has ended with it.
 func (m *requests) answered(now time.Time, t *Transfer, size int64, err error) []requestAction {
 	m.forget(t)
 	m.served, m.moved = true, true
@@ -341,12 +341,19 @@ func (m *requests) answered(now time.Time, t *Transfer, size int64, err error) [
 		t.Acks = nil // the peer may have refused another request without reading it
 	}
 	m.returned(now, t)
-	if _, own := errorAs[*ReceiverError](err); own {
+	if _, own := errorAs[*ReceiverError](err); own || t.leavesValue(err) {
 		m.cancelLater(t)
 	} else if !t.Plain && t.Peer == m.incarnation {
 		m.ack(now, size, t.ID)
 	}
 	return m.flush(now, m.drain(now, nil))
+}
+
+// leavesValue reports whether the peer may keep a value for t although it answered the newest
+// attempt with err: it may have refused that attempt before it looked for the value that an
+// earlier attempt got. DataLoss says that the value is gone, and is acknowledged.
+func (t *Transfer) leavesValue(err error) bool {
+	return err != nil && t.Attempt > 1 && status.CodeOf(err) != status.DataLoss
 }
 
 // lost is the event that an attempt has ended without the peer's response. With progress
