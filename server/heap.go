@@ -23,8 +23,8 @@ const (
 // collects garbage when the heap grows, or after two minutes, and returns its pages slowly
 // afterwards: after a burst the heap would stay as large as it was.
 //
-// It does nothing while the heap is smaller than about twice what it was after the last time. So a
-// program with a large heap of its own pays for one collection for each doubling at most.
+// It does nothing while the heap is smaller than about twice the least that it was since the last
+// time. So a program with a large heap of its own pays for one collection for each doubling at most.
 type heapRelease struct {
 	timer *idle.Timer
 	uses  atomic.Uint64
@@ -32,7 +32,7 @@ type heapRelease struct {
 	// All below are used by the timer's sweep only.
 	seen  uint64 // uses at the last sweep
 	quiet int    // sweeps without a use since then
-	base  uint64 // bytes of the heap after the last release
+	base  uint64 // bytes of the heap after the last release, or at a sweep since then if it was smaller
 
 	size    func() uint64
 	release func()
@@ -58,11 +58,13 @@ func (h *heapRelease) sweep(time.Duration) (more bool) {
 	if n := h.uses.Load(); n != h.seen {
 		h.seen, h.quiet = n, 0
 	}
+	size := h.size()
+	h.base = min(h.base, size)
 	if h.quiet++; h.quiet <= heapQuiet {
 		return true
 	}
 	h.quiet = 0
-	if h.size() > 2*h.base+heapSlack {
+	if size > 2*h.base+heapSlack {
 		h.release()
 		h.base = h.size()
 	}

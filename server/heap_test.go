@@ -54,6 +54,33 @@ func TestHeapIsReleasedOnceAfterABurst(t *testing.T) {
 	})
 }
 
+// TestHeapThatShrankIsReleasedAgain: what the program held at one release does not set the bound for
+// ever.
+func TestHeapThatShrankIsReleasedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHeapRelease(time.Second)
+		var heap, releases atomic.Uint64
+		h.base = 40 << 20
+		h.size = func() uint64 { return heap.Load() }
+		h.release = func() { releases.Add(1) }
+		for _, c := range []struct {
+			heap, releases uint64
+		}{
+			{600 << 20, 1}, // the program holds it
+			{40 << 20, 1},  // not any more
+			{400 << 20, 2}, // garbage
+		} {
+			heap.Store(c.heap)
+			h.used()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if releases.Load() != c.releases {
+				t.Errorf("%d releases with a heap of %d bytes, want %d", releases.Load(), c.heap, c.releases)
+			}
+		}
+	})
+}
+
 // TestHeapSizeIsRead: the runtime has the metrics.
 func TestHeapSizeIsRead(t *testing.T) {
 	b := make([]byte, 64<<20)
