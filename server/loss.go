@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"net/netip"
 	"time"
@@ -38,7 +39,7 @@ const (
 	// unknownLosses is the number of losses in lossInterval from which on they are reported
 	// without a rate, for a device that does not count packets.
 	unknownLosses = 100
-	// lossAgain is how long loss of one kind is not reported again.
+	// lossAgain is how long loss of one kind is not reported again for the same peer.
 	lossAgain = time.Hour
 	// nicRoundTrip is the round trip of the bound that is reported for a NIC, which does not
 	// tell its own.
@@ -81,10 +82,17 @@ type lossFinding struct {
 	do        string
 }
 
+// lossOf is what a warning is about. The port of a peer is not part of it: a client gets another one
+// with each connection.
+type lossOf struct {
+	kind string
+	peer netip.Addr // zero if it is not known
+}
+
 // lossJudge compares readings. It is pure.
 type lossJudge struct {
 	since  lossReading
-	warned map[string]time.Time
+	warned map[lossOf]time.Time
 	rates  map[string]float64 // of the last comparison, by kind
 }
 
@@ -104,15 +112,17 @@ func (j *lossJudge) observe(r lossReading) (report []lossFinding) {
 	}
 	j.since = r
 	j.rates = make(map[string]float64)
+	maps.DeleteFunc(j.warned, func(_ lossOf, last time.Time) bool { return r.at.Sub(last) >= lossAgain })
 	for _, f := range all {
 		j.rates[f.kind] = f.rate()
-		if last, ok := j.warned[f.kind]; !f.matters() || ok && r.at.Sub(last) < lossAgain {
+		of := lossOf{f.kind, f.peer.Addr()}
+		if _, ok := j.warned[of]; ok || !f.matters() {
 			continue
 		}
 		if j.warned == nil {
-			j.warned = make(map[string]time.Time)
+			j.warned = make(map[lossOf]time.Time)
 		}
-		j.warned[f.kind] = r.at
+		j.warned[of] = r.at
 		report = append(report, f)
 	}
 	return report

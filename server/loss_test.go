@@ -69,6 +69,30 @@ func TestLossIsReportedOncePerKind(t *testing.T) {
 	}
 }
 
+// TestLossToAnotherPeerIsReported: within the hour after the first warning. Another port is no other
+// peer.
+func TestLossToAnotherPeerIsReported(t *testing.T) {
+	var j lossJudge
+	r := readings{at: time.Now()}
+	peer := func(address string, lost uint64) lossReading {
+		now := r.next(lossInterval, 20_000, lost)
+		now.paths[0].Peer = netip.MustParseAddrPort(address)
+		return now
+	}
+	j.begin(peer("10.0.0.2:4791", 0))
+	for i, c := range []struct {
+		peer string
+		want int
+	}{{"10.0.0.2:4791", 1}, {"10.0.0.3:4791", 1}, {"10.0.0.3:5000", 0}, {"10.0.0.2:4791", 0}} {
+		if got := j.observe(peer(c.peer, 100)); len(got) != c.want {
+			t.Errorf("%d: loss to %s: %d findings, want %d: %+v", i, c.peer, len(got), c.want, got)
+		}
+	}
+	if j.observe(r.next(lossAgain, 0, 0)); len(j.warned) != 0 {
+		t.Errorf("kept after an hour: %v", j.warned)
+	}
+}
+
 // TestLittleLossIsNotReported: below the rate, or a single burst. What comes slowly counts
 // together, for a minute.
 func TestLittleLossIsNotReported(t *testing.T) {
