@@ -84,14 +84,17 @@ func (r *rdma) addKept(k *keptMetric) {
 	} {
 		add("registered for "+p.name, "free, of the first region, which stays registered (arena)", func(s verbstransport.MemoryStats) int64 {
 			t := p.of(s)
-			return min(t.Start, t.Registered-t.InUse)
+			return min(t.Start, present(t))
 		})
 		add("registered for "+p.name, "for the next tensors; goes with the whole region, after release-after without use", func(s verbstransport.MemoryStats) int64 {
 			t := p.of(s)
-			return max(0, t.Registered-t.InUse-t.Start)
+			return max(0, present(t)-t.Start)
 		})
 		add("registered for "+p.name, "the device did not deregister it", func(s verbstransport.MemoryStats) int64 { return p.of(s).Stuck })
 	}
 	add("quarantine", "of failed receives, which peers may still write to", func(s verbstransport.MemoryStats) int64 { return s.Quarantined })
 	add("messages", "for the control messages of channels; goes with the channel", func(s verbstransport.MemoryStats) int64 { return s.Slots })
 }
+
+// present is how many bytes of registered memory are free and take memory of the system.
+func present(s verbstransport.PoolStats) int64 { return s.Registered - s.InUse - s.Absent }

@@ -199,6 +199,7 @@ type PoolStats struct {
 	Registered int64 // bytes that are registered
 	Start      int64 // bytes of them that stay registered when they are idle (Options.Start)
 	InUse      int64 // bytes of the allocated blocks
+	Absent     int64 // bytes of free blocks that have no pages, so they take no memory
 	Buffers    int64 // number of allocated blocks
 	Arenas     int64
 	HugePages  int64 // bytes registered in the system's huge pages
@@ -233,6 +234,7 @@ func (p *pool) stats() PoolStats {
 		if a.kind == hugePages {
 			s.HugePages += int64(len(a.mem))
 		}
+		s.Absent += a.absent()
 	}
 	return s
 }

@@ -80,3 +80,16 @@ func (p *pool) discard(a *arena) {
 	}
 	a.touched = false
 }
+
+// absent returns how many bytes of the arena's free blocks have no pages. Called with mu of the pool held.
+func (a *arena) absent() (n int64) {
+	if a.kind != lazyPages {
+		return 0
+	}
+	for b := a.first; b != nil; b = b.above {
+		if !b.out && !b.touched {
+			n += int64(b.size)
+		}
+	}
+	return n
+}
