@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -108,6 +109,10 @@ func (s streams) endsWithTerminal() bool {
 	return s.signals != nil && s.in != nil && isTerminal(s.in) && !signal.Ignored(syscall.SIGHUP)
 }
 
+// tracesTimeout bounds how long a server may take for its last traces after its shutdown timeout. An
+// orchestrator grants some seconds beyond that (deploy/ has 15), and then kills it.
+const tracesTimeout = 5 * time.Second
+
 func (s streams) serve(ctx context.Context, cfg config.Config, offers []offer) error {
 	log := server.NewLogger(cfg.Log, s.err)
 	systemd := &notifier{socket: sources.NotifySocket(s.env), log: log}
@@ -122,7 +127,7 @@ func (s streams) serve(ctx context.Context, cfg config.Config, offers []offer) e
 	if err != nil {
 		return err
 	}
-	defer closeTraces(ctx, traces, cfg.ShutdownTimeout)
+	defer closeTraces(ctx, traces, min(tracesTimeout, cfg.ShutdownTimeout))
 	srv, err := server.Start(ctx, cfg, server.Options{
 		Logger: log, ServerStats: traces.Server(), ClientStats: traces.Client(),
 		Prepare: func(ctx context.Context, srv *server.Server) error {
