@@ -3,6 +3,8 @@ package status
 import (
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Said is a sentence that a peer has sent. Its text names the peer and quotes the sentence, so that
@@ -16,8 +18,12 @@ type Said struct {
 // can be.
 func (s *Said) Error() string {
 	quoted := strconv.Quote(s.Text)
-	if strings.Contains(s.Text, `"`) && strconv.CanBackquote(s.Text) {
+	if strings.Contains(s.Text, `"`) && !strings.ContainsFunc(s.Text, raw) && utf8.ValidString(s.Text) {
 		quoted = "`" + s.Text + "`"
 	}
 	return s.Peer + " says: " + quoted
 }
+
+// raw reports whether a character needs an escape: those that terminals obey, or that change the
+// direction of the text. strconv.CanBackquote lets some of them pass.
+func raw(r rune) bool { return r == '`' || !unicode.IsPrint(r) }

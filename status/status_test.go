@@ -163,6 +163,7 @@ func TestSaidQuotesThePeer(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		`no "x"`: "`no \"x\"`", "no \"x\"\x1b": `"no \"x\"\x1b"`, "no `x` of \"y\"": "\"no `x` of \\\"y\\\"\"",
+		"\" \u009b2J": `"\" \u009b2J"`, "\"\u0085": `"\"\u0085"`, "\" \u202e": `"\" \u202e"`, "\"\xff": `"\"\xff"`, `"é世"`: "`\"é世\"`",
 	} {
 		if got := (&status.Said{Peer: "p", Text: text}).Error(); got != "p says: "+want {
 			t.Errorf("%s, want %s", got, want)
