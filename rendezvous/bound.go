@@ -222,7 +222,7 @@ func (s *shard) count(c *bounds) {
 // SendWait is Send with a bound and a confirmation. It waits until the values of this step
 // that were sent to the task of the key's destination, and that this task does not have
 // yet, are within the bound together with this one (ManagerOptions.SendBound). Each counts
-// with its memory and 256 bytes. A value that is larger than the bound waits until nothing
+// with its memory, and with 256 bytes at least. A value that is larger than the bound waits until nothing
 // else is counted. Waiting calls go on in their order. Send does not wait, and its values
 // count too, from the first SendWait of the step on. They cannot keep a SendWait out: the one
 // that is first in line goes on, if need be beyond the bound, once nothing counts any more

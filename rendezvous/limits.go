@@ -29,8 +29,9 @@ const (
 	// memory of a host with such a link.
 	DefaultSendBound = 256 << 20
 
-	// recordCost is what SendWait counts for a value beside its memory, so that empty
-	// values are bounded too: an entry, its key and its Delivery.
+	// recordCost is the least that SendWait counts for a value, so that small and empty values
+	// are bounded too: an entry, its key and its Delivery. Larger values count only their
+	// memory, so that a bound of n tensors holds n.
 	recordCost = 256
 
 	// rememberedSteps is the number of ended steps that a Manager remembers,

@@ -18,7 +18,7 @@ import (
 )
 
 // small is what a tensor of 8 bytes counts.
-const small = 8 + 256
+const small = 256
 
 // bounded returns step 1 of a manager with a bound of n small values, and values that must be
 // released when the manager is closed.
@@ -92,6 +92,34 @@ func TestSendWaitBoundsEachTaskAndStep(t *testing.T) {
 	c.mustSendWait(m.Find(2), key(t, "a"), 3)
 }
 
+// TestSendBoundHoldsWholeTensors: tensors count their memory alone, so a bound of n of them holds n.
+// Small and empty ones count 256 bytes, so that their number is bounded, too.
+func TestSendBoundHoldsWholeTensors(t *testing.T) {
+	for _, size := range []int64{0, 1, 256, 4096} {
+		synctest.Test(t, func(t *testing.T) {
+			c := counted(t)
+			m := rendezvous.NewManager(rendezvous.ManagerOptions{Session: session(t), SendBound: 8 * max(size, 256)})
+			t.Cleanup(m.Close)
+			b := m.Find(1)
+			x, err := tensor.Allocate(c.alloc, tensor.Uint8, tensor.Vector(int(size)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer x.Release()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			for i := range 9 {
+				if _, err := b.SendWait(ctx, key(t, "a"), noArgs, x, false); (err != nil) != (i == 8) {
+					t.Errorf("tensor %d of %d bytes: %v", i, size, err)
+				}
+			}
+			if n := b.Unreceived(psTask(t)); n != 8*max(size, 256) {
+				t.Errorf("8 tensors of %d bytes count %d", size, n)
+			}
+		})
+	}
+}
+
 func TestSendWaitLargerThanTheBoundGoesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _, b := bounded(t, 1)
@@ -120,7 +148,7 @@ func TestSendWaitLargerThanTheBoundGoesAlone(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err = c.sendWait(ctx, b, key(t, "c"), 2)
-		mustBe(t, err, status.DeadlineExceeded, "did not have 8256 bytes")
+		mustBe(t, err, status.DeadlineExceeded, "did not have 8000 bytes")
 	})
 }
 
@@ -188,7 +216,7 @@ func TestSendWaitEndsWithItsContext(t *testing.T) {
 		go c.mustSendWait(b, k, 2)
 		synctest.Wait()
 		cancel()
-		mustBeDerived(t, <-failed, status.Cancelled, "so nothing was sent: /job:ps/replica:0/task:0 did not have 264 bytes")
+		mustBeDerived(t, <-failed, status.Cancelled, "so nothing was sent: /job:ps/replica:0/task:0 did not have 256 bytes")
 		mustRecv(t, b, k, 0)
 		mustRecv(t, b, k, 2) // who was behind it goes on
 		synctest.Wait()

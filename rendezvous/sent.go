@@ -107,8 +107,8 @@ func (v Value) end(cost int64, err error) (device any) {
 	}
 }
 
-// cost is what a value counts: its memory and its record.
-func cost(v Value) int64 { return v.Tensor.MemorySize() + recordCost }
+// cost is what a value counts: its memory, or recordCost if that is more.
+func cost(v Value) int64 { return max(v.Tensor.MemorySize(), recordCost) }
 
 // counted reports whether a value has its record.
 func counted(device any) bool {

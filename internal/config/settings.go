@@ -167,7 +167,7 @@ var settings = []Setting{
 		ForServer, func(c *Config) value { return size{&c.KeptPerPeer, mib, pib} }},
 	{"kept.total", "0", "size of the response cache for all peers; 0 = a quarter of memory",
 		ForServer, func(c *Config) value { return size{&c.KeptTotal, 0, pib} }},
-	{"send-bound", "256MiB", "what a step sends to a task by SendWait, in programs, before the task has it",
+	{"send-bound", "256MiB", "what a step sends to a task by SendWait, in programs, before the task has it; a value counts its bytes, 256 at least",
 		ForServer, func(c *Config) value { return size{&c.SendBound, kib, pib} }},
 	{"cache-rpc-response", "false", "cache responses for TensorFlow's workers, too, until MarkRecvFinished",
 		ForServer, func(c *Config) value { return boolean{&c.CacheRPCResponse} }},
