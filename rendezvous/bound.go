@@ -253,7 +253,7 @@ func (b *BaseRemote) SendWait(ctx context.Context, key Key, args Args, t *tensor
 		v.release()
 		return nil, err
 	}
-	d := &Delivery{charge: in, cost: n, device: v.SendArgs.Device, done: make(chan struct{})}
+	d := &Delivery{charge: in, cost: n, key: key.text, device: v.SendArgs.Device, done: make(chan struct{})}
 	v.SendArgs.Device = d
 	err = b.local.sendValue(key.text, v)
 	in.leaveQueue(at)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -367,6 +368,45 @@ func TestDeliveryHasOneOutcome(t *testing.T) {
 
 // TestDeliveryIntoMemoryOfTheReceiver: a value that does not fit goes back, so its sender learns
 // nothing yet.
+// TestDeliveryWait: it ends with the outcome, or with its context, which changes nothing.
+func TestDeliveryWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, m, b := bounded(t, 10)
+		d := c.mustSendWait(b, key(t, "a"), 1)
+
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := d.Wait(short)
+		mustBe(t, err, status.DeadlineExceeded, "the deadline passed before the receiver had the value, which it may still get")
+		if text := status.From(err).Message(); !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(text, `delivery of edge "a" from `) {
+			t.Errorf("%v is not context.DeadlineExceeded, or does not name the value", err)
+		}
+		why := errors.New("the consumer has gone")
+		gone, stop := context.WithCancelCause(t.Context())
+		stop(why)
+		if err := d.Wait(gone); status.CodeOf(err) != status.Cancelled || !errors.Is(err, context.Canceled) || !errors.Is(err, why) || d.Err() != nil || ended(d) {
+			t.Errorf("the context has ended with a cause: %v; the outcome %v, %v", err, ended(d), d.Err())
+		}
+
+		waits := make(chan error)
+		go func() { waits <- d.Wait(t.Context()) }()
+		synctest.Wait()
+		mustRecv(t, b, key(t, "a"), 1)
+		if err := <-waits; err != nil {
+			t.Errorf("the value was received: %v", err)
+		}
+		for range 100 {
+			if err := d.Wait(gone); err != nil {
+				t.Fatalf("the outcome is there, and Wait prefers its context: %v", err)
+			}
+		}
+
+		d = c.mustSendWait(b, key(t, "b"), 2)
+		m.AbortStep(1, status.New(status.Internal, "boom"))
+		mustBe(t, d.Wait(t.Context()), status.Internal, "boom")
+	})
+}
+
 func TestDeliveryIntoMemoryOfTheReceiver(t *testing.T) {
 	c, m, b := bounded(t, 10)
 	k := key(t, "a")

@@ -1,5 +1,11 @@
 package rendezvous
 
+import (
+	"context"
+
+	"github.com/tryst-rdma/tryst/status"
+)
+
 // Delivery tells what becomes of a value that SendWait has sent. It has exactly one
 // outcome, whether or not anybody asks for it.
 //
@@ -8,7 +14,8 @@ package rendezvous
 // milliseconds after its receive has returned. A peer that is not Tryst, such as
 // TensorFlow, acknowledges nothing: there the outcome nil says only that the response was
 // given to the connection. A value that was matched to a receive which was then cancelled
-// goes back to its queue and has no outcome yet.
+// goes back to its queue and has no outcome yet. A value that nobody requests has none until
+// its step ends: a receiver that is absent is no error.
 //
 // An outcome says nothing about the memory of the tensor. A receiver in this process shares
 // it until it releases the value, and a transport may still read it, above all after an
@@ -17,6 +24,7 @@ package rendezvous
 type Delivery struct {
 	charge *charge // until the outcome
 	cost   int64
+	key    string        // for errors
 	device any           // the sender's Args.Device
 	done   chan struct{} // closed at the outcome; nil when nobody can ask
 	err    error         // set before done is closed
@@ -25,10 +33,40 @@ type Delivery struct {
 // Done returns a channel that is closed when the value has its outcome.
 func (d *Delivery) Done() <-chan struct{} { return d.done }
 
+// Wait waits for the outcome and returns it, as Err does. If ctx ends first it returns Cancelled
+// or DeadlineExceeded, and wraps the cause of ctx. That does not change the outcome: the
+// receiver may still get the value, and Wait may be called again.
+func (d *Delivery) Wait(ctx context.Context) error {
+	select {
+	case <-d.done:
+		return d.err
+	default:
+	}
+	select {
+	case <-d.done:
+		return d.err
+	case <-ctx.Done():
+		return d.notDelivered(ctx)
+	}
+}
+
+// notDelivered is the error of a Wait whose context has ended.
+func (d *Delivery) notDelivered(ctx context.Context) error {
+	code, what := status.Cancelled, "cancelled"
+	if ctx.Err() == context.DeadlineExceeded {
+		code, what = status.DeadlineExceeded, "the deadline passed"
+	}
+	if cause := context.Cause(ctx); cause != ctx.Err() {
+		return status.Errorf(code, "delivery of %s: %s before the receiver had the value, which it may still get: %w", describe(d.key), what, cause).Derived()
+	}
+	return status.Errorf(code, "delivery of %s: %s before the receiver had the value, which it may still get", describe(d.key), what).Derived()
+}
+
 // Err returns nil before Done is closed, and when the receiver has the value. Otherwise it
-// says why that is not known: the error of the step, Aborted when the step or the
-// receiving process has ended, DataLoss when the response was dropped. The receiver may
-// have got the value all the same, if only its acknowledgement was lost.
+// says why that is not known: the error of the step, Aborted when the step has ended here or
+// another process has taken the place of the one that had requested the value, DataLoss when
+// the response was dropped. The receiver may have got the value all the same, if only its
+// acknowledgement was lost.
 func (d *Delivery) Err() error {
 	select {
 	case <-d.done:
