@@ -39,3 +39,44 @@ func TestDrainWaitsForValuesAndNotForErrors(t *testing.T) {
 		k.Close()
 	})
 }
+
+// TestDrainWaitsForValuesOfEndedSteps: a requester that is connected acknowledges a value after its
+// step has ended, and its next request then finds a process that says so.
+func TestDrainWaitsForValuesOfEndedSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, source := newLeaks(t), newTable(t)
+		k := NewResponseCache(source, CacheOptions{})
+		defer k.Close()
+		disconnected := k.Connected(requester7)
+		get := func(id uint64) {
+			source.send(t, 1, key(t, "k"), l.value(t, 'a', 10))
+			answer(k, Request{Requester: requester7, ID: id, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
+		}
+		drains := func(what string, want time.Duration, ends func()) {
+			t.Helper()
+			time.AfterFunc(time.Second, ends)
+			begin := time.Now()
+			if err := k.Drain(t.Context()); err != nil || time.Since(begin).Round(time.Second) != want {
+				t.Errorf("%s: after %v: %v, want after %v", what, time.Since(begin), err, want)
+			}
+			time.Sleep(2 * time.Second)
+		}
+		nothing := func() {}
+		get(2)
+		get(3)
+		k.Ack(requester7, []uint64{2})
+		k.EndStep(1)
+		drains("until it is acknowledged", time.Second, func() { k.Ack(requester7, []uint64{3}) })
+		get(4)
+		k.EndStep(1)
+		drains("until it is cancelled", time.Second, func() {
+			if err := k.Cancel(requester7, []uint64{4}); err != nil {
+				t.Error(err)
+			}
+		})
+		get(5)
+		k.EndStep(1)
+		drains("until the requester is gone", time.Second, disconnected)
+		drains("without a connection", 0, nothing)
+	})
+}

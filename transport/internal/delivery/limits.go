@@ -74,6 +74,10 @@ const (
 	// can be cancelled at once.
 	maxRemembered = 1_000_000
 
+	// maxUnread is how many values of one requester, of steps that have ended, Drain knows to
+	// be unacknowledged: it bounds what a peer costs that acknowledges nothing.
+	maxUnread = 4096
+
 	// minTick is the least time between two looks at what has to be dropped or forgotten,
 	// so that many due one after the other cost one look.
 	minTick = time.Second

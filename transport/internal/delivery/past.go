@@ -49,6 +49,7 @@ type past struct {
 	ends   map[uint64]ending
 	lost   map[uint64]uint64   // ids whose value was dropped and whose loss is not reported: the hash of the key
 	owed   map[uint64][]uint64 // those of them that were cancelled, by hash
+	unread map[uint64]struct{} // ids whose value was sent before its step ended, and not acknowledged; for Drain
 	order  []pastRecord        // by time
 	listed *list.Element       // its requester's place in responses.remembering, while there are ids
 }
@@ -73,6 +74,7 @@ func hashOf(r Request) uint64 {
 // cancelled returns how a receive of id ends that is cancelled now, and whether another one has to
 // report its loss from now on.
 func (p *past) cancelled(id uint64) (end ending, owes bool) {
+	delete(p.unread, id)
 	hash, lost := p.lost[id]
 	if !lost {
 		return pastOver, false
@@ -84,8 +86,9 @@ func (p *past) cancelled(id uint64) (end ending, owes bool) {
 }
 
 // reported is the event that the loss of the value of id, if it was lost, has been reported or
-// is too old.
+// is too old; or that the requester acknowledged id.
 func (p *past) reported(id uint64) {
+	delete(p.unread, id)
 	hash, lost := p.lost[id]
 	if !lost {
 		return

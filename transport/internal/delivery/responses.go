@@ -309,6 +309,7 @@ func (t *responses) fetched(now time.Time, r Request, fetch uint64, resp Respons
 		acts = append(acts, reply(c, resp))
 	}
 	if e.ended {
+		e.requester.past.sent(e)
 		t.ended(now, e, pastCleaned)
 		acts = t.release(acts, e, cleanedUp(r.Step))
 	}
@@ -455,6 +456,7 @@ func (t *responses) endStep(now time.Time, step int64) []responseAction {
 		after = e.after
 		switch e.state {
 		case entryKept:
+			e.requester.past.sent(e)
 			t.ended(now, e, pastCleaned)
 			acts = t.release(acts, e, cleanedUp(step))
 		case entryFetching, entryStopping:
