@@ -20,7 +20,7 @@ func (m *machine) handleResponse(now time.Duration, h *wire.Header, payload []by
 		if r.acked != before {
 			before = r.acked
 			if r.backoff > 0 && r.acked < r.highest {
-				m.feedback.lost = true // more than the retransmitted packet was missing
+				m.feedback.lost, m.feedback.doubtful = true, r.srtt == 0 // more than the retransmitted packet was missing
 			}
 			if r.suspected {
 				r.suspected = false
@@ -66,7 +66,7 @@ func (m *machine) acknowledge(number uint64) (missing bool) {
 			if again := r.acked + 1; r.repeatedAt != again {
 				r.repeatedAt = again
 				m.path.lost.Add(1)
-				m.feedback.lost = true
+				m.feedback.lost, m.feedback.doubtful = true, false
 				m.goBack()
 			}
 			return true
@@ -108,7 +108,7 @@ func (m *machine) handleNAK(now time.Duration, s wire.Syndrome) {
 		m.counters.nakSeqReceived.Add(1)
 		if r.next > r.acked {
 			m.path.lost.Add(1)
-			m.feedback.lost = true
+			m.feedback.lost, m.feedback.doubtful = true, false
 			m.goBack()
 			r.onRetransmit(now)
 		}
@@ -132,6 +132,9 @@ func (m *machine) waitForReceiver(now, delay time.Duration) {
 		return
 	}
 	r.rnrRetries++
+	if r.backoff > 0 {
+		r.keepTimeout(now)
+	}
 	m.goBack()
 	r.onAlive()
 	r.rnrWaiting, r.rnrUntil = true, now+delay
@@ -193,7 +196,7 @@ func (m *machine) expireRequester(now time.Duration) {
 	case retransmit:
 		m.counters.timeouts.Add(1)
 		r.suspected = true
-		m.feedback.timeouts = r.backoff
+		m.feedback.timeouts, m.feedback.doubtful = r.backoff, r.srtt == 0
 		m.goBack()
 		r.onRetransmit(now)
 	}

@@ -109,6 +109,7 @@ func (q *qp) schedule(withFeedback bool) *flow {
 		f.window.apply(f.at(q, now), n, f.windowLimited)
 		f.probe.update(q, n)
 	}
+	q.machine.req.pathRTT = f.window.rtt
 	f.countLocked(q)
 	f.readPacer.refill(f.at(q, now), int64(f.peer.flows.Load()), q.machine.takeReadCredit())
 	f.updateUrgentLocked(q)

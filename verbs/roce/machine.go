@@ -59,6 +59,8 @@ type feedback struct {
 	acked     uint64 // acknowledged packets, in units of windowCost
 	lost      bool   // packets were lost
 	timeouts  uint8  // backoff of a retransmission timer that fired; 0 for none
+	doubtful  bool   // lost or timeouts may only show that the round trip is long
+	spurious  bool   // what was doubtful was no loss
 	congested bool   // the peer reported congestion (CNP)
 	rtt       time.Duration
 	least     time.Duration // shortest round trip
@@ -232,7 +234,8 @@ func (m *machine) ackAndRetransmitDeadline() (at time.Duration, ok bool) {
 // takeFeedback returns the feedback and resets it.
 func (m *machine) takeFeedback() feedback {
 	n := m.feedback
-	n.rtt, n.least = m.req.srtt, m.req.least
+	n.rtt, n.least, n.spurious = m.req.srtt, m.req.least, m.req.spurious
+	m.req.spurious = false
 	m.feedback = feedback{}
 	return n
 }

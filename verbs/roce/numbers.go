@@ -79,12 +79,18 @@ const (
 const rnrInfinite = 7
 
 // The retransmission timeout (RFC 9002, 6.2.1): the round trip, its variation, and
-// maxAckDelay if the peer may delay the ACK. It never exceeds the timeout of the queue
-// pair. maxAckDelay is not added for other packets: on a lossy network, where an ACK is
-// lost and no other follows, the timeout decides the throughput.
+// maxAckDelay if the peer may delay the ACK. retransmitTimer.rto limits it. maxAckDelay is
+// not added for other packets: on a lossy network, where an ACK is lost and no other
+// follows, the timeout decides the throughput.
 const (
-	// firstRTO is used before the first round trip is measured.
+	// firstRTO is used before the first round trip is measured. It is short, since most paths
+	// are: a longer path costs some packets in vain, until the timeout that is kept
+	// (retransmitTimer.kept) is long enough for a sample.
 	firstRTO = 50 * time.Millisecond
+	// maxUnsampled is the number of timeouts in a row, each followed by a response but without a
+	// sample of the round trip between them, after which the round trip counts as longer than
+	// the timeout. Losses rarely cause that.
+	maxUnsampled = 3
 	// granularity is the minimum variation of the round trip (kGranularity of RFC
 	// 9002). Go's timers have this resolution in a process that waits for sockets.
 	// Where a busy host takes longer to respond, the measured round trip grows; a

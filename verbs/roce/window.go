@@ -18,8 +18,14 @@ type window struct {
 	reducedAt time.Duration
 	reduced   bool          // reducedAt is set
 	least     time.Duration // shortest round trip of all of them; 0 for none
+	saved     savedWindow   // before a reduction that may be undone
 	rtt       time.Duration // last round trip measured by one of the queue pairs; 0 for none
 }
+
+// savedWindow is a window before a loss that is doubtful: the timer fired before a round
+// trip was measured. If the round trip proves to be that long, the reduction is undone (RFC
+// 4015, section 3). The zero value is none.
+type savedWindow struct{ size, ssthresh uint64 }
 
 const (
 	// initialWindow is the size before the first acknowledgement.
@@ -112,6 +118,14 @@ func (w *window) apply(now time.Duration, n feedback, limited bool) {
 	}
 	if n.least != 0 && (w.least == 0 || n.least < w.least) {
 		w.least = n.least
+	}
+	if n.spurious {
+		w.size, w.ssthresh = min(max(w.size, w.saved.size), w.limit), max(w.ssthresh, w.saved.ssthresh)
+	}
+	if reduces := n.timeouts > 1 || n.lost || n.congested; n.spurious || reduces && (!n.doubtful || n.congested) {
+		w.saved = savedWindow{}
+	} else if reduces && w.saved.size == 0 {
+		w.saved = savedWindow{w.size, w.ssthresh}
 	}
 	switch {
 	case n.timeouts > 1:
