@@ -27,7 +27,7 @@ type end struct {
 	respond  func(Request) Response
 	requests []Request
 	ended    []Action
-	whole    []int // for each of ended, the destinations that were returned before
+	whole    []int    // for each of ended, the destinations that were returned before
 	freed    []uint64 // destinations
 	dropped  []uint64 // sources
 	places   []Action
