@@ -94,7 +94,7 @@ func changed(err *status.Error) *status.Error { return err.WithPayload(changedKe
 // whatever gRPC or a proxy made of it, unless ctx has ended.
 func (p *Puller) failed(ctx context.Context, what string, err error, trailer metadata.MD) *status.Error {
 	s := grpcstatus.Convert(err)
-	code, text := status.Code(s.Code()), transport.PlainText(s.Message())
+	code, text := status.Code(s.Code()), status.Truncate(transport.PlainText(s.Message()))
 	if len(trailer.Get(answeredKey)) > 0 {
 		said := p.server()
 		if p.o.Address != "" {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -48,6 +49,12 @@ func TestTheServerIsBlamedForWhatItSaid(t *testing.T) {
 		p := &Puller{o: PullerOptions{Address: "a:1"}}
 		if got := p.failed(ctx, "asking", c.err, c.trailer); got.Error() != c.want {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+	}
+	long := grpcstatus.Error(codes.Internal, strings.Repeat("x", 1<<20))
+	for _, trailer := range []metadata.MD{nil, said} {
+		if got := new(Puller).failed(t.Context(), "asking", long, trailer); len(got.Message()) > 2*status.MaxMessage {
+			t.Errorf("a text of 1 MiB became one of %d bytes", len(got.Message()))
 		}
 	}
 	anonymous := new(Puller)

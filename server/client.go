@@ -7,8 +7,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/tryst-rdma/tryst/checkpoint"
 	"github.com/tryst-rdma/tryst/cluster"
@@ -18,6 +17,7 @@ import (
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
+	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
@@ -77,9 +77,10 @@ const (
 func (c *Client) hello(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
-	resp, err := trystgrpc.NewPeersClient(c.conn).Hello(ctx, &trystpb.HelloRequest{Requester: c.task.String(), RequesterIncarnation: c.incarnation})
-	if s := grpcstatus.Convert(err); s.Code() != codes.OK {
-		return status.New(status.Code(s.Code()), transport.PlainText(s.Message())).WithPrefix(c.target)
+	var trailer metadata.MD
+	resp, err := trystgrpc.NewPeersClient(c.conn).Hello(ctx, &trystpb.HelloRequest{Requester: c.task.String(), RequesterIncarnation: c.incarnation}, grpc.Trailer(&trailer))
+	if err != nil {
+		return grpctransport.CallError(c.target, err, trailer)
 	}
 	if task, err := cluster.ParseTask(resp.GetName()); err == nil {
 		c.server.Store(&task)
@@ -130,10 +131,10 @@ func (c *Client) Incarnation() uint64 { return c.incarnation }
 
 // Server returns the task of the server.
 func (c *Client) Server(ctx context.Context) (cluster.Task, error) {
-	r, err := trystgrpc.NewPeersClient(c.conn).Hello(ctx, &trystpb.HelloRequest{Requester: c.task.String(), RequesterIncarnation: c.incarnation})
+	var trailer metadata.MD
+	r, err := trystgrpc.NewPeersClient(c.conn).Hello(ctx, &trystpb.HelloRequest{Requester: c.task.String(), RequesterIncarnation: c.incarnation}, grpc.Trailer(&trailer))
 	if err != nil {
-		s := grpcstatus.Convert(err)
-		return cluster.Task{}, status.New(status.Code(s.Code()), transport.PlainText(s.Message())).WithPrefix(c.target)
+		return cluster.Task{}, grpctransport.CallError(c.target, err, trailer)
 	}
 	return cluster.ParseTask(r.GetName())
 }

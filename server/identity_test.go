@@ -441,7 +441,7 @@ func TestClientDrawsAnotherName(t *testing.T) {
 		t.Error(err)
 	}
 	_, err = Dial(ctx, clientConfig(config.TLS{}), s.Addr().String(), names(100))
-	wantError(t, err, status.AlreadyExists, taken.String(), "draw a new name")
+	wantError(t, err, status.AlreadyExists, " says: \"", taken.String(), "draw a new name")
 	if draws != maxNameTries {
 		t.Errorf("it has drawn %d names", draws)
 	}

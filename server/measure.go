@@ -142,7 +142,7 @@ func (c *Client) MeasureGRPC(ctx context.Context) (Measured, error) {
 		switch s := grpcstatus.Convert(err); s.Code() {
 		case codes.OK, codes.NotFound, codes.Unimplemented:
 		default:
-			return 0, status.New(status.Code(s.Code()), transport.PlainText(s.Message()))
+			return 0, status.New(status.Code(s.Code()), status.Truncate(transport.PlainText(s.Message())))
 		}
 		return time.Since(begin), nil
 	})

@@ -145,7 +145,7 @@ func reachGRPC(ctx context.Context, c config.Client, address string) Reached {
 		r.Text = "it has no health service, so it is not a Tryst server (TensorFlow?)"
 	default:
 		s := grpcstatus.Convert(err)
-		r.Err = status.New(status.Code(s.Code()), transport.PlainText(s.Message()))
+		r.Err = status.New(status.Code(s.Code()), status.Truncate(transport.PlainText(s.Message())))
 		return r
 	}
 	if m, err := cl.MeasureGRPC(ctx); err != nil {

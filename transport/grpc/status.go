@@ -83,6 +83,17 @@ func fitsHeader(c *tfpb.GrpcPayloadContainer, limit int) bool {
 	return err == nil && base64.RawStdEncoding.EncodedLen(len(b)) <= limit
 }
 
+// CallError returns the error of a call of any service to a peer, which is named by its task or address.
+// Its text names the peer, is shortened, and is quoted if it is what the peer itself said.
+func CallError(peer string, err error, trailer metadata.MD) *status.Error {
+	s := grpcstatus.Convert(err)
+	code, text := status.Code(s.Code()), status.Truncate(transport.PlainText(s.Message()))
+	if answered(trailer) {
+		return status.Errorf(code, "%w", &status.Said{Peer: peer, Text: text})
+	}
+	return status.New(code, text).WithPrefix(peer)
+}
+
 // fromGRPC returns the error of a call as a status error with the peer's code, text and
 // payloads. trailer is the trailer of the call.
 func fromGRPC(err error, trailer metadata.MD) error {
@@ -99,7 +110,7 @@ func fromGRPC(err error, trailer metadata.MD) error {
 	if code == status.Unknown && message == streamRemoved {
 		code = status.Unavailable
 	}
-	e := status.New(code, message)
+	e := status.New(code, status.Truncate(message))
 	for _, details := range trailer.Get(detailsKey) {
 		var c tfpb.GrpcPayloadContainer
 		if proto.Unmarshal([]byte(details), &c) != nil {

@@ -219,3 +219,21 @@ func TestMismatchParsesOnlyItsOwnText(t *testing.T) {
 		}
 	}
 }
+
+// TestErrorsOfCallsAreShort: gRPC takes 16 MiB of a peer. What the peer itself said is quoted with its
+// name.
+func TestErrorsOfCallsAreShort(t *testing.T) {
+	long := grpcstatus.Error(codes.NotFound, strings.Repeat("x", 1<<20))
+	said := metadata.Pairs(answeredKey, "1")
+	for _, err := range []error{CallError("p", long, nil), CallError("p", long, said), fromGRPC(long, nil), fromGRPC(long, said)} {
+		if n := len(err.Error()); n > 2*status.MaxMessage || status.CodeOf(err) != status.NotFound {
+			t.Errorf("%d bytes of a text of 1 MiB, code %v", n, status.CodeOf(err))
+		}
+	}
+	short := grpcstatus.Error(codes.NotFound, "no\nx")
+	for want, err := range map[string]error{`NotFound: p says: "no\nx"`: CallError("p", short, said), "NotFound: p: no\nx": CallError("p", short, nil)} {
+		if err.Error() != want {
+			t.Errorf("%s, want %s", err, want)
+		}
+	}
+}
