@@ -47,7 +47,7 @@ func (c Config) settings(use config.Use) (config.Config, error) {
 	return s, byField(s.Validate(use))
 }
 
-// byField replaces the key at the beginning of each error by the field.
+// byField replaces keys in errors by the fields.
 func byField(err error) error {
 	if err == nil {
 		return nil
@@ -58,12 +58,26 @@ func byField(err error) error {
 	}
 	named := make([]error, len(all))
 	for i, e := range all {
-		key, rest, _ := strings.Cut(status.From(e).Message(), " ")
-		if named[i] = e; fields[key] != "" {
-			named[i] = status.Errorf(status.CodeOf(e), "Config.%s %s", fields[key], rest)
+		was := status.From(e).Message()
+		if text := withFields(was); text != was {
+			e = status.New(status.CodeOf(e), text)
 		}
+		named[i] = e
 	}
 	return errors.Join(named...)
+}
+
+// withFields replaces the key at the beginning of a text, and those in its advice that are no words of
+// English: with a dot or a hyphen.
+func withFields(text string) string {
+	words := strings.Split(text, " ")
+	for i, w := range words {
+		key := strings.Trim(w, ",;:.()")
+		if field := fields[key]; field != "" && (i == 0 || strings.ContainsAny(key, ".-")) {
+			words[i] = strings.Replace(w, key, "Config."+field, 1)
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 // given converts c. A field with its zero value stays so.

@@ -79,3 +79,20 @@ func count(typ reflect.Type) int {
 	}
 	return n
 }
+
+// TestErrorsNameFieldsInTheirAdvice: an importer knows no keys of the command. What an error quotes stays.
+func TestErrorsNameFieldsInTheirAdvice(t *testing.T) {
+	_, err := Config{TLS: TLS{Cert: "tls.ca"}}.settings(config.ForServer)
+	if got, want := err.Error(), `Config.TLS.Cert "tls.ca": it requires the private key; set Config.TLS.Key, too`; !strings.Contains(got, want) {
+		t.Errorf("%s, want %s", got, want)
+	}
+	for text, want := range map[string]string{
+		"arena 3: raise arena-limit":                   "Config.RDMA.Arena 3: raise Config.RDMA.ArenaLimit",
+		"x (metrics-address), or kept.total; the task": "x (Config.MetricsAddress), or Config.Limits.KeptTotal; the task",
+		"tls.key /a/tls.key and tls.keys":              "Config.TLS.Key /a/tls.key and tls.keys",
+	} {
+		if got := withFields(text); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
