@@ -24,7 +24,9 @@ type Config struct {
 	// Transport carries the tensors: "grpc" or "verbs" (RDMA). Default: "grpc".
 	Transport string
 	// Fallback replaces verbs for peers that it does not reach: "grpc", or "none" to wait, and fail after
-	// PeerTimeout. Default: "grpc". Used with verbs only, so that a flag can swap the transport.
+	// PeerTimeout. It is about what this process receives: a peer with another setting may still fetch values
+	// from here over gRPC, so set it on both sides. Default: "grpc". Used with verbs only, so that a flag can swap
+	// the transport.
 	Fallback string
 	// Provider implements RDMA: "libibverbs", "roce", or "auto" for the first of the two with a usable
 	// device. Default: "auto". Used with verbs only.
@@ -142,6 +144,6 @@ type Limits struct {
 	// KeptTotal bounds those of all peers, in bytes. Default: a quarter of memory.
 	KeptTotal int64
 	// SendBound bounds what a step has sent to a task that the task does not have yet, in bytes: SendWait
-	// waits beyond it. Default: 256 MiB.
+	// waits beyond it. A value counts the bytes of its memory, 256 at least. Default: 256 MiB.
 	SendBound int64
 }

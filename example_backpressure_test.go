@@ -17,7 +17,7 @@ func ExampleStep_SendWait() {
 	ctx := context.Background()
 	s, err := tryst.Serve(ctx, tryst.Config{
 		Listen: "127.0.0.1:0",
-		Limits: tryst.Limits{SendBound: 1<<20 + 4096}, // a value counts some bytes more than its content
+		Limits: tryst.Limits{SendBound: 1 << 20},
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -55,8 +55,7 @@ func ExampleStep_SendWait() {
 	fmt.Println("space:", err)
 	recv()
 	recv()
-	<-third.Done()
-	fmt.Println("delivered:", third.Err())
+	fmt.Println("delivered:", third.Wait(ctx))
 	// Output:
 	// full: DeadlineExceeded
 	// space: <nil>

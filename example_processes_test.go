@@ -68,7 +68,7 @@ func config(task, producer, consumer string) tryst.Config {
 		Task:      task, // listens at its address in the cluster
 		Cluster:   map[string][]string{"producer": {producer}, "consumer": {consumer}},
 		Transport: "verbs",
-		Fallback:  "none", // no tensor goes over gRPC: a receive that verbs cannot serve waits, and then fails
+		Fallback:  "none", // on both sides: a receive that verbs cannot serve waits, and then fails
 		Provider:  "roce", // RDMA in user space, on any machine. Leave it out to use an adapter
 	}
 }
@@ -101,12 +101,8 @@ func produce() {
 		}
 		t.Release() // the step has a reference of its own
 		if i == 2 {
-			select {
-			case <-delivery.Done(): // the consumer has the last one
-				if err := delivery.Err(); err != nil {
-					log.Fatal(err)
-				}
-			case <-ctx.Done():
+			if err := delivery.Wait(ctx); err != nil && ctx.Err() == nil { // nil: the consumer has the last one
+				log.Fatal(err)
 			}
 		}
 	}

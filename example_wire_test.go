@@ -37,7 +37,8 @@ func ExampleValue() {
 	// local 12 1 false false
 }
 
-// Links says how each peer is reached, and Received how many tensors came over each wire.
+// Links says how each peer is reached, Received how many tensors came over each wire, and Sent how many
+// went out.
 func ExampleServer_Links() {
 	ctx := context.Background()
 	tasks := startVerbs(ctx)
@@ -51,10 +52,10 @@ func ExampleServer_Links() {
 	for _, l := range tasks.b.Links() {
 		fmt.Println(l.Task, l.Route, l.State) // and l.Reason, l.Error when it is not verbs
 	}
-	fmt.Println(tasks.b.Received())
+	fmt.Println(tasks.b.Received(), tasks.a.Sent())
 	// Output:
 	// /job:worker/replica:0/task:0 verbs up
-	// map[verbs:1]
+	// map[verbs:1] map[verbs:1]
 }
 
 // sendOne sends three floats in step 1.

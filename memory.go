@@ -27,6 +27,11 @@ func (s *Server) Registered(t *tensor.Tensor) bool { return s.s.Registered(t) }
 // Received()["grpc"] == 0 says that none went over gRPC.
 func (s *Server) Received() map[string]int { return s.s.Received() }
 
+// Sent returns how many tensors this server has sent to other processes, by wire, as responses to
+// their requests; one that was sent again after a break counts each time. Sent()["grpc"] == 0 says that
+// none went over gRPC. Read it when the Delivery of the last one is done.
+func (s *Server) Sent() map[string]int { return s.s.Sent() }
+
 // Links returns the link to each peer: the other tasks of the cluster, and the clients that have
 // come and are remembered, sorted by task.
 func (s *Server) Links() []Link { return s.s.Links() }

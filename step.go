@@ -51,10 +51,12 @@ func (st *Step) Send(to, name string, t *tensor.Tensor) error {
 // SendWait is Send that waits for space, and says when the receiver has the value. It waits until
 // what this step has sent to the task of to, and that task does not have yet, is within
 // Config.Limits.SendBound together with t. A value larger than that goes alone. Calls go on in their
-// order. Values of Send count, too, from the first SendWait of the step on.
+// order. Values of Send count, too, from the first SendWait of the step on. Each
+// counts the bytes of its memory, 256 at least.
 //
 // If ctx ends before there is space, SendWait returns Cancelled or DeadlineExceeded and nothing was
-// sent; otherwise its errors are those of Send. The consumer must receive what was sent first: if it
+// sent; otherwise its errors are those of Send. A consumer that is not there, or was killed, is no
+// error: SendWait waits for space until ctx ends (Delivery says how to notice). The consumer must receive what was sent first: if it
 // waits for a later value, with more than the bound between the two, both wait.
 func (st *Step) SendWait(ctx context.Context, to, name string, t *tensor.Tensor) (*Delivery, error) {
 	return st.s.SendWait(ctx, st.id, to, name, t, false)
@@ -82,7 +84,9 @@ func (st *Step) Recv(ctx context.Context, from, name string) (Value, error) {
 // One rule holds for the callbacks of RecvAsync and RecvIntoAsync: each runs on a goroutine that is
 // neither the caller's nor the sender's. So it may block, take locks that the caller holds, send,
 // receive, and end the step. Server.Close waits for callbacks, so they must not call it. Callbacks of
-// several receives may run at the same time, and in any order.
+// several receives may run at the same time, and in any order. Several receives of one name that wait at once
+// may get its values in another order than that of their calls when the connection is made or breaks
+// meanwhile: use a name for each if that matters.
 func (st *Step) RecvAsync(ctx context.Context, from, name string, done func(Value, error)) {
 	st.s.RecvAsync(ctx, st.id, from, name, func(v rendezvous.Value, err error) { done(value(v, err)) })
 }
@@ -113,8 +117,8 @@ func (st *Step) RecvIntoAsync(ctx context.Context, from, name string, dst *tenso
 func (st *Step) Rendezvous() rendezvous.Rendezvous { return st.s.Rendezvous(st.id) }
 
 // Done returns a channel that is closed when the step has ended: by Close or Abort, by the end of
-// the server, or because a peer ended or aborted it here, as a TensorFlow master does. A step that
-// is used for the first time starts.
+// the server, or because a peer ended or aborted it here, as a TensorFlow master does. The end of the
+// step at a peer does not close it. A step that is used for the first time starts.
 func (st *Step) Done() <-chan struct{} {
 	if st.end.Load() == nil {
 		st.end.CompareAndSwap(nil, st.s.StepEnd(st.id))
@@ -132,11 +136,12 @@ func (st *Step) Err() error {
 }
 
 // Abort ends the step with err: waiting and later calls fail with it, here and at
-// peers that request its values. Only the first error counts.
+// peers that request its values. Only the first error counts. A consumer's Abort tells its producers
+// nothing: only a process that requests a value learns of it.
 func (st *Step) Abort(err error) { st.s.AbortStep(st.id, err) }
 
 // Close ends the step. Values that were not received are released, and waiting calls end with
 // Aborted, here and at peers that request its values: a producer closes the step when the consumer
-// has all (Delivery). Closing twice is harmless. A step that nobody closes takes memory until the
+// has all (Delivery). A producer is not told of the end of its consumer's step. Closing twice is harmless. A step that nobody closes takes memory until the
 // server ends.
 func (st *Step) Close() { st.s.EndStep(st.id) }

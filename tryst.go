@@ -29,7 +29,7 @@
 //			Cluster:   map[string][]string{"worker": {"10.0.0.1:2222", "10.0.0.2:2222"}},
 //			Task:      "/job:worker/task:" + index, // listens at its address in the cluster
 //			Transport: "verbs",
-//			Fallback:  "none", // a receive that verbs cannot serve waits, and then fails
+//			Fallback:  "none", // a receive that verbs cannot serve waits, and then fails; set it on both sides
 //		})
 //		if err != nil {
 //			return err
@@ -59,9 +59,8 @@
 //			if err != nil {
 //				return err
 //			}
-//			<-d.Done() // the peer has the value, or d.Err says why that is not known
-//			if d.Err() != nil {
-//				return d.Err()
+//			if err := d.Wait(ctx); err != nil { // nil: the peer has the value
+//				return err
 //			}
 //			if err := t.Buffer().WaitUnique(ctx); err != nil { // nobody reads t any more
 //				return err
@@ -70,7 +69,8 @@
 //		return nil
 //	}
 //
-// To try it on one machine, use two ports of 127.0.0.1 in Cluster, and Provider: "roce".
+// To try it on one machine, use two ports of 127.0.0.1 in Cluster, and Provider: "roce". An absent
+// consumer is no error: the producer waits for it until ctx ends (see Delivery).
 //
 // # What to use
 //
@@ -84,8 +84,8 @@
 //	Server.Publish          to any number of clients. Dial makes a client, Client.Pull gets the tensors,
 //	                        verified; Into is the option for memory of the caller's
 //	Server.Allocator        memory that is sent and filled without a copy; tensor.Make allocates in it
-//	Value, Filled, Summary  which wire carried a value or a pull; Received and Links tell it for a
-//	                        process. Config.Fallback "none" forbids gRPC
+//	Value, Filled, Summary  which wire carried a value or a pull; Received, Sent and Links tell it for
+//	                        a process. Config.Fallback "none" on both sides forbids gRPC
 //
 // # Memory
 //

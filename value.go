@@ -39,19 +39,26 @@ type Filled = server.Filled
 
 // Delivery says what becomes of a value that SendWait has sent. Its methods are:
 //
+//	Wait(ctx) error         waits for the outcome and returns it as Err; if ctx ends first, Cancelled
+//	                        or DeadlineExceeded. Then the receiver may still get the value
 //	Done() <-chan struct{}  closed when the value has its outcome
 //	Err() error             nil before Done is closed, and when the receiver has the value;
-//	                        otherwise why that is not known: the error of the step, Aborted when
-//	                        the step or the receiving process has ended, DataLoss when the
-//	                        response was dropped
+//	                        otherwise why that is not known: the error of the step; Aborted when the
+//	                        step has ended here, or another process has taken the place of the one
+//	                        that had requested the value; DataLoss when the response was dropped
 //
 // A Tryst peer has the value when it acknowledges it, some milliseconds after its receive has
 // returned; after an error it may have it all the same. A TensorFlow peer acknowledges nothing: the
 // outcome nil then says that the response was given to the connection. Done is about the receiver,
 // not about the memory of the tensor: a receiver in this process shares it until it releases the
 // value, and a transport may still read it. Write to it again when Buffer().Unique() reports true,
-// which Buffer().WaitUnique waits for. A consumer that never asks leaves it open until the step
-// ends, so select on a context as well. A Delivery that is of no interest may be dropped.
+// which Buffer().WaitUnique waits for. A Delivery that is of no interest may be dropped.
+//
+// A consumer that is not there, was killed, or has ended the step on its side, is no error: it may come
+// later, and gets the value. Config.PeerTimeout is about receives only. Wait ends with its context. To
+// notice the loss of a consumer, receive something from it in the same step, such as its result, and
+// cancel the context of Wait when that fails: it ends with Unavailable after PeerTimeout, or with the
+// error of the consumer's Abort.
 type Delivery = rendezvous.Delivery
 
 // Link says how this process and a peer reach each other. Its fields are:
@@ -59,7 +66,7 @@ type Delivery = rendezvous.Delivery
 //	Task      the peer
 //	Route     what carries tensors at present: "verbs", "grpc", or "none" while there is no verbs
 //	          and Config.Fallback is "none"
-//	State     server.LinkUp, LinkConnecting, LinkDown or LinkGone (a client that went away)
+//	State     LinkUp, LinkConnecting, LinkDown or LinkGone (a client that went away)
 //	Since     when Route or State changed last
 //	Reason    why Route is not verbs
 //	Error     why the peer was not reached; empty while State is LinkUp
@@ -67,6 +74,21 @@ type Delivery = rendezvous.Delivery
 //	Dialed    the address of the gRPC connection that this process made
 //	Breaks    how many channels with the peer have broken or were closed
 type Link = server.Link
+
+// LinkState is the state of a Link: a string such as "up".
+type LinkState = server.LinkState
+
+// The states of a link.
+const (
+	// LinkUp: a channel, or a gRPC connection in one of the two directions, is up.
+	LinkUp = server.LinkUp
+	// LinkConnecting: a channel or a connection is being made.
+	LinkConnecting = server.LinkConnecting
+	// LinkDown: there is neither. The next receive, or the next attempt after a pause, makes one.
+	LinkDown = server.LinkDown
+	// LinkGone: a client was here and has no connection any more.
+	LinkGone = server.LinkGone
+)
 
 // value converts the result of a receive.
 func value(v rendezvous.Value, err error) (Value, error) {

@@ -2,7 +2,9 @@ package tryst_test
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/tryst-rdma/tryst"
@@ -67,8 +69,8 @@ func TestMemoryIsFreeWhenTheDeliveryIsDone(t *testing.T) {
 					t.Fatalf("%d bytes, round %d: other content", size, i)
 				}
 				v.Tensor.Release()
-				if <-d.Done(); d.Err() != nil || !x.Buffer().Unique() {
-					t.Fatalf("%d bytes: outcome %v, unique %v", size, d.Err(), x.Buffer().Unique())
+				if err := d.Wait(t.Context()); err != nil || !x.Buffer().Unique() {
+					t.Fatalf("%d bytes: outcome %v, unique %v", size, err, x.Buffer().Unique())
 				}
 			}
 			x.Release()
@@ -149,6 +151,9 @@ func TestStepAndEdgeMeet(t *testing.T) {
 		if n := len(sends) * len(receives); wire != "local" && (len(tasks.b.Received()) != 1 || tasks.b.Received()[wire] != n) {
 			t.Errorf("received %v, want %d over %s", tasks.b.Received(), n, wire)
 		}
+		if n := len(sends) * len(receives); wire != "local" && (len(tasks.a.Sent()) != 1 || tasks.a.Sent()[wire] != n) || wire == "local" && len(tasks.a.Sent()) != 0 || len(tasks.b.Sent()) != 0 && wire != "local" {
+			t.Errorf("sent %v and %v, want %d over %s", tasks.a.Sent(), tasks.b.Sent(), n, wire)
+		}
 		for _, dead := range []func() error{func() error { return out.SendDead(to, "x") }, func() error { return outEdge.SendDead(out) }} {
 			if err := dead(); err != nil {
 				t.Fatal(err)
@@ -201,5 +206,75 @@ func TestMemoryOutlivesItsServer(t *testing.T) {
 			}
 			x.Release()
 		})
+	}
+}
+
+// A producer notices that its consumer is absent by the context of Wait, and the value is sent all the same.
+func TestDeliveryWaitWithoutAConsumer(t *testing.T) {
+	overEachWire(t, func(t *testing.T, tasks pair, _, from, to string) {
+		out, in := tasks.a.Step(1), tasks.b.Step(1)
+		defer in.Close()
+		defer out.Close()
+		x := make1(t, tasks.a, 10, 1)
+		defer x.Release()
+		d, err := out.SendWait(t.Context(), to, "x", x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := d.Wait(gone); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), `delivery of edge "x"`) || d.Err() != nil {
+			t.Errorf("nobody has received it: %v; outcome %v", err, d.Err())
+		}
+		v, err := in.Recv(t.Context(), from, "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.Tensor.Release()
+		if err := d.Wait(t.Context()); err != nil {
+			t.Errorf("it was received: %v", err)
+		}
+	})
+}
+
+// With the fallback none here, and another one at the peer, the peer may fetch values over gRPC: the setting
+// is about what a process receives. The producer sees it.
+func TestFallbackNoneDoesNotBindTheReceiver(t *testing.T) {
+	a, err := tryst.Serve(t.Context(), tryst.Config{Listen: "127.0.0.1:0", Transport: "verbs", Fallback: "none", Provider: "roce"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tasks := pair{a, startConsumer(t.Context(), a)} // over gRPC
+	defer tasks.close(context.Background())
+	sendOne(a, "/job:worker/task:1")
+	v, err := tasks.b.Step(1).Recv(t.Context(), "/job:worker/task:0", "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.Tensor.Release()
+	if v.Wire != "grpc" || a.Sent()["grpc"] != 1 || len(a.Sent()) != 1 {
+		t.Errorf("it came over %s, and the producer says it has sent %v", v.Wire, a.Sent())
+	}
+}
+
+// The states of a link have names here.
+func TestLinkStates(t *testing.T) {
+	a := startVerbs(t.Context())
+	defer a.close(context.Background())
+	sendOne(a.a, "/job:worker/task:1")
+	v, err := a.b.Step(1).Recv(t.Context(), "/job:worker/task:0", "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.Tensor.Release()
+	if l := a.b.Links()[0]; l.State != tryst.LinkUp || l.Route != "verbs" {
+		t.Errorf("%+v", l)
+	}
+	var states []tryst.LinkState
+	for _, s := range []tryst.LinkState{tryst.LinkUp, tryst.LinkConnecting, tryst.LinkDown, tryst.LinkGone} {
+		if s == "" || slices.Contains(states, s) {
+			t.Errorf("state %q after %q", s, states)
+		}
+		states = append(states, s)
 	}
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,6 +24,7 @@ import (
 type metrics struct {
 	received        *receiveMetrics
 	sent, sentBytes *prometheus.CounterVec
+	sentTensors     atomic.Int64 // the sum of sent; the value of a Counter cannot be read
 	sendErrors      *prometheus.CounterVec
 	rpcs            *prometheus.CounterVec
 	rpcSeconds      *prometheus.HistogramVec
@@ -102,6 +104,7 @@ func (w countingWorker) RecvTensor(ctx context.Context, req *tfpb.RecvTensorRequ
 	}
 	peer := w.peer(req.GetRendezvousKey())
 	w.m.sent.WithLabelValues(peer).Inc()
+	w.m.sentTensors.Add(1)
 	w.m.sentBytes.WithLabelValues(peer).Add(float64(r.Tensor.Size()))
 	return r, nil
 }

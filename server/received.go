@@ -10,6 +10,8 @@ import (
 	"github.com/tryst-rdma/tryst/checkpoint"
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/transport"
+	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
 // receiveMetrics counts received tensors. It caches the metrics of each route, because a
@@ -110,6 +112,26 @@ func (m *receiveMetrics) byTransport() map[string]int {
 	counts := make(map[string]int)
 	for r, a := range m.routes {
 		counts[r.transport] += int(a.count.Load())
+	}
+	return counts
+}
+
+// Sent returns how many tensors this process has sent to others, for each transport. A tensor that
+// was sent again, after a break or a change of the transport, counts each time.
+func (s *Server) Sent() map[string]int {
+	counts := make(map[string]int)
+	if n := s.metrics.sentTensors.Load(); n > 0 {
+		counts[grpctransport.Name] = int(n)
+	}
+	if s.rdma == nil {
+		return counts
+	}
+	sent := uint64(0)
+	for _, c := range s.rdma.transport.Connections() {
+		sent += c.Stats.Sent
+	}
+	if sent > 0 {
+		counts[verbstransport.Name] = int(sent) //nolint:gosec // a count of tensors
 	}
 	return counts
 }
