@@ -90,11 +90,13 @@ const job = "worker"
 
 func taskName(i int) string { return cluster.Task{Job: job, Index: i}.String() }
 
-// Exit statuses of a process. It ends with exitAlone when the test has gone.
+// Exit statuses of a process. It ends with exitAlone when the test has gone, and with exitNoFault
+// when a fault cannot be made here: a storm without it would prove less than it says.
 const (
-	exitStart = 3
-	exitLog   = 4
-	exitAlone = 5
+	exitStart   = 3
+	exitLog     = 4
+	exitAlone   = 5
+	exitNoFault = 6
 )
 
 // runNode runs a process until its test tells it to close or goes away.
@@ -207,6 +209,7 @@ func (n *node) runTask() {
 		case opLose:
 			if err := dropPackets(sockets, c.Percent); err != nil {
 				fmt.Fprintln(os.Stderr, "drop packets:", err)
+				os.Exit(exitNoFault)
 			}
 		case opIdle:
 			n.work.Go(n.idle)
