@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -179,4 +180,32 @@ func exported(t *testing.T, name string, text []byte) (calls []string) {
 		calls = append(calls, of+"."+f.Name.Name)
 	}
 	return calls
+}
+
+// The texts of the library name settings, such as rdma.mtu, and not flags of the command: both readers find
+// a setting, and a program has no flags.
+func TestTextsNameSettings(t *testing.T) {
+	flag := regexp.MustCompile(`(^|[^-\w])--[a-z][-a-z]+`)
+	command := regexp.MustCompile(`tryst doctor( --[-a-z]+( verbs)?| with| or)+|docker: --ulimit|--ulimit memlock`)
+	for _, root := range []string{"cluster", "rendezvous", "server", "status", "tensor", "transport", "verbs", "worker"} {
+		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+			if err != nil {
+				return err
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING && flag.MatchString(command.ReplaceAllString(lit.Value, "")) {
+					t.Errorf("%s: %s names a flag; name the setting", path, lit.Value)
+				}
+				return true
+			})
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 }

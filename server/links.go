@@ -20,7 +20,7 @@ type Link struct {
 	// Task is the name of the peer.
 	Task string `json:"task"`
 	// Route is the transport that carries tensors at present: "verbs", "grpc", or "none"
-	// while there is no channel and the settings allow nothing else (--fallback none).
+	// while there is no channel and the settings allow nothing else (the setting fallback is none).
 	Route string    `json:"route"`
 	State LinkState `json:"state"`
 	// Since is when Route or State changed last; zero if they have not changed yet.

@@ -255,7 +255,7 @@ func TCPThroughput(mss int, roundTrip time.Duration, loss float64) float64 {
 	return float64(mss) / max(roundTrip, time.Microsecond).Seconds() * math.Sqrt(1.5/loss)
 }
 
-const tcpDo = "find where packets are lost (ip -s link, tc -s qdisc, the counters of the switches); several connections share the loss: --connections-per-peer"
+const tcpDo = "find where packets are lost (ip -s link, tc -s qdisc, the counters of the switches); several connections share the loss: raise the setting connections-per-peer"
 
 // tcpFinding returns the loss of the connection with most of it.
 func tcpFinding(was, now []tcpConn) (worst lossFinding, ok bool) {

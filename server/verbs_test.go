@@ -212,7 +212,7 @@ func TestVerbsWithoutFallbackAndWithoutRoom(t *testing.T) {
 	}
 	value.Release()
 	o := wait(t, a.recv(1, b.Task().String(), "x"), "the receive")
-	wantError(t, o.err, status.ResourceExhausted, "9437184 bytes", "receiving pool", "8388608 bytes", "--fallback none")
+	wantError(t, o.err, status.ResourceExhausted, "9437184 bytes", "receiving pool", "8388608 bytes", "the setting fallback is none")
 	w.exchange(2, b, a, 8)
 }
 

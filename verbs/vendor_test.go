@@ -24,9 +24,9 @@ func TestVendorErrorText(t *testing.T) {
 // TestCausesNameTheFlag: a cause that a setting can remove names the flag.
 func TestCausesNameTheFlag(t *testing.T) {
 	for s, flags := range map[Status][]string{
-		StatusRetryExceeded:    {"--rdma-gid-index", "--rdma-mtu", "--rdma-timeout", "4791"},
-		StatusRNRRetryExceeded: {"--rdma-queue-depth"},
-		StatusResponseTimeout:  {"--rdma-timeout"},
+		StatusRetryExceeded:    {"rdma.gid-index", "rdma.mtu", "rdma.timeout", "4791"},
+		StatusRNRRetryExceeded: {"rdma.queue-depth"},
+		StatusResponseTimeout:  {"rdma.timeout"},
 		StatusLocalProtection:  {"report"},
 		StatusFatal:            {"dmesg"},
 	} {

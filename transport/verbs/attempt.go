@@ -257,14 +257,14 @@ func (l *link) outcome(a *attempt, e *channel.Action, dest *destination, now tim
 }
 
 // countFailed counts an attempt that is retried or takes the fallback. Without a fallback
-// (--fallback none) it turns a FallbackError into the error of the receive.
+// (Options.Require) it turns a FallbackError into the error of the receive.
 func (p *peer) countFailed(err error) error {
 	switch e := err.(type) { //nolint:errorlint // an attempt's own errors, not wrapped
 	case *delivery.LostError:
 		p.counters.lost.Add(1)
 	case *delivery.FallbackError:
 		if p.transport.opts.Require {
-			return &delivery.ReceiverError{Err: status.Errorf(status.ResourceExhausted, "%w (--fallback none allows no other connection)", e.Err)}
+			return &delivery.ReceiverError{Err: status.Errorf(status.ResourceExhausted, "%w (the setting fallback is none, which allows no other connection)", e.Err)}
 		}
 	}
 	return err

@@ -213,7 +213,7 @@ func TestV09LongKeys(t *testing.T) {
 			from.sendsBlob(1, longer, 2, 100*kib)
 			r := to.recv(1, longer)
 			if require {
-				r.fails(status.ResourceExhausted, "rendezvous key of 100", "--fallback none")
+				r.fails(status.ResourceExhausted, "rendezvous key of 100", "the setting fallback is none")
 			} else {
 				r.isBlob(2, 100*kib)
 			}

@@ -247,7 +247,7 @@ func TestPoolIsEmpty(t *testing.T) {
 				send(2, mib)
 				r := to.recv(1, k)
 				if require {
-					r.fails(status.ResourceExhausted, "--fallback none")
+					r.fails(status.ResourceExhausted, "the setting fallback is none")
 				} else {
 					r.isBlob(2, mib)
 				}
@@ -317,7 +317,7 @@ func TestV19MemlockTooSmall(t *testing.T) {
 				from.send(1, k, s.blob(s.source, 1, 6*mib)) // larger than what is registered
 				r := to.recv(1, k)
 				if require {
-					r.fails(status.ResourceExhausted, "--fallback none")
+					r.fails(status.ResourceExhausted, "the setting fallback is none")
 				} else {
 					r.isBlob(1, 6*mib)
 				}

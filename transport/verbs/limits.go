@@ -117,7 +117,7 @@ func (o *Options) checkLimits(d verbs.DeviceInfo, rails int) error {
 		{"entries in a completion queue", rails * (o.Window + o.SendQueue + 1), d.Limits.CQEntries},
 	} {
 		if l.limit > 0 && l.want > l.limit { // 0: unknown
-			return status.Errorf(status.InvalidArgument, "%s supports %d %s, and %d are needed: lower --rdma-queue-depth or --rdma-queue-pairs", d.Name, l.limit, l.what, l.want)
+			return status.Errorf(status.InvalidArgument, "%s supports %d %s, and %d are needed: lower the setting rdma.queue-depth or rdma.queue-pairs", d.Name, l.limit, l.what, l.want)
 		}
 	}
 	return nil

@@ -79,7 +79,7 @@ func TestPortTooSmallForMessages(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = verbstransport.New(verbstransport.Options{PortOptions: verbstransport.PortOptions{Device: device, Address: gid, Path: verbs.Path{Port: 1}}})
-	if status.CodeOf(err) != status.InvalidArgument || !strings.Contains(err.Error(), "mem0 port 1 supports messages of at most 8192 bytes, and those of a channel have up to 12288: lower --eager-limit") {
+	if status.CodeOf(err) != status.InvalidArgument || !strings.Contains(err.Error(), "mem0 port 1 supports messages of at most 8192 bytes, and those of a channel have up to 12288: lower the setting eager-limit") {
 		t.Errorf("%v", err)
 	}
 }

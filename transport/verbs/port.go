@@ -60,7 +60,7 @@ func openPort(o *Options, d PortOptions) (*port, error) {
 		return nil, err
 	}
 	if most, message := info.MaxMessage, o.messageSize(); int64(most) < int64(message) {
-		return nil, status.Errorf(status.InvalidArgument, "%s port %d supports messages of at most %d bytes, and those of a channel have up to %d: lower --eager-limit, now %d bytes",
+		return nil, status.Errorf(status.InvalidArgument, "%s port %d supports messages of at most %d bytes, and those of a channel have up to %d: lower the setting eager-limit, now %d bytes",
 			d.Device.Info().Name, d.Path.Port, most, message, o.EagerLimit)
 	}
 	p := &port{device: d.Device, name: d.Device.Info().Name, path: d.Path, configured: d.Address, replacement: d.Again, gid: d.Address.GID, mtu: d.Path.MTU, lid: info.LID, rails: d.Rails}

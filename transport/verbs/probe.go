@@ -50,7 +50,7 @@ func (t *RdmaRemoteRendezvous) Probe(ctx context.Context, task cluster.Task) (Pr
 	}
 	if err := l.sendBatch(ctx, randomIDs(probeBytes), false); err != nil {
 		return r, status.Errorf(status.Unavailable,
-			"the first messages arrived, and %d bytes in packets of %d did not: the path carries only smaller packets, or loses many; try --rdma-mtu %d, or raise the MTU of every switch on the path (%w)",
+			"the first messages arrived, and %d bytes in packets of %d did not: the path carries only smaller packets, or loses many; try %d as the setting rdma.mtu, or raise the MTU of every switch on the path (%w)",
 			probeBytes, int(r.MTU), int(max(r.MTU/2, verbs.MTU256)), err)
 	}
 	return r, nil

@@ -39,7 +39,7 @@ func TestProbeWhoseFullPacketsAreLost(t *testing.T) {
 	lost := p.to.c.fabric.OneWay(p.to.task.String(), p.from.task.String()).CutAfter(4096)
 	_, err := p.to.transport.Probe(ctx, p.from.task)
 	<-lost
-	if err == nil || !strings.Contains(err.Error(), "smaller packets") || !strings.Contains(err.Error(), "--rdma-mtu 2048") ||
+	if err == nil || !strings.Contains(err.Error(), "smaller packets") || !strings.Contains(err.Error(), "try 2048 as the setting rdma.mtu") ||
 		!strings.Contains(err.Error(), "transport retry counter exceeded") {
 		t.Errorf("the probe returns %v", err)
 	}

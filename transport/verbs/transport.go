@@ -50,7 +50,7 @@ type Options struct {
 	// Host identifies the network namespace of this host: all processes in it have the
 	// same value, and no others. 0 when it is not known. It is part of each offer.
 	Host uint64
-	// Require forbids receives over gRPC (--fallback none).
+	// Require forbids receives over gRPC (the setting fallback is none).
 	Require bool
 	// Allocator allocates values that do not arrive in registered memory: small tensors
 	// and strings. tensor.Heap when nil.
@@ -298,7 +298,7 @@ func (t *RdmaRemoteRendezvous) active() {
 // fallback describes, for log lines, what carries receives without a channel.
 func (t *RdmaRemoteRendezvous) fallback() string {
 	if t.opts.Require {
-		return "nothing: they wait for it (--fallback none)"
+		return "nothing: receives here wait for verbs, and then fail (the setting fallback is none)"
 	}
 	return "grpc"
 }

@@ -216,7 +216,7 @@ func judge(inv *Inventory, d *Device, p *Port, want Want, t target) (*candidate,
 		return nil, why
 	}
 	if p.Link == verbs.LinkEthernet && want.ServiceLevel > maxPriority {
-		return nil, fmt.Sprintf("service level %d was asked for, and on Ethernet it is the priority, 0 to %d (--rdma-service-level)", want.ServiceLevel, maxPriority)
+		return nil, fmt.Sprintf("service level %d was asked for, and on Ethernet it is the priority, 0 to %d (the setting rdma.service-level)", want.ServiceLevel, maxPriority)
 	}
 	mtu, err := PathMTU(want.MTU, p.ActiveMTU)
 	if err != nil {
@@ -385,10 +385,10 @@ func (c *candidate) choice(inv *Inventory, want Want, t target, good []*candidat
 		ch.Warnings = append(ch.Warnings, fmt.Sprintf("%s is link-local and reaches no further than its own segment; give %s an address", c.gid, orNone(ch.Netdev)))
 	}
 	if c.gid.Type == verbs.GIDTypeRoCEv1 {
-		ch.Warnings = append(ch.Warnings, fmt.Sprintf("%s is RoCE v1: it crosses no router, and talks to RoCE v1 only; choose a GID of RoCE v2 if there is one (--rdma-gid-index)", c.gid))
+		ch.Warnings = append(ch.Warnings, fmt.Sprintf("%s is RoCE v1: it crosses no router, and talks to RoCE v1 only; choose a GID of RoCE v2 if there is one (the setting rdma.gid-index)", c.gid))
 	}
 	if bond := bondOf(inv, c.port); bond != "" && !isBondDevice(inv, c) && t.device != "" {
-		ch.Warnings = append(ch.Warnings, fmt.Sprintf("%s is a part of %s: when its link fails, the bond goes on and this device does not; choose the device of the bond if there is one (--rdma-device)", orNone(c.port.Netdev), bond))
+		ch.Warnings = append(ch.Warnings, fmt.Sprintf("%s is a part of %s: when its link fails, the bond goes on and this device does not; choose the device of the bond if there is one (the setting rdma.device)", orNone(c.port.Netdev), bond))
 	}
 	return ch
 }

@@ -161,13 +161,13 @@ func LossDo(kind LossKind, software, infiniband bool) string {
 	case LostDamaged:
 		return "replace the cable or transceiver that damages packets: compare the error counters of both ends (ethtool -S, ibqueryerrors)"
 	case NotReady:
-		return "the receiving process does not keep up: give it more processor time, or raise --rdma-queue-depth there"
+		return "the receiving process does not keep up: give it more processor time, or raise the setting rdma.queue-depth there"
 	}
 	switch {
 	case software:
-		return "find where packets are lost (ip -s link, tc -s qdisc, the counters of the switches), and run tryst doctor --transport verbs with --cluster or --from; while it lasts, --transport grpc may be faster: TCP sends again only what is lost"
+		return "find where packets are lost (ip -s link, tc -s qdisc, the counters of the switches), and run tryst doctor --transport verbs with --cluster or --from; while it lasts, the setting transport grpc may be faster: TCP sends again only what is lost"
 	case infiniband:
 		return "find the link that loses packets: ibqueryerrors, perfquery"
 	}
-	return "make the network lossless for RoCE: enable PFC for one priority on the NICs and all switches between them, or ECN (DCQCN); choose --rdma-traffic-class for that priority"
+	return "make the network lossless for RoCE: enable PFC for one priority on the NICs and all switches between them, or ECN (DCQCN); choose the setting rdma.traffic-class for that priority"
 }

@@ -298,7 +298,7 @@ func TestPeerWithoutVerbs(t *testing.T) {
 	own := a.self
 	own.Generation = 1
 	_, err = a.ex.Exchange(t.Context(), one, own)
-	if status.CodeOf(err) != status.Unimplemented || !strings.Contains(err.Error(), "--transport verbs") {
+	if status.CodeOf(err) != status.Unimplemented || !strings.Contains(err.Error(), "its setting transport must be verbs") {
 		t.Errorf("%v", err)
 	}
 }

@@ -155,7 +155,7 @@ func mismatch(own, peer Offer) string {
 		return fmt.Sprintf("%v has %v (%v), %v has %v (%v)", own.Task, own.Link, gids(own), peer.Task, peer.Link, gids(peer))
 	}
 	if own.GIDType != peer.GIDType {
-		return fmt.Sprintf("%v has %v (%v), %v has %v (%v); choose GIDs of one type (--rdma-gid-index)", own.Task, own.GIDType, gids(own), peer.Task, peer.GIDType, gids(peer))
+		return fmt.Sprintf("%v has %v (%v), %v has %v (%v); choose GIDs of one type (the setting rdma.gid-index)", own.Task, own.GIDType, gids(own), peer.Task, peer.GIDType, gids(peer))
 	}
 	hostsKnown := own.Host != 0 && peer.Host != 0
 	for i := range min(len(own.Rails), len(peer.Rails)) {
@@ -169,9 +169,9 @@ func mismatch(own, peer Offer) string {
 			sa, sb := scopeOf(a.GID), scopeOf(b.GID)
 			switch {
 			case sa.ip4 != sb.ip4 || sa.link != sb.link || sa.loopback != sb.loopback && (!hostsKnown || own.Host != peer.Host):
-				return fmt.Sprintf("no route leads from GID %v of %v (%v) to %v of %v (%v); choose another (--rdma-device, --rdma-gid-index)", a.GID, own.Task, sa, b.GID, peer.Task, sb)
+				return fmt.Sprintf("no route leads from GID %v of %v (%v) to %v of %v (%v); choose another (the settings rdma.device, rdma.gid-index)", a.GID, own.Task, sa, b.GID, peer.Task, sb)
 			case sa.loopback && sb.loopback && hostsKnown && own.Host != peer.Host:
-				return fmt.Sprintf("GID %v of %v and %v of %v are loopback, and of two hosts, or of two network namespaces; choose another (--rdma-device)", a.GID, own.Task, b.GID, peer.Task)
+				return fmt.Sprintf("GID %v of %v and %v of %v are loopback, and of two hosts, or of two network namespaces; choose another (the setting rdma.device)", a.GID, own.Task, b.GID, peer.Task)
 			}
 		}
 		if inKernel(a) && offPort(b) || inKernel(b) && offPort(a) {

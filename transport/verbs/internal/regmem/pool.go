@@ -118,14 +118,14 @@ func (p *pool) tooLargeError(n int, what string, limit uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.exhausted++
-	return status.Errorf(status.ResourceExhausted, "a tensor of %d bytes is larger than %s of %s (%d bytes); send it in parts, or raise --arena-limit as far as the device allows", n, what, p.device, limit)
+	return status.Errorf(status.ResourceExhausted, "a tensor of %d bytes is larger than %s of %s (%d bytes); send it in parts, or raise the setting arena-limit as far as the device allows", n, what, p.device, limit)
 }
 
 // fullErrorLocked is the error of a pool that is at its limit.
 func (p *pool) fullErrorLocked(n int) error {
 	p.exhausted++
 	return status.Errorf(status.ResourceExhausted,
-		"no room for %d bytes in the %s pool of %s: %d bytes are in use and its limit is %d; release tensors sooner, move fewer at a time, or raise --arena-limit",
+		"no room for %d bytes in the %s pool of %s: %d bytes are in use and its limit is %d; release tensors sooner, move fewer at a time, or raise the setting arena-limit",
 		n, p.name, p.device, p.inUse, p.limit)
 }
 
@@ -141,7 +141,7 @@ func (p *pool) leavesEnough(n int, held int64) error {
 	p.exhausted++
 	return status.Errorf(status.ResourceExhausted,
 		"no room for a copy of %d bytes in the %s pool of %s: it would leave other peers less than this peer has (%d bytes of copies; %d of %d bytes are in use); "+
-			"allocate tensors with the server's allocator, which need no copy, move fewer at a time, or raise --arena-limit",
+			"allocate tensors with the server's allocator, which need no copy, move fewer at a time, or raise the setting arena-limit",
 		n, p.name, p.device, held, p.inUse, p.limit)
 }
 
