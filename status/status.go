@@ -50,6 +50,7 @@ type Error struct {
 	message  string
 	cause    error
 	payloads map[string][]byte
+	foreign  bool // a peer's: FromPeer
 }
 
 // New returns an error with the given code and message. It replaces the code OK by Unknown, so
@@ -89,8 +90,11 @@ func (e *Error) GRPCStatus() *grpcstatus.Status {
 }
 
 // Is makes a cancelled or timed-out operation match the standard library's
-// context errors.
+// context errors, unless a peer's context has ended: the caller's own may live.
 func (e *Error) Is(target error) bool {
+	if e.foreign {
+		return false
+	}
 	switch target {
 	case context.Canceled:
 		return e.code == Cancelled
@@ -121,6 +125,20 @@ func (e *Error) WithPayload(key string, value []byte) *Error {
 	}
 	c.payloads[key] = value
 	return &c
+}
+
+// FromPeer returns a copy that is marked as the answer of a peer. It does not match the errors of
+// contexts. The mark stays in this process.
+func (e *Error) FromPeer() *Error {
+	c := *e
+	c.foreign = true
+	return &c
+}
+
+// IsFromPeer reports whether err is the answer of a peer.
+func IsFromPeer(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.foreign
 }
 
 // WithPrefix returns a copy whose message begins with prefix and ": ".

@@ -173,3 +173,19 @@ func TestSaidQuotesThePeer(t *testing.T) {
 		t.Errorf("%v", said)
 	}
 }
+
+// TestErrorOfAPeerIsNotOfTheCallersContext: the end of a peer's context says nothing about the
+// caller's. Copies and wrapping keep the mark.
+func TestErrorOfAPeerIsNotOfTheCallersContext(t *testing.T) {
+	for code, target := range map[status.Code]error{status.Cancelled: context.Canceled, status.DeadlineExceeded: context.DeadlineExceeded} {
+		own := status.New(code, "stopped")
+		for _, err := range []error{own.FromPeer(), own.FromPeer().WithPrefix("receive").Derived(), status.From(fmt.Errorf("outer: %w", own.FromPeer()))} {
+			if errors.Is(err, target) || !status.IsFromPeer(err) || status.CodeOf(err) != code {
+				t.Errorf("%v: matches %v: %v, is of a peer: %v", err, target, errors.Is(err, target), status.IsFromPeer(err))
+			}
+		}
+		if !errors.Is(own, target) || status.IsFromPeer(own) {
+			t.Errorf("%v is not the caller's own", own)
+		}
+	}
+}

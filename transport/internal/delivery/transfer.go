@@ -215,6 +215,8 @@ func (t *Transfer) work(ctx context.Context) {
 	acts := p.machine.answered(now, t, size, err)
 	if own, ok := errorAs[*ReceiverError](err); ok {
 		err = own.Err
+	} else if err != nil {
+		err = status.From(err).FromPeer()
 	}
 	callback := t.endLocked(v, err)
 	p.do(acts, nil)

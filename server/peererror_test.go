@@ -1,0 +1,48 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// TestContextErrorOfAPeerIsNotTheCallers: a peer aborts its step with the error of its context,
+// while the receiver's own context lives.
+func TestContextErrorOfAPeerIsNotTheCallers(t *testing.T) {
+	bothTransports(t, func(t *testing.T, a, b *Server) {
+		for step, reason := range []error{context.Canceled, context.DeadlineExceeded} {
+			step := int64(step) + 1
+			a.AbortStep(step, reason)
+			_, err := b.Recv(context.Background(), step, a.Task().String(), "x")
+			wantPeersContextError(t, err, reason)
+			got := make(chan error, 1)
+			b.RecvAsync(context.Background(), step, a.Task().String(), "x", func(_ rendezvous.Value, err error) { got <- err })
+			wantPeersContextError(t, wait(t, got, "the receive"), reason)
+		}
+	})
+}
+
+func wantPeersContextError(t *testing.T, err, reason error) {
+	t.Helper()
+	if status.CodeOf(err) != status.CodeOf(reason) || errors.Is(err, reason) {
+		t.Errorf("%v: has the code of %v, and matches it: %v; want the code, and no match", err, reason, errors.Is(err, reason))
+	}
+}
+
+// bothTransports runs a test with two servers whose values go over gRPC, and over verbs.
+func bothTransports(t *testing.T, test func(t *testing.T, a, b *Server)) {
+	t.Run("grpc", func(t *testing.T) {
+		a, b := twoTasks(t)
+		test(t, a, b)
+	})
+	t.Run("verbs", func(t *testing.T) {
+		w := newVerbsTown(t, 2)
+		a, b := w.start(0), w.start(1)
+		w.up(a, b.Task())
+		w.up(b, a.Task())
+		test(t, a.Server, b.Server)
+	})
+}
