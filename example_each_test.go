@@ -175,5 +175,5 @@ func ExampleStep_Close() {
 	step.Close()
 	_, err := tasks.b.Step(4).Recv(ctx, "/job:worker/task:0", "x")
 	fmt.Println(err)
-	// Output: Aborted: Cleanup 4
+	// Output: Aborted: receive of edge "x" from /job:worker/replica:0/task:0 to /job:worker/replica:0/task:1 in step 4: /job:worker/replica:0/task:0 has ended the step: Cleanup 4
 }

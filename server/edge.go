@@ -139,7 +139,7 @@ func (e *Edge) recvFrom(ctx context.Context, step int64, incarnation uint64, arg
 	}
 	v, err = e.s.manager.Find(step).Recv(ctx, key, args)
 	e.s.noteResult(ctx, step, e.peer, incarnation, err)
-	return v, err
+	return v, e.explain(step, key, err)
 }
 
 // RecvAsync is Server.RecvAsync from the peer.
@@ -218,6 +218,6 @@ func (e *Edge) start(ctx context.Context, step int64, incarnation uint64, args r
 	}
 	e.s.manager.Find(step).RecvAsync(ctx, key, args, func(v rendezvous.Value, _ rendezvous.Args, err error) {
 		e.s.noteResult(ctx, step, e.peer, incarnation, err)
-		done(v, err)
+		done(v, e.explain(step, key, err))
 	})
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -44,5 +45,34 @@ func bothTransports(t *testing.T, test func(t *testing.T, a, b *Server)) {
 		w.up(a, b.Task())
 		w.up(b, a.Task())
 		test(t, a.Server, b.Server)
+	})
+}
+
+// TestErrorsOfAPeerNameTheReceive: the edge, the step, the peer and what has happened.
+func TestErrorsOfAPeerNameTheReceive(t *testing.T) {
+	bothTransports(t, func(t *testing.T, a, b *Server) {
+		recv := func(step int64) error {
+			t.Helper()
+			_, err := b.Recv(context.Background(), step, a.Task().String(), "x")
+			got := make(chan error, 1)
+			b.RecvAsync(context.Background(), step, a.Task().String(), "x", func(_ rendezvous.Value, err error) { got <- err })
+			if async := wait(t, got, "the receive"); async == nil || async.Error() != err.Error() {
+				t.Errorf("RecvAsync: %v, want the error of Recv, %v", async, err)
+			}
+			return err
+		}
+		from := a.Task().String()
+		a.EndStep(1)
+		wantError(t, recv(1), status.Aborted, `Aborted: receive of edge "x" from `+from, " in step 1: "+from+" has ended the step: Cleanup 1")
+		a.AbortStep(2, errors.New("disk is full"))
+		wantError(t, recv(2), status.Unknown, `Unknown: receive of edge "x" from `+from, " in step 2: "+from+" says: disk is full")
+		ended := b.recv(3, from, "x")
+		for a.cache.Stats().Waiting == 0 && t.Context().Err() == nil {
+			runtime.Gosched()
+		}
+		if err := a.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		wantError(t, wait(t, ended, "the receive").err, status.Aborted, `Aborted: receive of edge "x" from `+from, " in step 3: "+from+" is shutting down: Shutdown")
 	})
 }

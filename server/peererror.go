@@ -1,0 +1,32 @@
+package server
+
+import (
+	"fmt"
+
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// explain names the receive in an error that a peer has answered with, or that it is not reached.
+// The texts of an ended step and of a closing server are TensorFlow's, so they stay, after words
+// that say what has happened. Other errors name their receive already; one that ended the step here
+// stays as it is.
+func (e *Edge) explain(step int64, key rendezvous.Key, err error) error {
+	if err == nil || e.peer.Task == e.s.task || e.s.manager.Err(step) != nil {
+		return err
+	}
+	said := status.From(err)
+	receive := fmt.Sprintf("receive of %s in step %d", key.Describe(), step)
+	switch {
+	case !status.IsFromPeer(err):
+		if c := said.Code(); c != status.Unavailable && c != status.Aborted {
+			return err
+		}
+		return said.WithPrefix(receive)
+	case said.Message() == fmt.Sprintf("Cleanup %d", step):
+		return said.WithPrefix(fmt.Sprintf("%s: %s has ended the step", receive, e.peer.Task))
+	case said.Message() == "Shutdown", said.Message() == "Call was aborted":
+		return said.WithPrefix(fmt.Sprintf("%s: %s is shutting down", receive, e.peer.Task))
+	}
+	return said.WithPrefix(fmt.Sprintf("%s: %s says", receive, e.peer.Task))
+}
