@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/tryst-rdma/tryst/status"
@@ -185,7 +186,7 @@ func (m *requests) helloFailed(now time.Time, err error) []requestAction {
 		return m.seek(now, nil)
 	case waited >= m.peerTimeout:
 		return m.seek(now, m.fail(status.Errorf(status.Unavailable,
-			"%s was not reached for %v: %s%s", m.peer, m.peerTimeout, status.From(err).Message(), becauseOf(m.why))))
+			"%s was not reached for %v: %s%s", m.peer, m.peerTimeout, status.From(err).Message(), firstSentence(becauseOf(m.why)))))
 	}
 	pause := min(m.pause, m.peerTimeout-waited)
 	m.pause = min(2*m.pause, helloPauseMax)
@@ -269,6 +270,14 @@ func becauseOf(why error) string {
 		return ""
 	}
 	return "; before that its connection was lost: " + status.From(why).Message()
+}
+
+// firstSentence leaves the advice away that follows what a connection was lost for: it is about a
+// device that does not reach its peer, and wrong for a peer that does not answer a call either. The
+// log has all of it.
+func firstSentence(text string) string {
+	first, _, _ := strings.Cut(text, ". ")
+	return first
 }
 
 // drain sends those that wait: all that were not sent before, and of the others as many

@@ -362,6 +362,24 @@ func TestRequestsFallback(t *testing.T) {
 	}
 }
 
+// TestUnreachedErrorHasTheReasonWithoutAdvice: what a broken queue pair advises (GID, MTU, firewall)
+// is wrong for a peer that does not answer a call either.
+func TestUnreachedErrorHasTheReasonWithoutAdvice(t *testing.T) {
+	b := ups(t)
+	b.recv(1)
+	b.do(b.m.lostID(b.now, 1, 1, false, status.New(status.Unavailable, "QP 0x12 to 10.0.0.1: no acknowledgement arrived. Compare the GIDs")))
+	b.now = b.now.Add(DefaultPeerTimeout)
+	acts := b.m.hello(b.now, Peer{}, status.New(status.Unavailable, "connection refused"))
+	const want = "Unavailable: " + producer + " was not reached for 10s: connection refused; before that its connection was lost: QP 0x12 to 10.0.0.1: no acknowledgement arrived"
+	for _, a := range acts {
+		if a.kind == doEnd {
+			b.want("the error", a.err.Error(), want)
+			return
+		}
+	}
+	t.Errorf("the receive has not ended: %v", b.do(acts))
+}
+
 // TestRequestThatWasNotSentGoesToTheNextProcess: a transfer is lost with the process that it was
 // sent to, but not when no attempt has left this process.
 func TestRequestThatWasNotSentGoesToTheNextProcess(t *testing.T) {
