@@ -84,9 +84,9 @@ func (st *Step) Recv(ctx context.Context, from, name string) (Value, error) {
 // One rule holds for the callbacks of RecvAsync and RecvIntoAsync: each runs on a goroutine that is
 // neither the caller's nor the sender's. So it may block, take locks that the caller holds, send,
 // receive, and end the step. Server.Close waits for callbacks, so they must not call it. Callbacks of
-// several receives may run at the same time, and in any order. Several receives of one name that wait at once
-// may get its values in another order than that of their calls when the connection is made or breaks
-// meanwhile: use a name for each if that matters.
+// several receives may run at the same time, and in any order. Several receives of one name that wait
+// at once may get its values in another order than that of their calls: over gRPC at any time, over
+// verbs while the connection is made or breaks. Use a name for each if that matters.
 func (st *Step) RecvAsync(ctx context.Context, from, name string, done func(Value, error)) {
 	st.s.RecvAsync(ctx, st.id, from, name, func(v rendezvous.Value, err error) { done(value(v, err)) })
 }
