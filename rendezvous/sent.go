@@ -2,6 +2,7 @@ package rendezvous
 
 import (
 	"context"
+	"errors"
 
 	"github.com/tryst-rdma/tryst/status"
 )
@@ -56,7 +57,7 @@ func (d *Delivery) notDelivered(ctx context.Context) error {
 	if ctx.Err() == context.DeadlineExceeded {
 		code, what = status.DeadlineExceeded, "the deadline passed"
 	}
-	if cause := context.Cause(ctx); cause != ctx.Err() {
+	if cause := context.Cause(ctx); !errors.Is(ctx.Err(), cause) {
 		return status.Errorf(code, "delivery of %s: %s before the receiver had the value, which it may still get: %w", describe(d.key), what, cause).Derived()
 	}
 	return status.Errorf(code, "delivery of %s: %s before the receiver had the value, which it may still get", describe(d.key), what).Derived()
