@@ -265,7 +265,7 @@ func TestPullSaysWhyItWasNotOverVerbs(t *testing.T) {
 	address := serve(t, generate(t))
 	r := tryst(t, "pull", "--transport", "verbs", "--provider", "roce", "--from", address, "--out", filepath.Join(t.TempDir(), "copy.safetensors"))
 	did(t, r)
-	if !strings.Contains(r.err, "level=WARN") || !strings.Contains(r.err, "does not serve verbs; start it with --transport verbs") {
+	if !strings.Contains(r.err, "level=WARN") || !strings.Contains(r.err, "does not serve verbs; its setting transport must be verbs") {
 		t.Error(r.err)
 	}
 }
