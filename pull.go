@@ -27,8 +27,9 @@ func Tensors(patterns ...string) PullOption {
 // the loop releases; the caller keeps those in m, which must be the only ones when the pull begins,
 // until it has ended. A name that the publication does not have, and memory of another type or
 // shape, is InvalidArgument, memory with other references FailedPrecondition, before anything is
-// transferred. After an error the content of tensors that were not yielded is undefined, and they must
-// not be read, written or sent until Buffer().Unique() reports true.
+// transferred. After an error, and when the loop was left, the content of tensors that were not yielded
+// is undefined, and they must not be read, written, sent or pulled into until Buffer().Unique() reports
+// true, which takes seconds at most; Buffer().WaitUnique waits for it.
 func Into(m map[string]*tensor.Tensor) PullOption {
 	return func(r *checkpoint.PullRequest) { r.Into = m }
 }
