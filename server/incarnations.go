@@ -16,7 +16,7 @@ import (
 // peer that accepts connections and drops them.
 const retryDelay = 100 * time.Millisecond
 
-// incarnations stores the incarnations of peers' devices, and who waits for one.
+// incarnations stores the incarnations of the devices of peers, and the receives that wait for one.
 //
 //	receive ──► known ──────────────────────────► start
 //	        └─► wait ──► request ─┬─ answer ────► start, in the order of the calls

@@ -99,7 +99,7 @@ func TestRecvInto(t *testing.T) {
 	}
 }
 
-// TestRecvIntoRefusals: what cannot be received into is said before anything is consumed.
+// TestRecvIntoRefusals: memory that cannot be received into is refused before a value is consumed.
 func TestRecvIntoRefusals(t *testing.T) {
 	w := newVerbsTown(t, 2)
 	a, b := w.start(0), w.start(1)

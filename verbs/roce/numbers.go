@@ -84,7 +84,7 @@ const rnrInfinite = 7
 // follows, the timeout decides the throughput.
 const (
 	// firstRTO is used before the first round trip is measured. It is short, since most paths
-	// are: a longer path costs some packets in vain, until the timeout that is kept
+	// are: on a longer path some packets are sent twice, until the timeout that is kept
 	// (retransmitTimer.kept) is long enough for a sample.
 	firstRTO = 50 * time.Millisecond
 	// maxUnsampled is the number of timeouts in a row, each followed by a response but without a
