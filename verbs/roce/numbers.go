@@ -91,6 +91,10 @@ const (
 	// sample of the round trip between them, after which the round trip counts as longer than
 	// the timeout. Losses rarely cause that.
 	maxUnsampled = 3
+	// maxKept limits the timeout that is kept, so that heavy loss alone leaves enough attempts
+	// before the queue pair fails. It is the first timeout of RFC 6298 (2.1); no path between
+	// RDMA devices has a longer round trip.
+	maxKept = time.Second
 	// granularity is the minimum variation of the round trip (kGranularity of RFC
 	// 9002). Go's timers have this resolution in a process that waits for sockets.
 	// Where a busy host takes longer to respond, the measured round trip grows; a

@@ -86,7 +86,7 @@ func (t *retransmitTimer) keepTimeout(now time.Duration) {
 	if t.kept != 0 {
 		longer = min(longer, 2*t.kept) // where many packets are lost
 	}
-	t.kept = longer
+	t.kept = min(longer, maxKept)
 	if t.srtt == 0 {
 		t.doubtful = max(t.doubtful, now-t.startedAt, 1)
 	}
