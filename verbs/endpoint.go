@@ -16,7 +16,18 @@ type Endpoint struct {
 	// UDP is set by a device in user space, which has its own sockets.
 	// It is zero for all other devices.
 	UDP UDPEndpoint
+	// Data is what a device of another kind (LinkTCP, LinkShared) adds, at most MaxEndpointData
+	// bytes. PROTOCOL.md describes the bytes. Only a device of the same kind reads them, and
+	// nobody changes them. It is empty for all other devices.
+	Data []byte
+	// Target is the address by which the caller of ToRTR knows the peer, "host:port" as for
+	// gRPC; empty for none. It never travels to the peer. A device of LinkTCP dials it, in
+	// place of the addresses in Data.
+	Target string
 }
+
+// MaxEndpointData limits Endpoint.Data.
+const MaxEndpointData = 1024
 
 func (e Endpoint) String() string {
 	if e.LID != 0 {

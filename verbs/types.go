@@ -96,10 +96,13 @@ const (
 	GIDTypeIB              // InfiniBand; sysfs has "IB/RoCE v1"
 	GIDTypeRoCEv1          // Ethernet frames of type 0x8915, not routable
 	GIDTypeRoCEv2          // UDP port 4791 over IP
+	// GIDTypeProcess is a random number of the device of a process (LinkTCP, LinkShared). It is
+	// no address.
+	GIDTypeProcess
 )
 
 func (t GIDType) String() string {
-	return nameOf(t, "unknown", "InfiniBand", "RoCE v1", "RoCE v2")
+	return nameOf(t, "unknown", "InfiniBand", "RoCE v1", "RoCE v2", "process")
 }
 
 // GIDEntry is an entry of a port's GID table. Tables are sparse: Index is the position in
@@ -113,14 +116,19 @@ type GIDEntry struct {
 // LinkLayer is the link layer of a port.
 type LinkLayer uint8
 
-// The values of IBV_LINK_LAYER_* in <infiniband/verbs.h>.
+// The values of IBV_LINK_LAYER_* in <infiniband/verbs.h>, and behind them those of devices that
+// only this project has.
 const (
 	LinkUnspecified LinkLayer = iota
 	LinkInfiniBand
 	LinkEthernet
+	LinkTCP    // verbs/tcp: queue pairs are TCP connections
+	LinkShared // verbs/shm: memory that two processes of a host share
 )
 
-func (l LinkLayer) String() string { return nameOf(l, "unspecified", "InfiniBand", "Ethernet") }
+func (l LinkLayer) String() string {
+	return nameOf(l, "unspecified", "InfiniBand", "Ethernet", "TCP", "shared memory")
+}
 
 // PortState is the logical state of a port.
 type PortState uint8
