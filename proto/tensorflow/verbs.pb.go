@@ -184,7 +184,10 @@ type TrystRail struct {
 	// UDP ports that it sends from; none for any.
 	UdpSources []uint32 `protobuf:"varint,7,rep,packed,name=udp_sources,json=udpSources,proto3" json:"udp_sources,omitempty"`
 	// Bytes that its receive buffer holds; 0 for not known.
-	UdpBuffer     uint64 `protobuf:"varint,8,opt,name=udp_buffer,json=udpBuffer,proto3" json:"udp_buffer,omitempty"`
+	UdpBuffer uint64 `protobuf:"varint,8,opt,name=udp_buffer,json=udpBuffer,proto3" json:"udp_buffer,omitempty"`
+	// What a queue pair of TCP or shared memory needs beyond these fields, at most
+	// 1024 bytes; empty for all others.
+	Data          []byte `protobuf:"bytes,9,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -275,6 +278,139 @@ func (x *TrystRail) GetUdpBuffer() uint64 {
 	return 0
 }
 
+func (x *TrystRail) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+// TrystDevice is a device of a process, and what is needed to tell whether two
+// processes reach each other by it. Tryst's own.
+type TrystDevice struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 InfiniBand, 2 Ethernet, 3 TCP, 4 shared memory. Devices with other values
+	// are ignored.
+	LinkLayer uint32 `protobuf:"varint,1,opt,name=link_layer,json=linkLayer,proto3" json:"link_layer,omitempty"`
+	// InfiniBand and Ethernet: kind of the GIDs, as in the request.
+	GidType uint32 `protobuf:"varint,2,opt,name=gid_type,json=gidType,proto3" json:"gid_type,omitempty"`
+	// InfiniBand and Ethernet: the GIDs that its port may use, each of 16 bytes,
+	// that in use first.
+	Gids [][]byte `protobuf:"bytes,3,rep,name=gids,proto3" json:"gids,omitempty"`
+	// Ethernet: UDP port on which a device in user space takes packets; 0 for one
+	// behind the kernel.
+	UdpPort uint32 `protobuf:"varint,4,opt,name=udp_port,json=udpPort,proto3" json:"udp_port,omitempty"`
+	// The user has named this device in user space, so that it is used with
+	// another one in user space too.
+	Asked bool `protobuf:"varint,5,opt,name=asked,proto3" json:"asked,omitempty"`
+	// TCP: addresses that the peer can dial, as "host:port"; none for a process
+	// that cannot be reached.
+	Addresses []string `protobuf:"bytes,6,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	// Shared memory: a number that processes have in common which see the same
+	// directory for sockets; 0 for none.
+	Directory uint64 `protobuf:"fixed64,7,opt,name=directory,proto3" json:"directory,omitempty"`
+	// Milliseconds until the route by this device is tried again with the peer; 0
+	// for a route that has not failed.
+	FailedFor uint32 `protobuf:"varint,8,opt,name=failed_for,json=failedFor,proto3" json:"failed_for,omitempty"`
+	// Why it has failed.
+	FailedWhy     string `protobuf:"bytes,9,opt,name=failed_why,json=failedWhy,proto3" json:"failed_why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TrystDevice) Reset() {
+	*x = TrystDevice{}
+	mi := &file_tensorflow_verbs_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TrystDevice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TrystDevice) ProtoMessage() {}
+
+func (x *TrystDevice) ProtoReflect() protoreflect.Message {
+	mi := &file_tensorflow_verbs_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TrystDevice.ProtoReflect.Descriptor instead.
+func (*TrystDevice) Descriptor() ([]byte, []int) {
+	return file_tensorflow_verbs_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *TrystDevice) GetLinkLayer() uint32 {
+	if x != nil {
+		return x.LinkLayer
+	}
+	return 0
+}
+
+func (x *TrystDevice) GetGidType() uint32 {
+	if x != nil {
+		return x.GidType
+	}
+	return 0
+}
+
+func (x *TrystDevice) GetGids() [][]byte {
+	if x != nil {
+		return x.Gids
+	}
+	return nil
+}
+
+func (x *TrystDevice) GetUdpPort() uint32 {
+	if x != nil {
+		return x.UdpPort
+	}
+	return 0
+}
+
+func (x *TrystDevice) GetAsked() bool {
+	if x != nil {
+		return x.Asked
+	}
+	return false
+}
+
+func (x *TrystDevice) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+func (x *TrystDevice) GetDirectory() uint64 {
+	if x != nil {
+		return x.Directory
+	}
+	return 0
+}
+
+func (x *TrystDevice) GetFailedFor() uint32 {
+	if x != nil {
+		return x.FailedFor
+	}
+	return 0
+}
+
+func (x *TrystDevice) GetFailedWhy() string {
+	if x != nil {
+		return x.FailedWhy
+	}
+	return ""
+}
+
 // GetRemoteAddressRequest tells a peer our end of a channel.
 type GetRemoteAddressRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -292,9 +428,11 @@ type GetRemoteAddressRequest struct {
 	Generation uint64 `protobuf:"varint,18,opt,name=generation,proto3" json:"generation,omitempty"`
 	// The queue pairs; the first is the channel of field 2.
 	Rails []*TrystRail `protobuf:"bytes,19,rep,name=rails,proto3" json:"rails,omitempty"`
-	// What the giver's ports are wired to: 1 InfiniBand, 2 Ethernet.
+	// What the giver's ports are wired to: 1 InfiniBand, 2 Ethernet, 3 TCP, 4
+	// shared memory.
 	LinkLayer uint32 `protobuf:"varint,20,opt,name=link_layer,json=linkLayer,proto3" json:"link_layer,omitempty"`
-	// Of the giver's GIDs: 1 InfiniBand, 2 RoCE v1, 3 RoCE v2.
+	// Of the giver's GIDs: 1 InfiniBand, 2 RoCE v1, 3 RoCE v2, 4 a number of the
+	// process.
 	GidType uint32 `protobuf:"varint,21,opt,name=gid_type,json=gidType,proto3" json:"gid_type,omitempty"`
 	// Receives that are posted on each queue pair.
 	Window uint32 `protobuf:"varint,22,opt,name=window,proto3" json:"window,omitempty"`
@@ -312,14 +450,22 @@ type GetRemoteAddressRequest struct {
 	PeerIncarnation uint64 `protobuf:"fixed64,28,opt,name=peer_incarnation,json=peerIncarnation,proto3" json:"peer_incarnation,omitempty"`
 	// A number that processes have in common that share the network of one host,
 	// and so reach each other's loopback addresses; 0 when it is not known.
-	Host          uint64 `protobuf:"fixed64,27,opt,name=host,proto3" json:"host,omitempty"`
+	Host uint64 `protobuf:"fixed64,27,opt,name=host,proto3" json:"host,omitempty"`
+	// The devices of the giver. Empty with tls 0: an older build, which has one
+	// device, that of the rails.
+	Devices []*TrystDevice `protobuf:"bytes,29,rep,name=devices,proto3" json:"devices,omitempty"`
+	// A number that processes have in common that run on one host, in one user
+	// namespace, as one user; 0 when it is not known.
+	User uint64 `protobuf:"fixed64,30,opt,name=user,proto3" json:"user,omitempty"`
+	// What the giver's gRPC uses: 1 no TLS, 2 TLS, 3 mutual TLS; 0 in an older build.
+	Tls           uint32 `protobuf:"varint,31,opt,name=tls,proto3" json:"tls,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetRemoteAddressRequest) Reset() {
 	*x = GetRemoteAddressRequest{}
-	mi := &file_tensorflow_verbs_proto_msgTypes[3]
+	mi := &file_tensorflow_verbs_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -331,7 +477,7 @@ func (x *GetRemoteAddressRequest) String() string {
 func (*GetRemoteAddressRequest) ProtoMessage() {}
 
 func (x *GetRemoteAddressRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tensorflow_verbs_proto_msgTypes[3]
+	mi := &file_tensorflow_verbs_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -344,7 +490,7 @@ func (x *GetRemoteAddressRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRemoteAddressRequest.ProtoReflect.Descriptor instead.
 func (*GetRemoteAddressRequest) Descriptor() ([]byte, []int) {
-	return file_tensorflow_verbs_proto_rawDescGZIP(), []int{3}
+	return file_tensorflow_verbs_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *GetRemoteAddressRequest) GetHostName() string {
@@ -459,6 +605,27 @@ func (x *GetRemoteAddressRequest) GetHost() uint64 {
 	return 0
 }
 
+func (x *GetRemoteAddressRequest) GetDevices() []*TrystDevice {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
+func (x *GetRemoteAddressRequest) GetUser() uint64 {
+	if x != nil {
+		return x.User
+	}
+	return 0
+}
+
+func (x *GetRemoteAddressRequest) GetTls() uint32 {
+	if x != nil {
+		return x.Tls
+	}
+	return 0
+}
+
 // GetRemoteAddressResponse tells the caller the peer's end of the channel.
 type GetRemoteAddressResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -476,9 +643,11 @@ type GetRemoteAddressResponse struct {
 	// The queue pairs; the first is the channel of field 2. None in an
 	// introduction: the giver does not believe the caller's incarnation yet.
 	Rails []*TrystRail `protobuf:"bytes,19,rep,name=rails,proto3" json:"rails,omitempty"`
-	// What the giver's ports are wired to: 1 InfiniBand, 2 Ethernet.
+	// What the giver's ports are wired to: 1 InfiniBand, 2 Ethernet, 3 TCP, 4
+	// shared memory.
 	LinkLayer uint32 `protobuf:"varint,20,opt,name=link_layer,json=linkLayer,proto3" json:"link_layer,omitempty"`
-	// Of the giver's GIDs: 1 InfiniBand, 2 RoCE v1, 3 RoCE v2.
+	// Of the giver's GIDs: 1 InfiniBand, 2 RoCE v1, 3 RoCE v2, 4 a number of the
+	// process.
 	GidType uint32 `protobuf:"varint,21,opt,name=gid_type,json=gidType,proto3" json:"gid_type,omitempty"`
 	// Receives that are posted on each queue pair.
 	Window uint32 `protobuf:"varint,22,opt,name=window,proto3" json:"window,omitempty"`
@@ -490,14 +659,22 @@ type GetRemoteAddressResponse struct {
 	MaxMessage uint32 `protobuf:"varint,25,opt,name=max_message,json=maxMessage,proto3" json:"max_message,omitempty"`
 	// A number that processes have in common that share the network of one host,
 	// and so reach each other's loopback addresses; 0 when it is not known.
-	Host          uint64 `protobuf:"fixed64,27,opt,name=host,proto3" json:"host,omitempty"`
+	Host uint64 `protobuf:"fixed64,27,opt,name=host,proto3" json:"host,omitempty"`
+	// The devices of the giver. Empty with tls 0: an older build, which has one
+	// device, that of the rails.
+	Devices []*TrystDevice `protobuf:"bytes,29,rep,name=devices,proto3" json:"devices,omitempty"`
+	// A number that processes have in common that run on one host, in one user
+	// namespace, as one user; 0 when it is not known.
+	User uint64 `protobuf:"fixed64,30,opt,name=user,proto3" json:"user,omitempty"`
+	// What the giver's gRPC uses: 1 no TLS, 2 TLS, 3 mutual TLS; 0 in an older build.
+	Tls           uint32 `protobuf:"varint,31,opt,name=tls,proto3" json:"tls,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetRemoteAddressResponse) Reset() {
 	*x = GetRemoteAddressResponse{}
-	mi := &file_tensorflow_verbs_proto_msgTypes[4]
+	mi := &file_tensorflow_verbs_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -509,7 +686,7 @@ func (x *GetRemoteAddressResponse) String() string {
 func (*GetRemoteAddressResponse) ProtoMessage() {}
 
 func (x *GetRemoteAddressResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tensorflow_verbs_proto_msgTypes[4]
+	mi := &file_tensorflow_verbs_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -522,7 +699,7 @@ func (x *GetRemoteAddressResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRemoteAddressResponse.ProtoReflect.Descriptor instead.
 func (*GetRemoteAddressResponse) Descriptor() ([]byte, []int) {
-	return file_tensorflow_verbs_proto_rawDescGZIP(), []int{4}
+	return file_tensorflow_verbs_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GetRemoteAddressResponse) GetHostName() string {
@@ -623,6 +800,27 @@ func (x *GetRemoteAddressResponse) GetHost() uint64 {
 	return 0
 }
 
+func (x *GetRemoteAddressResponse) GetDevices() []*TrystDevice {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
+func (x *GetRemoteAddressResponse) GetUser() uint64 {
+	if x != nil {
+		return x.User
+	}
+	return 0
+}
+
+func (x *GetRemoteAddressResponse) GetTls() uint32 {
+	if x != nil {
+		return x.Tls
+	}
+	return 0
+}
+
 // ErrorStatusProto is an error, as TensorFlow's verbs extension sends it.
 type ErrorStatusProto struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -636,7 +834,7 @@ type ErrorStatusProto struct {
 
 func (x *ErrorStatusProto) Reset() {
 	*x = ErrorStatusProto{}
-	mi := &file_tensorflow_verbs_proto_msgTypes[5]
+	mi := &file_tensorflow_verbs_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -648,7 +846,7 @@ func (x *ErrorStatusProto) String() string {
 func (*ErrorStatusProto) ProtoMessage() {}
 
 func (x *ErrorStatusProto) ProtoReflect() protoreflect.Message {
-	mi := &file_tensorflow_verbs_proto_msgTypes[5]
+	mi := &file_tensorflow_verbs_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -661,7 +859,7 @@ func (x *ErrorStatusProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorStatusProto.ProtoReflect.Descriptor instead.
 func (*ErrorStatusProto) Descriptor() ([]byte, []int) {
-	return file_tensorflow_verbs_proto_rawDescGZIP(), []int{5}
+	return file_tensorflow_verbs_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ErrorStatusProto) GetErrorCode() int32 {
@@ -700,7 +898,7 @@ const file_tensorflow_verbs_proto_rawDesc = "" +
 	"\fMemoryRegion\x12\x1f\n" +
 	"\vremote_addr\x18\x01 \x01(\x04R\n" +
 	"remoteAddr\x12\x12\n" +
-	"\x04rkey\x18\x02 \x01(\rR\x04rkey\"\xc4\x01\n" +
+	"\x04rkey\x18\x02 \x01(\rR\x04rkey\"\xd8\x01\n" +
 	"\tTrystRail\x12\x10\n" +
 	"\x03qpn\x18\x01 \x01(\rR\x03qpn\x12\x10\n" +
 	"\x03psn\x18\x02 \x01(\rR\x03psn\x12\x10\n" +
@@ -711,7 +909,21 @@ const file_tensorflow_verbs_proto_rawDesc = "" +
 	"\vudp_sources\x18\a \x03(\rB\x02\x10\x01R\n" +
 	"udpSources\x12\x1d\n" +
 	"\n" +
-	"udp_buffer\x18\b \x01(\x04R\tudpBuffer\"\xab\x04\n" +
+	"udp_buffer\x18\b \x01(\x04R\tudpBuffer\x12\x12\n" +
+	"\x04data\x18\t \x01(\fR\x04data\"\x86\x02\n" +
+	"\vTrystDevice\x12\x1d\n" +
+	"\n" +
+	"link_layer\x18\x01 \x01(\rR\tlinkLayer\x12\x19\n" +
+	"\bgid_type\x18\x02 \x01(\rR\agidType\x12\x12\n" +
+	"\x04gids\x18\x03 \x03(\fR\x04gids\x12\x19\n" +
+	"\budp_port\x18\x04 \x01(\rR\audpPort\x12\x14\n" +
+	"\x05asked\x18\x05 \x01(\bR\x05asked\x12\x1c\n" +
+	"\taddresses\x18\x06 \x03(\tR\taddresses\x12\x1c\n" +
+	"\tdirectory\x18\a \x01(\x06R\tdirectory\x12\x1d\n" +
+	"\n" +
+	"failed_for\x18\b \x01(\rR\tfailedFor\x12\x1d\n" +
+	"\n" +
+	"failed_why\x18\t \x01(\tR\tfailedWhy\"\x84\x05\n" +
 	"\x17GetRemoteAddressRequest\x12\x1b\n" +
 	"\thost_name\x18\x01 \x01(\tR\bhostName\x12-\n" +
 	"\achannel\x18\x02 \x01(\v2\x13.tensorflow.ChannelR\achannel\x12(\n" +
@@ -733,7 +945,10 @@ const file_tensorflow_verbs_proto_rawDesc = "" +
 	"maxMessage\x12\x1b\n" +
 	"\tpeer_name\x18\x1a \x01(\tR\bpeerName\x12)\n" +
 	"\x10peer_incarnation\x18\x1c \x01(\x06R\x0fpeerIncarnation\x12\x12\n" +
-	"\x04host\x18\x1b \x01(\x06R\x04host\"\xe4\x03\n" +
+	"\x04host\x18\x1b \x01(\x06R\x04host\x121\n" +
+	"\adevices\x18\x1d \x03(\v2\x17.tensorflow.TrystDeviceR\adevices\x12\x12\n" +
+	"\x04user\x18\x1e \x01(\x06R\x04user\x12\x10\n" +
+	"\x03tls\x18\x1f \x01(\rR\x03tls\"\xbd\x04\n" +
 	"\x18GetRemoteAddressResponse\x12\x1b\n" +
 	"\thost_name\x18\x01 \x01(\tR\bhostName\x12-\n" +
 	"\achannel\x18\x02 \x01(\v2\x13.tensorflow.ChannelR\achannel\x12(\n" +
@@ -753,7 +968,10 @@ const file_tensorflow_verbs_proto_rawDesc = "" +
 	"eagerLimit\x12\x1f\n" +
 	"\vmax_message\x18\x19 \x01(\rR\n" +
 	"maxMessage\x12\x12\n" +
-	"\x04host\x18\x1b \x01(\x06R\x04host\"{\n" +
+	"\x04host\x18\x1b \x01(\x06R\x04host\x121\n" +
+	"\adevices\x18\x1d \x03(\v2\x17.tensorflow.TrystDeviceR\adevices\x12\x12\n" +
+	"\x04user\x18\x1e \x01(\x06R\x04user\x12\x10\n" +
+	"\x03tls\x18\x1f \x01(\rR\x03tls\"{\n" +
 	"\x10ErrorStatusProto\x12\x1d\n" +
 	"\n" +
 	"error_code\x18\x01 \x01(\x05R\terrorCode\x12#\n" +
@@ -772,27 +990,30 @@ func file_tensorflow_verbs_proto_rawDescGZIP() []byte {
 	return file_tensorflow_verbs_proto_rawDescData
 }
 
-var file_tensorflow_verbs_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_tensorflow_verbs_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_tensorflow_verbs_proto_goTypes = []any{
 	(*Channel)(nil),                  // 0: tensorflow.Channel
 	(*MemoryRegion)(nil),             // 1: tensorflow.MemoryRegion
 	(*TrystRail)(nil),                // 2: tensorflow.TrystRail
-	(*GetRemoteAddressRequest)(nil),  // 3: tensorflow.GetRemoteAddressRequest
-	(*GetRemoteAddressResponse)(nil), // 4: tensorflow.GetRemoteAddressResponse
-	(*ErrorStatusProto)(nil),         // 5: tensorflow.ErrorStatusProto
+	(*TrystDevice)(nil),              // 3: tensorflow.TrystDevice
+	(*GetRemoteAddressRequest)(nil),  // 4: tensorflow.GetRemoteAddressRequest
+	(*GetRemoteAddressResponse)(nil), // 5: tensorflow.GetRemoteAddressResponse
+	(*ErrorStatusProto)(nil),         // 6: tensorflow.ErrorStatusProto
 }
 var file_tensorflow_verbs_proto_depIdxs = []int32{
 	0, // 0: tensorflow.GetRemoteAddressRequest.channel:type_name -> tensorflow.Channel
 	1, // 1: tensorflow.GetRemoteAddressRequest.mr:type_name -> tensorflow.MemoryRegion
 	2, // 2: tensorflow.GetRemoteAddressRequest.rails:type_name -> tensorflow.TrystRail
-	0, // 3: tensorflow.GetRemoteAddressResponse.channel:type_name -> tensorflow.Channel
-	1, // 4: tensorflow.GetRemoteAddressResponse.mr:type_name -> tensorflow.MemoryRegion
-	2, // 5: tensorflow.GetRemoteAddressResponse.rails:type_name -> tensorflow.TrystRail
-	6, // [6:6] is the sub-list for method output_type
-	6, // [6:6] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	3, // 3: tensorflow.GetRemoteAddressRequest.devices:type_name -> tensorflow.TrystDevice
+	0, // 4: tensorflow.GetRemoteAddressResponse.channel:type_name -> tensorflow.Channel
+	1, // 5: tensorflow.GetRemoteAddressResponse.mr:type_name -> tensorflow.MemoryRegion
+	2, // 6: tensorflow.GetRemoteAddressResponse.rails:type_name -> tensorflow.TrystRail
+	3, // 7: tensorflow.GetRemoteAddressResponse.devices:type_name -> tensorflow.TrystDevice
+	8, // [8:8] is the sub-list for method output_type
+	8, // [8:8] is the sub-list for method input_type
+	8, // [8:8] is the sub-list for extension type_name
+	8, // [8:8] is the sub-list for extension extendee
+	0, // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_tensorflow_verbs_proto_init() }
@@ -808,7 +1029,7 @@ func file_tensorflow_verbs_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tensorflow_verbs_proto_rawDesc), len(file_tensorflow_verbs_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   6,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
