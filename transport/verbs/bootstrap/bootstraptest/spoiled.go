@@ -39,7 +39,7 @@ func All(incarnation uint64) []Spoiled {
 		{"for another", func(m *tfpb.GetRemoteAddressRequest) { m.PeerName = "/job:worker/task:2" }, codes.FailedPrecondition, "this is /job:worker/replica:0/task:1"},
 		{"for nobody", func(m *tfpb.GetRemoteAddressRequest) { m.PeerName = "" }, codes.FailedPrecondition, "this is"},
 		{"our incarnation", func(m *tfpb.GetRemoteAddressRequest) { m.Incarnation = incarnation }, codes.FailedPrecondition, "incarnation of this process"},
-		{"no queue pairs", func(m *tfpb.GetRemoteAddressRequest) { m.Rails, m.Generation = nil, 0 }, codes.FailedPrecondition, "no queue pairs"},
+		{"no queue pairs", func(m *tfpb.GetRemoteAddressRequest) { m.Rails = nil }, codes.FailedPrecondition, "has 0 rails"},
 		{"too many queue pairs", func(m *tfpb.GetRemoteAddressRequest) { m.Rails = make([]*tfpb.TrystRail, 100_000) }, codes.FailedPrecondition, "100000 rails"},
 		{"an empty rail", func(m *tfpb.GetRemoteAddressRequest) { m.Rails[0] = &tfpb.TrystRail{} }, codes.FailedPrecondition, "GID has 0 bytes"},
 		{"a long GID", func(m *tfpb.GetRemoteAddressRequest) { m.Rails[0].Gid = make([]byte, 17) }, codes.FailedPrecondition, "GID has 17 bytes"},

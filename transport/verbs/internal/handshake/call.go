@@ -15,7 +15,7 @@ func (m *Machine) callIfDue(now time.Time) {
 	}
 	switch m.phase {
 	case idle:
-		m.make(m.last + 1)
+		m.make(m.next())
 	case offered, connected, open:
 		m.calls++
 		m.call, m.callAfterConnect, m.callEnds = m.calls, m.phase != offered, now.Add(CallTimeout)
@@ -80,12 +80,12 @@ func (m *Machine) handleResponse(now time.Time, offer Offer) error {
 		m.accepted = offer.Incarnation
 	}
 	switch {
-	case offer.Generation > m.last+m.maxStep:
+	case offer.Generation > m.highest()+m.maxStep:
 		return m.tooFarError(offer)
 	case offer.IsIntroduction():
 		if m.phase != open {
 			if m.gen > m.maxStep { // the peer knows no generation with this process, and refuses so high a one
-				m.lastToAny = 0
+				m.lastToAny, m.floor = 0, 0
 				m.restartGenerations(status.Errorf(status.Aborted, "%v has no generation near %d", m.cfg.Peer, m.gen))
 			}
 			return status.Errorf(status.Unavailable, "%v has introduced itself: %w", m.cfg.Peer, ErrNotKnown)
@@ -94,7 +94,7 @@ func (m *Machine) handleResponse(now time.Time, offer Offer) error {
 		return status.Errorf(status.FailedPrecondition, "%v answers generation %d with the lower generation %d", m.cfg.Peer, m.gen, offer.Generation)
 	case offer.Generation > m.gen:
 		m.dropPeerLeft(status.Errorf(status.Aborted, "%v is already at generation %d", m.cfg.Peer, offer.Generation))
-		m.make(offer.Generation)
+		m.make(m.above(offer.Generation))
 		m.nextCall = now
 		if m.peerAhead {
 			m.backOff(now)
@@ -119,12 +119,12 @@ func (m *Machine) handleResponse(now time.Time, offer Offer) error {
 // fail records a failure of the handshake. It is tried again later.
 func (m *Machine) fail(now time.Time, err error) {
 	m.reason = err
+	m.failed++
 	if m.failures == 0 {
 		m.failures = 1 // only a broken channel is retried at once
 	}
-	switch status.CodeOf(err) {
-	case status.FailedPrecondition, status.InvalidArgument, status.PermissionDenied, status.Unauthenticated, status.Unimplemented:
-		m.failures = max(m.failures, maxDoublings) // will not change soon
+	if WillStay(err) {
+		m.failures = max(m.failures, maxDoublings)
 	}
 	m.backOff(now)
 }

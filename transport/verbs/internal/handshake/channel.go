@@ -72,7 +72,7 @@ func (m *Machine) Hello(now time.Time, id uint64) []Action {
 	}
 	m.helloReceived, m.upSince, m.deadline = true, now, time.Time{}
 	m.peerAhead, m.reason = false, nil
-	m.maintain = true
+	m.maintain = m.maintain || !m.rested
 	m.answered = true // the peer has connected to our offer
 	if m.phase == connected {
 		m.open()
@@ -91,6 +91,7 @@ func (m *Machine) Broken(now time.Time, id uint64, err error) []Action {
 	}
 	m.drop(err)
 	m.reason = err
+	m.failed++
 	m.backOff(now)
 	return m.done(now)
 }

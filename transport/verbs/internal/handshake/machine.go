@@ -23,6 +23,10 @@ type Config struct {
 	// Backoff is the wait after the first failure; it doubles, up to MaxBackoff
 	// and to 2^(maxDoublings-1) times as much. MinBackoff when 0.
 	Backoff time.Duration
+	// Lane and Lanes divide the generations of a peer among the machines of its routes, so that
+	// two of them never choose the same one: this machine chooses those that have the remainder
+	// Lane modulo Lanes. 0 Lanes: any. A generation that the peer shows may have any remainder.
+	Lane, Lanes uint64
 	// Jitter returns numbers from 0 to 1, which spread the calls to many peers;
 	// nil for none.
 	Jitter func() float64
@@ -81,6 +85,8 @@ type Machine struct {
 	last      uint64           // highest generation so far with the accepted process
 	lastToAny uint64           // highest generation shown while no process was accepted
 	maxStep   uint64           // MaxStep
+	floorOf   uint64           // a process of the peer, and ...
+	floor     uint64           // ... the highest generation of the other routes to it
 	peerAhead bool             // the peer has responded with a higher generation since the last HELLO
 	earlier   []earlierProcess // accepted before; the latest is the last element
 
@@ -91,12 +97,14 @@ type Machine struct {
 
 	// Calls to the peer.
 	maintain         bool      // keep a channel up
+	rested           bool      // Rest was called after the last Maintain
 	call             uint64    // the call under way; 0 for none
 	calls            uint64    // number of calls so far
 	callAfterConnect bool      // the call under way began after the offers were connected
 	callEnds         time.Time // when the call counts as failed
 	nextCall         time.Time // no call to make a channel before
 	failures         int       // in a row
+	failed           uint64    // how often there was a failure
 
 	pending []request // requests of the peer that wait until an offer is made or connected
 }
@@ -146,10 +154,16 @@ func (m *Machine) Generation() uint64 {
 func (m *Machine) Has(id uint64) bool { return m.id == id && m.phase >= offered && m.phase <= open }
 
 // Last is the highest generation between this process and the given process of the
-// peer. ok is false when that process is not the accepted one.
+// peer, over all routes. ok is false when that process is not the accepted one.
 func (m *Machine) Last(incarnation uint64) (generation uint64, ok bool) {
-	return m.last, incarnation != 0 && incarnation == m.accepted
+	return m.highest(), incarnation != 0 && incarnation == m.accepted
 }
+
+// Accepted is the incarnation of the process that is accepted as the peer; 0 for none.
+func (m *Machine) Accepted() uint64 { return m.accepted }
+
+// Failures is how often a channel broke or could not be made, and why the last time.
+func (m *Machine) Failures() (count uint64, last error) { return m.failed, m.reason }
 
 // Peer is the offer of the peer that this side's offer is connected to. Its Generation
 // is 0 when there is none.
@@ -182,9 +196,65 @@ func (m *Machine) Wake() time.Time {
 func (m *Machine) Maintain(now time.Time) []Action {
 	if !m.ended && !m.maintain {
 		m.maintain = true
-		m.nextCall = now
+		if !m.rested || m.nextCall.Before(now) { // a route that comes and goes keeps its back-off
+			m.nextCall = now
+		}
+		m.rested = false
 	}
 	return m.done(now)
+}
+
+// Rest is the event that no channel is wanted any more, until Maintain. A channel stays until it
+// ends; an offer that is not connected ends because of why. Requests are answered as ever.
+func (m *Machine) Rest(now time.Time, why error) []Action {
+	if m.ended {
+		return nil
+	}
+	m.maintain, m.rested = false, true
+	switch m.phase {
+	case making:
+		m.stale = m.stale || len(m.pending) == 0 // a request takes the offer
+	case offered:
+		m.drop(why)
+	}
+	return m.done(now)
+}
+
+// Reached is the event that another route to a process of the peer has reached a generation. New
+// offers of this machine are above it, and one at or below it that the peer shows first counts as
+// a lower one than the present. The caller reports each generation that another machine makes to
+// this one before any other event, and what Last of another machine is when this one is new.
+func (m *Machine) Reached(incarnation, generation uint64) {
+	if m.floorOf != incarnation {
+		m.floorOf, m.floor = incarnation, 0
+	}
+	m.floor = max(m.floor, generation)
+}
+
+// highest is the highest generation with the accepted process, over all routes.
+func (m *Machine) highest() uint64 {
+	if m.accepted == 0 || m.accepted == m.floorOf {
+		return max(m.last, m.floor)
+	}
+	return m.last
+}
+
+// next is the generation of a new offer.
+func (m *Machine) next() uint64 {
+	g := m.highest() + 1
+	if n := m.cfg.Lanes; n > 1 {
+		g += (m.cfg.Lane + n - g%n) % n
+	}
+	return g
+}
+
+// above is the generation of a new offer after the peer has shown one: the same, if it is above
+// all earlier ones.
+func (m *Machine) above(shown uint64) uint64 {
+	if shown > m.highest() {
+		return shown
+	}
+	return m.next()
 }
 
 // Expedite is the event that a receive waits and has no other connection. It limits the

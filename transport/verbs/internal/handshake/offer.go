@@ -1,6 +1,7 @@
 package handshake
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,6 +21,10 @@ type Offer struct {
 	Generation  uint64       // from 1; higher than that of any earlier offer to this process of the peer
 	For         uint64       // in a call: incarnation of the process that the caller means; 0 for not known
 	Host        uint64       // equal for processes that share a network namespace; 0 for not known
+
+	// Inventory is nil in an offer of an older build. It is what its side shows at the time of the
+	// call, and no part of the offer: Equal does not compare it.
+	Inventory *Inventory
 
 	// Rails are the queue pairs. The channel has as many rails as the shorter list. Rail i
 	// of one side is connected to rail i of the other.
@@ -41,8 +46,15 @@ type Rail struct {
 
 // IsIntroduction reports whether the offer has no queue pairs. Such a response is an
 // introduction: it names the process that responds. That process has not accepted the
-// caller's incarnation yet, and will call the caller's address.
+// caller's incarnation yet, and will call the caller's address. A request without queue pairs
+// asks for the inventory; an introduction is the response.
 func (o Offer) IsIntroduction() bool { return len(o.Rails) == 0 }
+
+// Introduction returns the introduction of a side, of which it takes name, version, incarnation
+// and host. As a request it asks for the inventory.
+func Introduction(self Offer) Offer {
+	return Offer{Task: self.Task, Incarnation: self.Incarnation, Version: self.Version, Host: self.Host}
+}
 
 // Equal reports whether both are the same offer.
 func (o Offer) Equal(p Offer) bool {
@@ -53,7 +65,7 @@ func (o Offer) Equal(p Offer) bool {
 
 func (r Rail) equal(s Rail) bool {
 	return r.QPN == s.QPN && r.PSN == s.PSN && r.GID == s.GID && r.LID == s.LID && r.MTU == s.MTU &&
-		r.UDP.Port == s.UDP.Port && r.UDP.Buffer == s.UDP.Buffer && slices.Equal(r.UDP.Sources, s.UDP.Sources)
+		r.UDP.Port == s.UDP.Port && r.UDP.Buffer == s.UDP.Buffer && slices.Equal(r.UDP.Sources, s.UDP.Sources) && bytes.Equal(r.Data, s.Data)
 }
 
 func (o Offer) String() string {

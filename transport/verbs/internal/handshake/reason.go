@@ -24,6 +24,25 @@ type UnreachedError struct{ Err error }
 func (e *UnreachedError) Error() string { return e.Err.Error() }
 func (e *UnreachedError) Unwrap() error { return e.Err }
 
+// WillStay reports whether an error of a bootstrap call will not change soon.
+func WillStay(err error) bool {
+	switch status.CodeOf(err) {
+	case status.FailedPrecondition, status.InvalidArgument, status.PermissionDenied, status.Unauthenticated, status.Unimplemented:
+		return true
+	}
+	return false
+}
+
+// noQueuePairs is what an older build answers to a request without queue pairs, after its name.
+const noQueuePairs = "shows no queue pairs"
+
+// HasNoInventory reports whether err has the sentence by which an older build refuses to show its
+// inventory.
+func HasNoInventory(peer cluster.Task, err error) bool {
+	said, ok := errors.AsType[*status.Said](err)
+	return ok && said.Peer == peer.String() && status.CodeOf(err) == status.FailedPrecondition && strings.HasSuffix(said.Text, noQueuePairs)
+}
+
 // stopping is the reason of a process that stops, as its peers get it (PROTOCOL.md section 9).
 func stopping(t cluster.Task) string { return t.String() + " is stopping" }
 

@@ -21,15 +21,15 @@ func (m *Machine) Request(now time.Time, id uint64, offer Offer) []Action {
 		}
 		m.refuse(id, err)
 	case offer.IsIntroduction():
-		m.refuse(id, status.Errorf(status.FailedPrecondition, "the request of %v shows no queue pairs", offer.Task))
+		m.introduce(id) // the peer asks for the inventory
 	case offer.For != 0 && offer.For != m.cfg.Self.Incarnation:
 		m.introduce(id) // the offer was made for an earlier process of this task
 	case !m.accepts(offer.Incarnation):
 		m.verify = true
 		m.introduce(id)
-	case m.last == 0 && offer.Generation > m.maxStep:
+	case m.highest() == 0 && offer.Generation > m.maxStep:
 		m.introduce(id) // the generation continues those with an earlier process of this task
-	case offer.Generation > m.last+m.maxStep:
+	case offer.Generation > m.highest()+m.maxStep:
 		m.refuse(id, m.tooFarError(offer))
 	case len(m.pending) == maxPending:
 		m.refuse(id, status.Errorf(status.ResourceExhausted, "%d requests of %v already wait for a queue pair", maxPending, offer.Task))
@@ -49,7 +49,7 @@ func (m *Machine) answerPending() {
 			m.verify = true
 			m.introduce(r.id)
 		case m.phase == idle:
-			if !m.make(max(shown, m.last+1)) {
+			if !m.make(m.above(shown)) {
 				m.refuse(r.id, m.reason)
 				break
 			}
@@ -94,7 +94,7 @@ func (m *Machine) validate(o Offer) error {
 
 // tooFarError is the error of an offer whose generation is too far above the last one.
 func (m *Machine) tooFarError(o Offer) error {
-	return status.Errorf(status.FailedPrecondition, "%v shows generation %d; it may be at most %d above the last one, %d", o.Task, o.Generation, m.maxStep, m.last)
+	return status.Errorf(status.FailedPrecondition, "%v shows generation %d; it may be at most %d above the last one, %d", o.Task, o.Generation, m.maxStep, m.highest())
 }
 
 func (m *Machine) refuse(id uint64, err error) { m.emit(Action{Kind: Refuse, Request: id, Err: err}) }
@@ -105,8 +105,7 @@ func (m *Machine) respond(id uint64, offer Offer) {
 
 // introduce responds with an introduction (Offer.IsIntroduction).
 func (m *Machine) introduce(id uint64) {
-	s := m.cfg.Self
-	m.respond(id, Offer{Task: s.Task, Incarnation: s.Incarnation, Version: s.Version})
+	m.respond(id, Introduction(m.cfg.Self))
 }
 
 func (m *Machine) refuseAll(err error) {

@@ -36,12 +36,14 @@ func problem(o Offer) string {
 		return fmt.Sprintf("its generation is %d; it must be 1 to %d", o.Generation, uint64(MaxGeneration))
 	case len(o.Rails) == 0 || len(o.Rails) > MaxRails:
 		return fmt.Sprintf("it has %d rails; it must have 1 to %d", len(o.Rails), MaxRails)
-	case o.Link != verbs.LinkInfiniBand && o.Link != verbs.LinkEthernet:
+	case o.Link < verbs.LinkInfiniBand || o.Link > verbs.LinkShared:
 		return fmt.Sprintf("its link layer is %v", o.Link)
 	case o.Link == verbs.LinkEthernet && o.GIDType != verbs.GIDTypeRoCEv1 && o.GIDType != verbs.GIDTypeRoCEv2:
 		return fmt.Sprintf("its GID type on Ethernet is %v", o.GIDType)
 	case o.Link == verbs.LinkInfiniBand && o.GIDType != verbs.GIDTypeIB:
 		return fmt.Sprintf("its GID type on InfiniBand is %v", o.GIDType)
+	case o.ofProcess() && o.GIDType != verbs.GIDTypeProcess:
+		return fmt.Sprintf("its GID type on %v is %v", o.Link, o.GIDType)
 	case o.Window < MinWindow || o.Window > MaxWindow:
 		return fmt.Sprintf("its window is %d messages; it must be %d to %d", o.Window, MinWindow, MaxWindow)
 	case o.ReceiveSize < MinReceiveSize || o.ReceiveSize > MaxReceiveSize:
@@ -63,6 +65,10 @@ func problem(o Offer) string {
 	}
 	return ""
 }
+
+// ofProcess reports whether the offer is of a device whose queue pairs connect by Endpoint.Data: TCP
+// or shared memory.
+func (o Offer) ofProcess() bool { return o.Link == verbs.LinkTCP || o.Link == verbs.LinkShared }
 
 // VersionProblem describes why this process cannot use the protocol version of a peer;
 // empty when it can. Check it first: in another version other fields may have another
@@ -97,7 +103,7 @@ func railProblem(link verbs.LinkLayer, r Rail) string {
 		return fmt.Sprintf("the packet sequence number %#x has more than 24 bits", uint32(r.PSN))
 	case !r.MTU.Valid():
 		return fmt.Sprintf("there is no MTU of %d bytes", r.MTU)
-	case link == verbs.LinkEthernet && r.GID.IsZero():
+	case link != verbs.LinkInfiniBand && r.GID.IsZero():
 		return "the GID is empty"
 	case link == verbs.LinkEthernet && r.GID.Addr().IsMulticast():
 		return fmt.Sprintf("the GID %v is of a multicast group", r.GID)
@@ -107,6 +113,8 @@ func railProblem(link verbs.LinkLayer, r Rail) string {
 		return fmt.Sprintf("the GID %v is the unspecified address", r.GID)
 	case link == verbs.LinkInfiniBand && r.LID == 0:
 		return "the LID is 0"
+	case len(r.Data) > verbs.MaxEndpointData:
+		return fmt.Sprintf("its data has %d bytes; at most %d are allowed", len(r.Data), verbs.MaxEndpointData)
 	case r.UDP.Port != 0 && len(r.UDP.Sources) == 0:
 		return fmt.Sprintf("it takes packets on UDP port %d and names no port that they come from, so packets of any sender would have to be accepted", r.UDP.Port)
 	case len(r.UDP.Sources) > MaxUDPSources:
