@@ -18,6 +18,7 @@ func toRequest(peer cluster.Task, own handshake.Offer) *tfpb.GetRemoteAddressReq
 		HostName: r.HostName, Channel: r.Channel, Version: r.Version, Incarnation: r.Incarnation, Generation: r.Generation, Rails: r.Rails,
 		LinkLayer: r.LinkLayer, GidType: r.GidType, Window: r.Window, ReceiveSize: r.ReceiveSize, EagerLimit: r.EagerLimit, MaxMessage: r.MaxMessage,
 		PeerName: peer.String(), PeerIncarnation: own.For, Host: r.Host,
+		Devices: r.Devices, User: r.User, Tls: r.Tls,
 	}
 }
 
@@ -28,10 +29,11 @@ func toResponse(own handshake.Offer) *tfpb.GetRemoteAddressResponse {
 		LinkLayer: uint32(own.Link), GidType: uint32(own.GIDType), Window: own.Window, ReceiveSize: own.ReceiveSize,
 		EagerLimit: own.EagerLimit, MaxMessage: own.MaxMessage, Host: own.Host,
 	}
+	m.Devices, m.User, m.Tls = toDevices(own.Inventory)
 	for i, r := range own.Rails {
 		rail := &tfpb.TrystRail{
 			Qpn: uint32(r.QPN), Psn: uint32(r.PSN), Gid: r.GID[:], Lid: uint32(r.LID), Mtu: uint32(max(r.MTU, 0)), //nolint:gosec // an MTU has 13 bits
-			UdpPort: uint32(r.UDP.Port), UdpBuffer: r.UDP.Buffer,
+			UdpPort: uint32(r.UDP.Port), UdpBuffer: r.UDP.Buffer, Data: r.Data,
 		}
 		for _, p := range r.UDP.Sources {
 			rail.UdpSources = append(rail.UdpSources, uint32(p))
@@ -59,6 +61,9 @@ type message interface {
 	GetEagerLimit() uint32
 	GetMaxMessage() uint32
 	GetHost() uint64
+	GetDevices() []*tfpb.TrystDevice
+	GetUser() uint64
+	GetTls() uint32
 }
 
 // fromMessage decodes and validates the offer of a message. Its errors are
@@ -84,6 +89,10 @@ func fromMessage(m message) (handshake.Offer, error) {
 		Window: m.GetWindow(), ReceiveSize: m.GetReceiveSize(), EagerLimit: m.GetEagerLimit(), MaxMessage: m.GetMaxMessage(),
 		Host: m.GetHost(),
 	}
+	var why string
+	if o.Inventory, why = fromDevices(m); why != "" {
+		return bad("%s", why)
+	}
 	for i, r := range m.GetRails() {
 		rail, why := fromRail(r)
 		if why != "" {
@@ -105,6 +114,7 @@ func fromRail(r *tfpb.TrystRail) (handshake.Rail, string) {
 	rail := handshake.Rail{MTU: verbs.MTU(min(r.GetMtu(), math.MaxUint16))}
 	rail.QPN, rail.PSN = verbs.QPN(r.GetQpn()), verbs.PSN(r.GetPsn())
 	rail.UDP.Buffer = r.GetUdpBuffer()
+	rail.Data = r.GetData()
 	switch n := len(r.GetUdpSources()); {
 	case len(r.GetGid()) != len(rail.GID):
 		return rail, fmt.Sprintf("its GID has %d bytes; it must have %d", len(r.GetGid()), len(rail.GID))
@@ -112,6 +122,8 @@ func fromRail(r *tfpb.TrystRail) (handshake.Rail, string) {
 		return rail, fmt.Sprintf("its LID %d has more than 16 bits", r.GetLid())
 	case r.GetUdpPort() > math.MaxUint16:
 		return rail, fmt.Sprintf("its UDP port %d has more than 16 bits", r.GetUdpPort())
+	case len(r.GetData()) > verbs.MaxEndpointData:
+		return rail, fmt.Sprintf("its data has %d bytes; at most %d are allowed", len(r.GetData()), verbs.MaxEndpointData)
 	case n > handshake.MaxUDPSources:
 		return rail, fmt.Sprintf("it has %d UDP source ports; at most %d are allowed", n, handshake.MaxUDPSources)
 	}
