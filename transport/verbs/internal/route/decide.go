@@ -1,0 +1,296 @@
+package route
+
+import (
+	"slices"
+	"time"
+
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
+)
+
+// done ends an event: it takes the steps that have become possible, and returns the actions of
+// the event.
+func (r *Router) done(now time.Time) []Action {
+	if target := r.pick(now); target != r.target {
+		old := r.target
+		r.target = target
+		if old != None {
+			r.emit(Action{Act: Rest, Kind: old})
+		}
+		if target != None {
+			r.emit(Action{Act: Maintain, Kind: target})
+		}
+	}
+	if r.carries(r.target) {
+		for _, k := range Kinds {
+			if k != r.target && r.carries(k) {
+				r.paths[k].leaving = true
+				r.emit(Action{Act: Leave, Kind: k, Err: r.leaving()})
+			}
+		}
+	}
+	if at := r.askAt(); !at.IsZero() && !now.Before(at) {
+		r.asking, r.askAgain, r.lastAsk = true, false, now
+		r.emit(Action{Act: Ask})
+	}
+	out := r.out
+	r.out = nil
+	return out
+}
+
+func (r *Router) emit(a Action) { r.out = append(r.out, a) }
+
+// carries reports whether a channel over a kind is up and stays.
+func (r *Router) carries(k Kind) bool { return k != None && r.paths[k].up && !r.paths[k].leaving }
+
+// upKind returns the kind of a channel that is up and stays; None when there is none.
+func (r *Router) upKind() Kind {
+	for _, k := range Kinds {
+		if r.carries(k) {
+			return k
+		}
+	}
+	return None
+}
+
+func (r *Router) anyUp() bool {
+	return slices.ContainsFunc(Kinds[:], func(k Kind) bool { return r.paths[k].up })
+}
+
+// pick returns the kind that should be maintained.
+func (r *Router) pick(now time.Time) Kind {
+	if !r.wanted || !r.known {
+		return None
+	}
+	best, _ := Choose(r.sides(now))
+	if r.proposes || r.proposal == None {
+		return best
+	}
+	switch {
+	case best == r.proposal:
+		r.differsFrom = time.Time{}
+	case Problem(r.cfg.Own, r.peer, r.proposal) != "":
+		r.proposal = None
+	case r.differsFrom.IsZero():
+		r.differsFrom = now
+	case !now.Before(r.ownAt()):
+		r.proposal = None
+	}
+	if r.proposal == None {
+		r.differsFrom = time.Time{}
+		return best
+	}
+	return r.proposal
+}
+
+// ownAt is when this side gives up the proposal of the peer, since Choose has another result.
+func (r *Router) ownAt() time.Time {
+	at := r.differsFrom.Add(Grace)
+	if at.Before(r.ownAfter) {
+		return r.ownAfter
+	}
+	return at
+}
+
+// sides returns both sides with the failures that are respected now.
+func (r *Router) sides(now time.Time) (own, peer Side) {
+	own, peer = r.cfg.Own, r.peer
+	own.Inventory = r.Inventory(now)
+	if peer.Inventory != nil {
+		peer.Inventory = withFailures(peer.Inventory, func(k Kind) (time.Time, string) {
+			return r.paths[k].peerUntil, r.paths[k].peerWhy
+		}, now)
+	}
+	return own, peer
+}
+
+// Inventory returns the inventory of this side as the peer gets it, with failures.
+func (r *Router) Inventory(now time.Time) *handshake.Inventory {
+	return withFailures(r.cfg.Own.Inventory, func(k Kind) (time.Time, string) { return r.failedUntil(k), r.paths[k].why }, now)
+}
+
+func withFailures(v *handshake.Inventory, of func(Kind) (until time.Time, why string), now time.Time) *handshake.Inventory {
+	c := *v
+	c.Devices = slices.Clone(v.Devices)
+	for i := range c.Devices {
+		d := &c.Devices[i]
+		d.FailedFor, d.FailedWhy = 0, ""
+		if until, why := of(KindOf(d.Link)); until.After(now) {
+			d.FailedFor, d.FailedWhy = min(until.Sub(now), handshake.MaxFailedFor), why
+		}
+	}
+	return &c
+}
+
+// failedUntil is until when this side does not try a route again; zero when it has not failed.
+func (r *Router) failedUntil(k Kind) time.Time {
+	p := &r.paths[k]
+	until := p.until
+	if p.up || until.IsZero() {
+		return time.Time{}
+	}
+	if back := p.failedAt.Add(ChangeBack); back.After(until) && r.betterThanUp(k) {
+		until = back
+	}
+	return until
+}
+
+// betterThanUp reports whether a kind is preferred to one that is up.
+func (r *Router) betterThanUp(k Kind) bool {
+	up := r.upKind()
+	if up == None {
+		return false
+	}
+	order := r.order()
+	return slices.Index(order, k) < slices.Index(order, up)
+}
+
+func (r *Router) order() []Kind {
+	if r.peer.Inventory == nil {
+		return Kinds[:]
+	}
+	return preference(&r.cfg.Own, &r.peer)
+}
+
+// mayImprove reports whether a device of this side could reach the peer better than the present
+// route, if the peer had one too.
+func (r *Router) mayImprove() bool {
+	for _, k := range r.order() {
+		if k == r.target {
+			return false
+		}
+		if r.cfg.Own.device(k) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// hasFresh reports whether a route that has not failed is possible.
+func (r *Router) hasFresh(now time.Time) bool {
+	own, peer := r.sides(now)
+	best, _ := Choose(own, peer)
+	if best == None || own.Inventory == nil || peer.Inventory == nil {
+		return false
+	}
+	wait, _ := failure(&own, &peer, best)
+	return wait == 0
+}
+
+// Reasons returns for each kind but the present target why it is not taken.
+func (r *Router) Reasons(now time.Time) []Reason {
+	if !r.known {
+		return r.unknownReasons()
+	}
+	best, reasons := Choose(r.sides(now))
+	if best == r.target {
+		return reasons
+	}
+	all := []Reason{}
+	for _, k := range r.order() {
+		i := slices.IndexFunc(reasons, func(x Reason) bool { return x.Kind == k })
+		switch {
+		case k == r.target:
+		case k == best:
+			all = append(all, Reason{k, r.insteadText(r.target)})
+		default:
+			all = append(all, reasons[i])
+		}
+	}
+	return all
+}
+
+// learn records what the peer shows. It returns false, and does nothing, when another process of
+// the peer is connected and this one has not answered a call to the peer's address.
+func (r *Router) learn(now time.Time, peer Side, verified bool) bool {
+	switch was := r.peer.Incarnation; {
+	case !r.known:
+	case was != 0 && peer.Incarnation != was:
+		if !verified && r.anyUp() {
+			return false
+		}
+		r.forgiveAll()
+		r.proposal, r.differsFrom, r.ownAfter = None, time.Time{}, time.Time{}
+	default:
+		r.forgive(r.peer, peer)
+	}
+	r.known, r.peer = true, peer
+	for _, k := range Kinds {
+		p := &r.paths[k]
+		p.peerUntil, p.peerWhy = time.Time{}, ""
+		if d := peer.device(k); d != nil && d.FailedFor > 0 {
+			p.peerUntil, p.peerWhy = now.Add(d.FailedFor), d.FailedWhy
+		}
+	}
+	return true
+}
+
+// forgive ends the failures of the kinds that differ between what a side was and what it is.
+func (r *Router) forgive(was, is Side) {
+	if (was.Inventory == nil) != (is.Inventory == nil) || was.Host != is.Host ||
+		is.Inventory != nil && (was.User != is.User || was.TLS != is.TLS) {
+		r.forgiveAll()
+		return
+	}
+	for _, k := range Kinds {
+		d, e := was.device(k), is.device(k)
+		if (d == nil) != (e == nil) || d != nil && !d.SameReach(e) {
+			r.paths[k].forgive()
+		}
+	}
+}
+
+func (r *Router) forgiveAll() {
+	for i := range r.paths {
+		r.paths[i].forgive()
+	}
+}
+
+func (p *path) forgive() {
+	p.count, p.until, p.peerUntil = 0, time.Time{}, time.Time{}
+}
+
+// askAt is when the peer is to be asked for its inventory; zero for never.
+func (r *Router) askAt() time.Time {
+	if !r.cfg.Callable || r.asking || !r.wanted {
+		return time.Time{}
+	}
+	after := time.Duration(0)
+	switch {
+	case !r.known:
+	case r.askAgain:
+		after = AskEvery
+	case r.target == None && !r.anyUp():
+		after = MaxAskBackoff // the peer may come to have another device
+	default:
+		return time.Time{}
+	}
+	at := r.lastAsk.Add(after)
+	if at.Before(r.nextAsk) {
+		return r.nextAsk
+	}
+	return at
+}
+
+// Wake is the latest time for the next Tick; zero for never. It may change with each event.
+func (r *Router) Wake() time.Time {
+	var wake time.Time
+	at := func(t time.Time) {
+		if !t.IsZero() && (wake.IsZero() || t.Before(wake)) {
+			wake = t
+		}
+	}
+	at(r.askAt())
+	if !r.wanted || !r.known {
+		return wake
+	}
+	for _, k := range Kinds {
+		if k != r.target && Problem(r.cfg.Own, r.peer, k) == "" {
+			at(r.failedUntil(k))
+			at(r.paths[k].peerUntil)
+		}
+	}
+	if !r.differsFrom.IsZero() {
+		at(r.ownAt())
+	}
+	return wake
+}

@@ -1,0 +1,221 @@
+package route
+
+import (
+	"errors"
+	"time"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
+)
+
+// Config configures a Router.
+type Config struct {
+	// Own is this process with its devices, without failures. Its Inventory is not nil.
+	Own Side
+	// Peer is the task at the other end. Callable says that it has an address.
+	Peer     cluster.Task
+	Callable bool
+	// Jitter returns numbers from 0 to 1, which spread the calls to many peers; nil for none.
+	Jitter func() float64
+}
+
+// Router is the choice of the route to one peer. Its methods take events, with the present time,
+// and return actions. They are not safe for concurrent use. The caller owns the returned slice.
+type Router struct {
+	cfg      Config
+	proposes bool // this side proposes
+	out      []Action
+
+	wanted bool
+	known  bool // the peer has shown its inventory, or has none
+	peer   Side // if known; its failures are in paths
+	paths  [TCP + 1]path
+	target Kind // which one is maintained
+
+	// The side that does not propose.
+	proposal    Kind      // what the peer has proposed; None for nothing that is valid
+	differsFrom time.Time // since when Choose has another result; zero when it has not
+	ownAfter    time.Time // the proposal stays until then, after the peer has insisted on it
+
+	// Calls that ask for the inventory.
+	asking      bool
+	askAgain    bool      // for a reason other than an inventory that is not known
+	lastAsk     time.Time // when the last one began
+	nextAsk     time.Time // no call before, after one that failed
+	askFailures int
+	askErr      error // of the last one; nil if it succeeded
+}
+
+// path is the state of one kind of device.
+type path struct {
+	up      bool
+	upSince time.Time
+	leaving bool // Leave was returned
+
+	// Failures that this side has seen.
+	count     int // in a row
+	failedAt  time.Time
+	until     time.Time // not tried before; zero for not failed
+	why       string
+	peerUntil time.Time // the same of the peer, as it shows it
+	peerWhy   string
+}
+
+// New returns a router that asks nobody and maintains nothing until Want, or until the peer asks.
+func New(c Config) *Router {
+	if c.Jitter == nil {
+		c.Jitter = func() float64 { return 0 }
+	}
+	return &Router{cfg: c, proposes: proposes(c.Own.Task, c.Peer)}
+}
+
+// proposes reports whether own proposes the route to peer.
+func proposes(own, peer cluster.Task) bool {
+	if client := own.Job == cluster.ClientJob; client != (peer.Job == cluster.ClientJob) {
+		return client
+	}
+	return own.String() < peer.String()
+}
+
+// Proposes reports whether this side proposes the route.
+func (r *Router) Proposes() bool { return r.proposes }
+
+// Target is the kind of which a channel is maintained; None when there is none.
+func (r *Router) Target() Kind { return r.target }
+
+// Want is the event that a channel is wanted, from now on.
+func (r *Router) Want(now time.Time) []Action {
+	r.wanted = true
+	return r.done(now)
+}
+
+// Expedite is the event that a receive waits and has no other connection. It limits the wait
+// before the peer is asked again.
+func (r *Router) Expedite(now time.Time) []Action {
+	if soon := now.Add(MinAskBackoff); r.nextAsk.After(soon) {
+		r.nextAsk = soon
+	}
+	return r.done(now)
+}
+
+// Used is the event that a receive begins. A process that the peer cannot call learns of a better
+// route by it, at most every RefreshEvery.
+func (r *Router) Used(now time.Time) []Action {
+	if r.cfg.Own.Task.Job == cluster.ClientJob && r.known && r.peer.Inventory != nil && r.mayImprove() && !now.Before(r.lastAsk.Add(RefreshEvery)) {
+		r.askAgain = true
+	}
+	return r.done(now)
+}
+
+// Own is the event that devices of this process have come, gone or changed.
+func (r *Router) Own(now time.Time, own Side) []Action {
+	r.forgive(r.cfg.Own, own)
+	r.cfg.Own = own
+	r.askAgain = r.askAgain || r.known && r.peer.Inventory != nil // the peer hears of it by our call
+	return r.done(now)
+}
+
+// Asked is the event that the peer has called without queue pairs: it wants a channel. The
+// caller answers with an introduction and the inventory.
+func (r *Router) Asked(now time.Time, peer Side) []Action {
+	r.learn(now, peer, false)
+	r.wanted = true
+	return r.done(now)
+}
+
+// Answered is the event that a call of Ask has ended, with the peer's introduction or with an
+// error.
+func (r *Router) Answered(now time.Time, peer Side, err error) []Action {
+	r.asking, r.askErr = false, err
+	switch {
+	case err == nil:
+		r.learn(now, peer, true)
+	case handshake.HasNoInventory(r.cfg.Peer, err):
+		r.learn(now, Side{Task: r.cfg.Peer, Incarnation: r.peer.Incarnation}, true)
+		r.askErr = nil
+	}
+	if r.askErr == nil {
+		r.askFailures, r.nextAsk = 0, time.Time{}
+	} else {
+		r.backOff(now, err)
+	}
+	return r.done(now)
+}
+
+// Shown is the event that the peer has answered a call for a channel: its response shows its
+// inventory.
+func (r *Router) Shown(now time.Time, peer Side) []Action {
+	r.learn(now, peer, true)
+	return r.done(now)
+}
+
+// Request is the event that the peer calls for a channel over a kind. If err is nil the caller
+// passes the call to the handshake of that kind. Otherwise it carries out the actions and refuses
+// the call with err.
+func (r *Router) Request(now time.Time, peer Side, kind Kind) (acts []Action, err error) {
+	if !r.learn(now, peer, false) {
+		return r.done(now), nil // the handshake finds out which process is the peer
+	}
+	r.wanted = true
+	if why := Problem(r.cfg.Own, r.peer, kind); why != "" {
+		return r.done(now), status.Errorf(status.FailedPrecondition, "%v cannot be reached over %v: %s", r.cfg.Own.Task, kind, why)
+	}
+	if r.proposes {
+		acts = r.done(now)
+		if r.target != kind {
+			return acts, r.instead()
+		}
+		return acts, nil
+	}
+	if r.failedUntil(kind).After(now) && r.hasFresh(now) {
+		return r.done(now), status.Errorf(status.FailedPrecondition, "%v does not take the route over %v: it has failed: %s", r.cfg.Own.Task, kind, r.paths[kind].why)
+	}
+	r.proposal, r.differsFrom = kind, time.Time{}
+	return r.done(now), nil
+}
+
+// Up is the event that the channel over a kind is up: the HELLO of a process of the peer has come.
+func (r *Router) Up(now time.Time, kind Kind, incarnation uint64) []Action {
+	if r.known && r.peer.Incarnation != incarnation {
+		if r.peer.Incarnation != 0 {
+			r.forgiveAll() // what is known is of another process
+			r.askAgain = true
+		}
+		r.peer.Incarnation = incarnation
+	}
+	p := &r.paths[kind]
+	p.up, p.upSince, p.leaving = true, now, false
+	p.until, p.peerUntil = time.Time{}, time.Time{}
+	return r.done(now)
+}
+
+// Down is the event that the channel over a kind has ended, or that one could not be made. err is
+// why; nil if the router had it ended.
+func (r *Router) Down(now time.Time, kind Kind, err error) []Action {
+	p := &r.paths[kind]
+	if p.up && now.Sub(p.upSince) >= Steady {
+		p.count = 0
+	}
+	wasLeft := p.leaving || kind != r.target
+	p.up, p.leaving = false, false
+	if err != nil && !wasLeft && r.isOfRoute(err) {
+		p.count++
+		p.failedAt, p.why = now, short(err)
+		p.until = now.Add(backoff(p.count))
+		if r.proposal == kind {
+			r.proposal = None
+		}
+	}
+	if !r.proposes && IsInstead(r.cfg.Peer, err) {
+		r.proposal, r.ownAfter = r.upKind(), now.Add(ChangeBack)
+	}
+	if _, said := errors.AsType[*status.Said](err); said && r.peer.Inventory != nil {
+		r.askAgain = true // what it says may follow from what has changed there
+	}
+	return r.done(now)
+}
+
+// Tick is the event that time has passed.
+func (r *Router) Tick(now time.Time) []Action { return r.done(now) }
+
