@@ -2,6 +2,7 @@ package verbstransport
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/tryst-rdma/tryst/status"
@@ -55,15 +56,15 @@ func (t *RdmaRemoteRendezvous) Use(d PortOptions) error {
 		t.mu.Unlock()
 		return errors.Join(errTransportClosed, next.close())
 	}
-	was := t.port
-	t.port, t.lost = next, nil
+	was := t.ports[next.kind]
+	t.ports[next.kind], t.lost[next.kind] = next, nil
 	t.mu.Unlock()
 	var moved error
 	if was != nil {
 		moved = status.Errorf(status.Unavailable, "it changes from %v to %v", was, next)
 	}
 	for _, p := range t.all() {
-		p.deviceFound(next.self, moved)
+		p.deviceFound(next, moved)
 	}
 	t.work.Go(func() { t.watchEvents(next) })
 	if was != nil {
@@ -72,23 +73,36 @@ func (t *RdmaRemoteRendezvous) Use(d PortOptions) error {
 	return nil
 }
 
-// present returns the port in use; nil while there is none.
-func (t *RdmaRemoteRendezvous) present() *port {
+// present returns the port of a kind that is in use; nil while there is none.
+func (t *RdmaRemoteRendezvous) present(of kind) *port {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.port
+	return t.ports[of]
 }
 
-// takePort returns the port for one more link, which has to call port.links.done at its
-// end. The error is why there is no port.
-func (t *RdmaRemoteRendezvous) takePort() (*port, error) {
+// inUse returns the ports in use.
+func (t *RdmaRemoteRendezvous) inUse() []*port {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.port == nil {
-		return nil, t.lost
+	return t.inUseLocked()
+}
+
+// inUseLocked is inUse for callers that hold mu.
+func (t *RdmaRemoteRendezvous) inUseLocked() []*port {
+	return slices.DeleteFunc(slices.Clone(t.ports[:]), func(p *port) bool { return p == nil })
+}
+
+// takePort returns the port of a kind for one more link, which has to call port.links.done at
+// its end. The error is why there is no port.
+func (t *RdmaRemoteRendezvous) takePort(of kind) (*port, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	on := t.ports[of]
+	if on == nil {
+		return nil, t.lost[of]
 	}
-	t.port.links.add()
-	return t.port, nil
+	on.links.add()
+	return on, nil
 }
 
 // deviceLost ends every channel on a device and closes it with all its objects, since its
@@ -98,19 +112,24 @@ func (t *RdmaRemoteRendezvous) deviceLost(p *port, err error) {
 	t.changing.Lock()
 	defer t.changing.Unlock()
 	t.mu.Lock()
-	if t.port != p || t.closed {
+	if t.ports[p.kind] != p || t.closed {
 		t.mu.Unlock()
 		return
 	}
-	t.port, t.lost = nil, err
+	t.ports[p.kind], t.lost[p.kind] = nil, err
+	others := len(t.inUseLocked()) > 0
 	t.mu.Unlock()
-	t.opts.Logger.Warn("the RDMA device is lost; check its driver and its cable; until there is one again tensors go over "+t.fallback(), "device", p.device.Info().Name, "reason", err)
+	instead := t.fallback()
+	if others {
+		instead = "other devices where they reach the peer, and else over " + instead
+	}
+	t.opts.Logger.Warn("the "+p.kind.String()+" device is lost; check its driver and its cable; until there is one again tensors go over "+instead, "device", p.device.Info().Name, "reason", err)
 	for _, at := range t.all() {
 		at.deviceLost(p, err)
 	}
 	t.work.Go(func() {
 		t.closePort(p)
-		if t.opts.Lost != nil {
+		if t.opts.Lost != nil && p.kind == kindFabric {
 			t.opts.Lost(err)
 		}
 	})
@@ -126,11 +145,11 @@ func (t *RdmaRemoteRendezvous) closePort(p *port) {
 	addCounts(&t.retired, s)
 }
 
-// Device returns the name of the device in use. With an error there is none with an address at
+// Device returns the name of the device of the fabric that is in use. With an error there is none with an address at
 // present, and the error is why.
 func (t *RdmaRemoteRendezvous) Device() (name string, err error) {
 	t.mu.Lock()
-	p, lost := t.port, t.lost
+	p, lost := t.ports[kindFabric], t.lost[kindFabric]
 	t.mu.Unlock()
 	if p == nil {
 		return "", lost
@@ -147,10 +166,10 @@ func (t *RdmaRemoteRendezvous) Device() (name string, err error) {
 // earlier devices.
 func (t *RdmaRemoteRendezvous) Memory() regmem.Stats {
 	t.mu.Lock()
-	s, p := t.retired, t.port
+	s, all := t.retired, t.inUseLocked()
 	t.mu.Unlock()
-	if p != nil {
-		now := p.memory.Stats(time.Now())
+	if len(all) > 0 {
+		now := all[0].memory.Stats(time.Now())
 		addCounts(&now, s)
 		return now
 	}

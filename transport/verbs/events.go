@@ -30,8 +30,8 @@ func (t *RdmaRemoteRendezvous) withPort(p *port, f func() error) error {
 // memory may have arrived and wait to be read.
 func (t *RdmaRemoteRendezvous) sweep(late time.Duration) (more bool) {
 	t.mu.Lock()
-	p := t.port
-	if t.closed || p == nil {
+	all := t.inUseLocked()
+	if t.closed || len(all) == 0 {
 		t.mu.Unlock()
 		return false
 	}
@@ -42,10 +42,13 @@ func (t *RdmaRemoteRendezvous) sweep(late time.Duration) (more bool) {
 		return true
 	}
 	now := time.Now()
-	more, err := p.memory.Sweep(now)
-	t.logClose("memory region", err)
-	for _, o := range p.memory.Overdue(now) {
-		t.closeAccount(o)
+	for _, p := range all {
+		again, err := p.memory.Sweep(now)
+		t.logClose("memory region", err)
+		for _, o := range p.memory.Overdue(now) {
+			t.closeAccount(o)
+		}
+		more = more || again
 	}
 	return more
 }
@@ -53,16 +56,10 @@ func (t *RdmaRemoteRendezvous) sweep(late time.Duration) (more bool) {
 // closeAccount closes the channel that an account belongs to.
 func (t *RdmaRemoteRendezvous) closeAccount(o regmem.Overdue) {
 	for _, p := range t.all() {
-		p.mu.Lock()
-		var owner *link
-		for _, l := range p.links {
+		for _, l := range p.existing() {
 			if l.ownsAccount(o.Account) {
-				owner = l
+				l.bye(o.Reason)
 			}
-		}
-		p.mu.Unlock()
-		if owner != nil {
-			owner.bye(o.Reason)
 		}
 	}
 }
@@ -84,7 +81,7 @@ func (t *RdmaRemoteRendezvous) watchEvents(p *port) {
 		t.opts.Logger.Info("event of the RDMA device", "device", name, "event", e.Kind.String(), "port", e.Port)
 		switch e.Kind {
 		case verbs.EventQPFatal, verbs.EventQPRequest, verbs.EventQPAccess:
-			t.qpEvent(e)
+			t.qpEvent(p, e)
 		case verbs.EventDeviceFatal:
 			t.deviceLost(p, verbs.Errorf("use", name, verbs.ErrDeviceGone, "%v", e.Kind))
 			return
@@ -95,11 +92,11 @@ func (t *RdmaRemoteRendezvous) watchEvents(p *port) {
 	}
 }
 
-// qpEvent passes an event of a queue pair to its link.
-func (t *RdmaRemoteRendezvous) qpEvent(e verbs.AsyncEvent) {
+// qpEvent passes an event of a queue pair of a device to its link.
+func (t *RdmaRemoteRendezvous) qpEvent(on *port, e verbs.AsyncEvent) {
 	for _, p := range t.all() {
 		for _, l := range p.existing() {
-			if l.ownsQP(e.QPN) {
+			if l.port == on && l.ownsQP(e.QPN) {
 				l.qpEvent(e)
 				return
 			}
@@ -119,7 +116,7 @@ func (t *RdmaRemoteRendezvous) refresh(p *port) error {
 		t.opts.Logger.Warn("the port is down; check the cable and the interface; until it is active again new channels wait, and tensors without one go over "+t.fallback(), "port", p.String(), "reason", err)
 	case errors.Is(err, errNoAddress):
 		t.opts.Logger.Warn("the address of the port is gone; until the interface has one again tensors go over "+t.fallback(), "port", p.String(), "reason", err)
-		if t.opts.Lost != nil {
+		if t.opts.Lost != nil && p.kind == kindFabric {
 			t.opts.Lost(err)
 		}
 	}
@@ -142,12 +139,12 @@ func (t *RdmaRemoteRendezvous) checkDevice(p *port) bool {
 		return false
 	}
 	for _, at := range t.all() {
-		gid := at.checkAddress(p)
+		gid := at.route(p.kind).checkAddress(p)
 		for _, l := range at.existing() {
 			if from := l.own.Rails[0].GID; l.port == p && from != gid {
 				why := verbs.Errorf("use", p.String(), errNoAddress, "its address %v is gone, and %v is used instead", from, gid)
 				l.leave(why)
-				at.offerGone(l, why)
+				l.route.offerGone(l, why)
 			}
 		}
 		at.connectNow()

@@ -18,35 +18,35 @@ import (
 
 // addressFor returns the address for the peer: that of the port unless the peer needs another
 // one. Called with mu held.
-func (p *peer) addressFor(on *port) verbs.GID {
-	if p.address.IsZero() {
+func (r *peerRoute) addressFor(on *port) verbs.GID {
+	if r.address.IsZero() {
 		return on.addresses()[0]
 	}
-	return p.address
+	return r.address
 }
 
 // useAddress makes the peer's channels from another address of the port. Called with mu held.
-func (p *peer) useAddress(on *port, gid verbs.GID) []handshake.Action {
+func (r *peerRoute) useAddress(on *port, gid verbs.GID) []handshake.Action {
 	now := time.Now()
-	why := status.Errorf(status.Unavailable, "it changes from the address %v to %v", p.addressFor(on), gid)
-	p.address = gid
-	return append(p.machine.Suspend(now, why), p.machine.Resume(now, on.selfAt(gid))...)
+	why := status.Errorf(status.Unavailable, "it changes from the address %v to %v", r.addressFor(on), gid)
+	r.address = gid
+	return append(r.machine.Suspend(now, why), r.machine.Resume(now, on.selfAt(gid))...)
 }
 
 // adapt selects an address that the offer in a call of the peer reaches, unless the present one
 // does. When this process calls the peer at the same time, one of the two must stay: the one
 // with the lower name. Called with mu held.
-func (p *peer) adapt(on *port, from handshake.Offer) []handshake.Action {
-	state, _ := p.machine.State()
-	own := p.transport.opts.Task
+func (r *peerRoute) adapt(on *port, from handshake.Offer) []handshake.Action {
+	state, _ := r.machine.State()
+	own := r.peer.transport.opts.Task
 	if on == nil || from.IsIntroduction() || state == handshake.Up ||
-		state == handshake.InProgress && p.transport.opts.Callable(p.task) && own.String() < from.Task.String() ||
-		handshake.Meets(on.self, from, p.addressFor(on)) {
+		state == handshake.InProgress && r.peer.transport.opts.Callable(r.peer.task) && own.String() < from.Task.String() ||
+		handshake.Meets(on.self, from, r.addressFor(on)) {
 		return nil
 	}
 	for _, gid := range on.addresses() {
 		if handshake.Meets(on.self, from, gid) {
-			return p.useAddress(on, gid)
+			return r.useAddress(on, gid)
 		}
 	}
 	return nil
@@ -56,40 +56,40 @@ func (p *peer) adapt(on *port, from handshake.Offer) []handshake.Action {
 // (err), or has answered with an offer that it does not reach. Each family is tried once. When
 // none is left it selects nothing, so the machine backs off, and the next call begins again.
 // Called with mu held.
-func (p *peer) nextAddress(on *port, answer handshake.Offer, err error) []handshake.Action {
+func (r *peerRoute) nextAddress(on *port, answer handshake.Offer, err error) []handshake.Action {
 	if on == nil {
 		return nil
 	}
-	was := p.addressFor(on)
+	was := r.addressFor(on)
 	answered := err == nil && !answer.IsIntroduction()
 	if answered && handshake.Meets(on.self, answer, was) || !answered && status.CodeOf(err) != status.FailedPrecondition {
-		p.refused = nil
+		r.refused = nil
 		return nil
 	}
-	p.refused = append(p.refused, was)
+	r.refused = append(r.refused, was)
 	for _, gid := range on.addresses() {
-		tried := slices.ContainsFunc(p.refused, func(r verbs.GID) bool { return handshake.SameScope(r, gid) })
+		tried := slices.ContainsFunc(r.refused, func(was verbs.GID) bool { return handshake.SameScope(was, gid) })
 		if !tried && (!answered || handshake.Meets(on.self, answer, gid)) {
-			return p.useAddress(on, gid)
+			return r.useAddress(on, gid)
 		}
 	}
-	p.refused = nil
+	r.refused = nil
 	return nil
 }
 
 // nextOfFamily selects another address of the same family, after no link could be made from
 // the present one: the system may still look for a duplicate of it. The port's own address is
 // left to refresh. Called with mu held.
-func (p *peer) nextOfFamily(on *port) []handshake.Action {
-	if on == nil || p.address.IsZero() {
+func (r *peerRoute) nextOfFamily(on *port) []handshake.Action {
+	if on == nil || r.address.IsZero() {
 		return nil
 	}
 	all := on.addresses()
 	for i := range all {
-		gid := all[(slices.Index(all, p.address)+1+i)%len(all)]
-		if gid != p.address && handshake.SameScope(gid, p.address) {
-			p.address = gid
-			return p.machine.Resume(time.Now(), on.selfAt(gid))
+		gid := all[(slices.Index(all, r.address)+1+i)%len(all)]
+		if gid != r.address && handshake.SameScope(gid, r.address) {
+			r.address = gid
+			return r.machine.Resume(time.Now(), on.selfAt(gid))
 		}
 	}
 	return nil
@@ -97,16 +97,16 @@ func (p *peer) nextOfFamily(on *port) []handshake.Action {
 
 // checkAddress gives up an address for the peer that the port has lost, and returns the one
 // to use. Called without mu.
-func (p *peer) checkAddress(on *port) verbs.GID {
+func (r *peerRoute) checkAddress(on *port) verbs.GID {
 	own := on.addresses()[0]
-	p.mu.Lock()
-	if p.address.IsZero() || slices.Contains(on.addresses(), p.address) {
-		defer p.mu.Unlock()
-		return p.addressFor(on)
+	r.peer.mu.Lock()
+	if r.address.IsZero() || slices.Contains(on.addresses(), r.address) {
+		defer r.peer.mu.Unlock()
+		return r.addressFor(on)
 	}
-	acts := p.useAddress(on, own)
-	p.address, p.refused = verbs.GID{}, nil
-	p.do(acts)
+	acts := r.useAddress(on, own)
+	r.address, r.refused = verbs.GID{}, nil
+	r.do(acts)
 	return own
 }
 

@@ -45,12 +45,16 @@ func (t *RdmaRemoteRendezvous) checkClients(source string) error {
 func (p *peer) retire() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	state, _ := p.machine.State()
-	if state != handshake.Down || p.running || len(p.actions)+len(p.links)+len(p.requests) > 0 {
-		return false
+	for _, r := range p.routes {
+		state, _ := r.machine.State()
+		if state != handshake.Down || r.running || len(r.actions)+len(r.links)+len(r.requests) > 0 {
+			return false
+		}
 	}
-	if p.timer != nil {
-		p.timer.Stop()
+	for _, r := range p.routes {
+		if r.timer != nil {
+			r.timer.Stop()
+		}
 	}
 	p.gone = true
 	return true

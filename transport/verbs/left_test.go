@@ -137,10 +137,10 @@ func TestRequestClosesTheChannelThatItNames(t *testing.T) {
 	const later = 1000 // far from the generation that the handshake makes meanwhile
 	var second [2]*link
 	for i := range second {
-		peer := p.up(t, i).peer
+		route := p.up(t, i).route
 		p.ends[i].links.add()
 		var err error
-		if second[i], err = peer.newLink(later, later); err != nil {
+		if second[i], err = route.newLink(later, later); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -204,7 +204,7 @@ func TestLeftGenerationWhileTheNextIsBootstrapped(t *testing.T) {
 	p.fabric.Link(p.tasks[0].String(), p.tasks[1].String()).Hold() // no BYE arrives
 	defer p.fabric.Link(p.tasks[0].String(), p.tasks[1].String()).Release()
 	first.peer.mu.Lock()
-	first.peer.do(first.peer.machine.Stop(time.Now())) // as for a higher generation: the pair of offers is dropped
+	first.route.do(first.route.machine.Stop(time.Now())) // as for a higher generation: the pair of offers is dropped
 	leftGeneration(t, p.ends[1], transport.Process{Name: requester.Name, Incarnation: 9}, 1)
 	leftGeneration(t, p.ends[1], transport.Process{Name: p.tasks[1].String(), Incarnation: 1}, 1)
 	leftGeneration(t, p.ends[1], requester, 0)
@@ -220,15 +220,15 @@ func TestLeftGenerationWhileTheNextIsBootstrapped(t *testing.T) {
 // second makes a link of that generation at an end. No test tears it down.
 func (p *leftPair) second(t *testing.T, i int, generation uint64) *link {
 	t.Helper()
-	peer := p.up(t, i).peer
+	route := p.up(t, i).route
 	p.ends[i].links.add()
-	l, err := peer.newLink(generation, generation)
+	l, err := route.newLink(generation, generation)
 	if err != nil {
 		t.Fatal(err)
 	}
-	peer.mu.Lock()
-	peer.links[generation] = l
-	peer.mu.Unlock()
+	route.peer.mu.Lock()
+	route.links[generation] = l
+	route.peer.mu.Unlock()
 	t.Cleanup(func() { l.discard(errors.New("the test is over"), false) })
 	return l
 }

@@ -28,6 +28,7 @@ import (
 // exception is ResponseCache.RequestNow, which does not block.
 type link struct {
 	peer      *peer
+	route     *peerRoute
 	port      *port
 	id        uint64          // handshake.Action.ID
 	own       handshake.Offer // this side's offer
@@ -40,9 +41,11 @@ type link struct {
 	requester transport.Process // the peer's process; set by connect
 	remote    verbs.GID         // the peer's address; set by connect
 	socket    netip.AddrPort    // where packets to the peer go; set by connect
-	// unverified is set while the link is counted in RdmaRemoteRendezvous.unverified.
-	// Guarded by peer.mu.
+	// The next three are guarded by peer.mu. unverified is set while the link is counted in
+	// RdmaRemoteRendezvous.unverified.
 	unverified bool
+	serial     uint64 // orders the links to the peer
+	down       bool   // it is left
 
 	mu           sync.Mutex       // guards what follows
 	machine      *channel.Channel // nil until connect
@@ -110,11 +113,11 @@ const (
 
 // newLink makes queue pairs in INIT with all receives posted, and the offer that describes
 // them. Their packets come from that address of the port; from the one in use if it is zero. When it fails, everything that it made is destroyed.
-func newLink(p *peer, on *port, from verbs.GID, id, generation uint64) (l *link, err error) {
-	t := p.transport
+func newLink(r *peerRoute, on *port, from verbs.GID, id, generation uint64) (l *link, err error) {
+	t := r.peer.transport
 	o := &t.opts
 	l = &link{
-		peer: p, port: on, id: id, index: t.nextIndex(),
+		peer: r.peer, route: r, port: on, id: id, index: t.nextIndex(),
 		keys: newKeys(o.Check),
 	}
 	l.drained = sync.NewCond(&l.mu)
@@ -180,7 +183,11 @@ func (l *link) connect(peer handshake.Offer) error {
 	for i := range rails {
 		path := from
 		path.MTU = min(path.MTU, peer.Rails[i].MTU)
-		if err := path.Connect(l.rails[i].qp, l.rails[i].psn, peer.Rails[i].Endpoint); err != nil {
+		to := peer.Rails[i].Endpoint
+		if o.Target != nil {
+			to.Target = o.Target(l.peer.task)
+		}
+		if err := path.Connect(l.rails[i].qp, l.rails[i].psn, to); err != nil {
 			return err
 		}
 	}

@@ -22,11 +22,11 @@ func (t *RdmaRemoteRendezvous) ReceiveAllocator() tensor.Allocator { return devi
 // Registered reports whether the memory of a tensor is registered with the device in use:
 // then it is sent without a copy.
 func (t *RdmaRemoteRendezvous) Registered(x *tensor.Tensor) bool {
-	p := t.present()
-	if p == nil || !x.DType().Plain() {
+	all := t.inUse()
+	if len(all) == 0 || !x.DType().Plain() {
 		return false
 	}
-	_, ok := p.memory.Find(x.Buffer(), x.Bytes())
+	_, ok := all[0].memory.Find(x.Buffer(), x.Bytes())
 	return ok
 }
 
@@ -47,7 +47,8 @@ func (a deviceAllocator) Allocate(n int) (*tensor.Buffer, error) {
 
 // AllocateBuffer implements tensor.BufferAllocator.
 func (a deviceAllocator) AllocateBuffer(b *tensor.Buffer, n int) error {
-	if p := a.t.present(); p != nil {
+	if all := a.t.inUse(); len(all) > 0 {
+		p := all[0]
 		from := p.memory.Allocator()
 		if a.receive {
 			from = p.memory.ReceiveAllocator()

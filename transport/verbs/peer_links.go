@@ -17,12 +17,12 @@ func (p *peer) linkUp(l *link) {
 	p.mu.Lock()
 	p.markVerified(l)
 	// A link that was left meanwhile must not become active: linkDown has run already.
-	if l.id > p.lastLeft.id && p.links[l.id] == l && (p.active == nil || p.active.id < l.id) {
+	if !l.down && (p.active == nil || p.prefers(l)) {
 		p.setActive(l)
 		p.cameUp = time.Now()
 		p.disconnected, down = down, nil
 	}
-	p.do(p.machine.Hello(time.Now(), l.id))
+	l.route.do(l.route.machine.Hello(time.Now(), l.id))
 	if down != nil {
 		down()
 	}
@@ -53,12 +53,12 @@ func (p *peer) setActive(l *link) {
 // linkDown records that nothing is posted on a link any more.
 func (p *peer) linkDown(l *link) {
 	p.mu.Lock()
+	l.down = true
 	if p.active == l {
 		p.setActive(nil)
 	}
-	if l.id > p.lastLeft.id {
-		p.lastLeft = leftLink{l.id, l.requester.Incarnation, l.own.Generation}
-	}
+	p.left.add(l)
+	p.noteLeft()
 	p.counters.breaks.Add(1)
 	p.mu.Unlock()
 }
@@ -69,15 +69,16 @@ func (p *peer) linkGone(l *link, err error, connected bool) {
 	sum := l.totals()
 	p.mu.Lock()
 	p.markVerified(l)
-	delete(p.links, l.id)
+	delete(l.route.links, l.id)
+	p.noteLeft()
 	p.closed.add(sum) // under the same lock as the deletion, so nothing is counted twice
-	present := p.machine.Has(l.id)
+	present := l.route.machine.Has(l.id)
 	p.mu.Unlock()
 	if connected {
 		p.logLeft(l, err, present)
 	}
 	p.mu.Lock()
-	p.do(p.machine.Broken(time.Now(), l.id, err))
+	l.route.do(l.route.machine.Broken(time.Now(), l.id, err))
 	p.logState()
 	l.port.links.done()
 	p.transport.links.done()
@@ -85,37 +86,66 @@ func (p *peer) linkGone(l *link, err error, connected bool) {
 
 // offerGone ends a link that was offered and is not connected yet. The machine makes
 // another one.
-func (p *peer) offerGone(l *link, why error) {
+func (r *peerRoute) offerGone(l *link, why error) {
 	l.mu.Lock()
 	offered := l.state == linkOffered
 	l.mu.Unlock()
-	p.mu.Lock()
+	r.peer.mu.Lock()
 	if !offered {
-		p.mu.Unlock()
+		r.peer.mu.Unlock()
 		return
 	}
-	p.do(p.machine.Broken(time.Now(), l.id, why))
+	r.do(r.machine.Broken(time.Now(), l.id, why))
 }
 
-// leftLink identifies a link that was left. peer is the incarnation of the peer.
-type leftLink struct{ id, peer, generation uint64 }
+// leftLink says what was left of the channels to a process of the peer.
+type leftLink struct {
+	peer    uint64 // its incarnation
+	serial  uint64 // of the newest link that was left
+	highest uint64 // generation that was left
+	// generation is the highest one that was left together with all before it. A channel over
+	// another route may have a lower one than highest, and be in use.
+	generation uint64
+}
 
-// with returns the link's generation if it led to that incarnation of the peer, and 0
+// add notes that a link was left.
+func (x *leftLink) add(l *link) {
+	switch incarnation := l.requester.Incarnation; {
+	case incarnation == x.peer:
+		x.serial, x.highest = max(x.serial, l.serial), max(x.highest, l.own.Generation)
+	case l.serial > x.serial:
+		*x = leftLink{peer: incarnation, serial: l.serial, highest: l.own.Generation}
+	}
+}
+
+// with returns the generation if it is of channels to that incarnation of the peer, and 0
 // otherwise.
-func (l leftLink) with(incarnation uint64) uint64 {
-	if l.peer != incarnation {
+func (x leftLink) with(incarnation uint64) uint64 {
+	if x.peer != incarnation {
 		return 0
 	}
-	return l.generation
+	return x.generation
 }
 
-// current returns the link that carries receives (nil when none does), the last link that
-// was left, and a Go channel that is closed when the first changes.
-func (p *peer) current() (l *link, last leftLink, changed <-chan struct{}) {
+// noteLeft updates left.generation when a link was made, left or destroyed. Called with mu held.
+func (p *peer) noteLeft() {
+	p.left.generation = p.left.highest
+	for _, r := range p.routes {
+		for _, l := range r.links {
+			if !l.down {
+				p.left.generation = min(p.left.generation, l.own.Generation-1)
+			}
+		}
+	}
+}
+
+// current returns the link that carries receives (nil when none does), what was left, and a Go
+// channel that is closed when the first changes.
+func (p *peer) current() (l *link, left leftLink, changed <-chan struct{}) {
 	p.mu.Lock()
-	l, last, changed = p.active, p.lastLeft, p.changed
+	l, left, changed = p.active, p.left, p.changed
 	p.mu.Unlock()
-	return l, last, changed
+	return l, left, changed
 }
 
 // known returns the peer's process, as the link that carries receives knows it. ok is false
@@ -132,9 +162,15 @@ func (p *peer) known() (process delivery.Peer, ok bool) {
 // generation that neither side has offered.
 func (p *peer) checkLeft(incarnation, generation uint64) error {
 	p.mu.Lock()
-	last, ok := p.machine.Last(incarnation)
+	var last uint64
+	var known bool
+	for _, r := range p.routes {
+		if of, ok := r.machine.Last(incarnation); ok {
+			last, known = max(last, of), true
+		}
+	}
 	p.mu.Unlock()
-	if ok && generation > last {
+	if known && generation > last {
 		return status.Errorf(status.FailedPrecondition, "%v reports that it has left generation %d; the highest generation between it and this process is %d", p.task, generation, last)
 	}
 	return nil
@@ -143,16 +179,8 @@ func (p *peer) checkLeft(incarnation, generation uint64) error {
 // closeLeft leaves the links of a generation and all earlier ones to a process of the peer,
 // which has reported that it has left them.
 func (p *peer) closeLeft(incarnation, generation uint64) {
-	p.mu.Lock()
-	var old []*link
-	for _, l := range p.links {
-		if l.own.Generation <= generation {
-			old = append(old, l)
-		}
-	}
-	p.mu.Unlock()
-	for _, l := range old {
-		if l.isTo(incarnation) {
+	for _, l := range p.existing() {
+		if l.own.Generation <= generation && l.isTo(incarnation) {
 			l.leave(status.Errorf(status.Unavailable, "%v left generation %d", p.task, generation))
 		}
 	}
@@ -160,23 +188,25 @@ func (p *peer) closeLeft(incarnation, generation uint64) {
 
 // deviceLost ends every link on a device because the device is lost.
 func (p *peer) deviceLost(on *port, err error) {
+	r := p.route(on.kind)
 	p.mu.Lock()
-	p.lost = err
-	p.do(p.machine.Suspend(time.Now(), err))
+	r.lost = err
+	r.do(r.machine.Suspend(time.Now(), err))
 	p.leaveAll(on, err)
 }
 
-// deviceFound has the machine make channels over a device with what self describes. moved is
-// why a device that the process had until now is not used any more; nil without one.
-func (p *peer) deviceFound(self handshake.Offer, moved error) {
+// deviceFound has the machine make channels over a device. moved is why a device of its kind
+// that the process had until now is not used any more; nil without one.
+func (p *peer) deviceFound(on *port, moved error) {
+	r := p.route(on.kind)
 	p.mu.Lock()
-	p.lost, p.address, p.refused = nil, verbs.GID{}, nil
+	r.lost, r.address, r.refused = nil, verbs.GID{}, nil
 	now := time.Now()
 	var acts []handshake.Action
 	if moved != nil {
-		acts = p.machine.Suspend(now, moved)
+		acts = r.machine.Suspend(now, moved)
 	}
-	p.do(append(acts, p.machine.Resume(now, self)...))
+	r.do(append(acts, r.machine.Resume(now, on.self)...))
 }
 
 // leaveAll leaves every connected link on a device because of err.
@@ -193,18 +223,48 @@ func (p *peer) existing() []*link {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var all []*link
-	for _, l := range p.links {
-		all = append(all, l)
+	for _, r := range p.routes {
+		for _, l := range r.links {
+			all = append(all, l)
+		}
 	}
 	return all
 }
 
-// close stops the handshake machine, which ends every link.
+// close stops the handshake machines, which ends every link.
 func (p *peer) close() {
-	p.mu.Lock()
-	if p.timer != nil {
-		p.timer.Stop()
+	for _, r := range p.routes {
+		p.mu.Lock()
+		if r.timer != nil {
+			r.timer.Stop()
+		}
+		p.closing = true
+		r.do(r.machine.Stop(time.Now()))
 	}
-	p.closing = true
-	p.do(p.machine.Stop(time.Now()))
+}
+
+// prefers reports whether l is to carry receives instead of the active link. Called with mu held.
+func (p *peer) prefers(l *link) bool {
+	if l.route == p.active.route {
+		return l.id > p.active.id
+	}
+	return false
+}
+
+// lostDevices is why this process has no device at all; nil while it has one. Called with mu held.
+func (p *peer) lostDevices() error {
+	for _, r := range p.routes {
+		if r.lost == nil {
+			return nil
+		}
+	}
+	return p.routes[kindFabric].lost
+}
+
+// shown returns the route whose state is that of the peer. Called with mu held.
+func (p *peer) shown() *peerRoute {
+	if p.active != nil {
+		return p.active.route
+	}
+	return p.routes[kindFabric]
 }

@@ -99,7 +99,7 @@ func (p *peer) logState() {
 	p.logging.Lock()
 	defer p.logging.Unlock()
 	p.mu.Lock()
-	closing, lost := p.closing, p.lost != nil
+	closing, lost := p.closing, p.lostDevices() != nil
 	p.mu.Unlock()
 	if lost { // one line for all peers says that
 		p.logged = peerLog{short: p.logged.short}
@@ -230,7 +230,7 @@ func (p *peer) logLeft(l *link, err error, present bool) {
 	p.logging.Lock()
 	defer p.logging.Unlock()
 	p.mu.Lock()
-	quiet := p.closing || p.lost != nil // one line for all peers says that
+	quiet := p.closing || p.lostDevices() != nil // one line for all peers says that
 	lasted := time.Since(p.cameUp)
 	p.mu.Unlock()
 	log, g := p.transport.opts.Logger, &p.logged

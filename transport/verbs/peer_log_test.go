@@ -26,6 +26,9 @@ func loggedPeer(t *testing.T, client bool) (p *peer, lines func() string) {
 		Callable: func(cluster.Task) bool { return !client },
 	}}
 	p = &peer{transport: tr, task: cluster.Task{Job: "worker", Index: 1}}
+	for k := range kinds {
+		p.routes[k] = &peerRoute{peer: p, kind: k}
+	}
 	return p, func() string {
 		defer b.Reset()
 		var short []string

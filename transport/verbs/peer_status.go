@@ -5,14 +5,16 @@ func (p *peer) status() Connection {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	k := Connection{Task: p.task, Since: p.since.verbsAt, StateSince: p.since.stateAt}
-	k.State, k.Reason = p.machine.State()
+	k.State, k.Reason = p.shown().machine.State()
 	switch {
 	case p.active != nil:
 		k.Verbs, k.Generation, k.QueuePairs, k.Reason = true, p.active.own.Generation, len(p.active.rails), nil
 		k.Device, k.Local, k.Remote = p.active.port.name, p.active.own.Rails[0].GID, p.active.remote
 		k.Socket = p.active.socket
-	case p.lost != nil:
-		k.Reason = p.lost
+	default:
+		if lost := p.lostDevices(); lost != nil {
+			k.Reason = lost
+		}
 	}
 	return k
 }
@@ -23,9 +25,11 @@ func (p *peer) statusWithCounts() Connection {
 	k.Stats = p.counters.read()
 	p.mu.Lock()
 	sum := p.closed
-	all := make([]*link, 0, len(p.links))
-	for _, l := range p.links {
-		all = append(all, l)
+	var all []*link
+	for _, r := range p.routes {
+		for _, l := range r.links {
+			all = append(all, l)
+		}
 	}
 	p.mu.Unlock()
 	for _, l := range all {

@@ -39,7 +39,7 @@ func (t *RdmaRemoteRendezvous) Probe(ctx context.Context, task cluster.Task) (Pr
 		return Probed{}, err
 	}
 	p.mu.Lock()
-	remote := p.machine.Peer()
+	remote := l.route.machine.Peer()
 	p.mu.Unlock()
 	if remote.Generation != l.own.Generation {
 		return Probed{}, status.Errorf(status.Unavailable, "%v was left just after it came up: %v", l, p.status().Reason)
@@ -137,7 +137,7 @@ func (p *peer) await(ctx context.Context) (*link, error) {
 func (p *peer) hasNoDevice() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.lost != nil
+	return p.lostDevices() != nil
 }
 
 // isPermanent reports whether another attempt would fail for the same reason.

@@ -20,7 +20,7 @@ func (p *peer) noteState() {
 	if verbs := p.active != nil; s.verbs != verbs {
 		s.verbs, s.verbsAt = verbs, time.Now()
 	}
-	if state, _ := p.machine.State(); s.state != state || s.stateAt.IsZero() {
+	if state, _ := p.shown().machine.State(); s.state != state || s.stateAt.IsZero() {
 		s.state, s.stateAt = state, time.Now()
 	}
 }

@@ -32,9 +32,15 @@ type Options struct {
 	// Self is this process, as it identifies itself to its peers. Task is its task.
 	Self transport.Process
 	Task cluster.Task
-	// PortOptions name the device. Its Device may be nil: then the transport has none
-	// until Use.
+	// PortOptions name the device of the fabric: of libibverbs or of verbs/roce. Its Device
+	// may be nil: then the transport has none until Use.
 	PortOptions
+	// Others name devices of other kinds: TCP and shared memory, at most one of each. The
+	// link layer of a port is its kind. The caller closes them after Close.
+	Others []PortOptions
+	// Target returns the address of a task as "host:port", for queue pairs that need it
+	// (verbs.Endpoint.Target); empty when the task has none. Nil where no device needs it.
+	Target func(cluster.Task) string
 	// Exchanger makes the bootstrap calls. Callable reports whether a task has an
 	// address that this process can call.
 	Exchanger Exchanger
@@ -112,8 +118,8 @@ type RdmaRemoteRendezvous struct {
 	mu      sync.Mutex // guards what follows
 	peers   map[cluster.Task]*peer
 	closed  bool
-	port    *port        // the device in use; nil while there is none
-	lost    error        // why there is none
+	ports   [kinds]*port // the devices in use; nil where there is none
+	lost    [kinds]error // why there is none
 	retired regmem.Stats // counts of the devices that are closed
 	// forgotten has the counts of all peers whose records were dropped; nil for none.
 	forgotten *Connection
@@ -122,9 +128,6 @@ type RdmaRemoteRendezvous struct {
 	// links that have not received HELLO.
 	clients, unverified *shares
 }
-
-// errNoDevice is the reason of a transport that has had no device yet.
-var errNoDevice = errors.New("this process has no usable RDMA device")
 
 // New returns the transport of a process, with its memory registered. The caller has to
 // call Close.
@@ -137,12 +140,8 @@ func New(o Options) (*RdmaRemoteRendezvous, error) {
 	t.opts.Memory.Active = t.sweeps.Start
 	t.clients = newShares(maxPeers, maxPeersPerSource)
 	t.unverified = newShares(maxUnverified, maxUnverifiedPerSource)
-	t.lost = errNoDevice
-	if o.Device != nil {
-		var err error
-		if t.port, err = openPort(&t.opts, o.PortOptions); err != nil {
-			return nil, err
-		}
+	if err := t.openPorts(); err != nil {
+		return nil, err
 	}
 	t.async = t.work.Go
 	t.base, t.stop = context.WithCancel(context.Background())
@@ -150,8 +149,10 @@ func New(o Options) (*RdmaRemoteRendezvous, error) {
 	t.requester = delivery.NewRequester(delivery.RequesterOptions{
 		Self: o.Self, Conn: t.Conn, AckBytes: ackBytes, PeerTimeout: o.PeerTimeout, Logger: o.Logger, ConnLogs: true,
 	})
-	if t.port != nil {
-		t.work.Go(func() { t.watchEvents(t.port) })
+	for _, on := range t.ports {
+		if on != nil {
+			t.work.Go(func() { t.watchEvents(on) })
+		}
 	}
 	return t, nil
 }
@@ -326,11 +327,13 @@ func (t *RdmaRemoteRendezvous) Close(ctx context.Context) error {
 	t.links.Wait()
 	t.stop()
 	t.work.Wait()
-	if t.port == nil { // nothing changes it any more
-		return err
-	}
-	if e := t.port.close(); err == nil {
-		err = e
+	for _, on := range t.ports { // nothing changes them any more
+		if on == nil {
+			continue
+		}
+		if e := on.close(); err == nil {
+			err = e
+		}
 	}
 	return err
 }

@@ -1,0 +1,269 @@
+package verbstransport
+
+import (
+	"context"
+	"time"
+
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// peerRoute is the route to a peer over one kind of device: the handshake over it, and its
+// links. One goroutine at a time executes the actions of the handshake machine, in order: each
+// may take time, and the machine relies on the order. peer.mu guards it.
+type peerRoute struct {
+	peer *peer
+	kind kind
+
+	machine  *handshake.Machine
+	actions  []handshake.Action
+	running  bool
+	links    map[uint64]*link                        // by id; those that are not destroyed
+	requests map[uint64]func(handshake.Offer, error) // bootstrap calls of the peer without answer
+	lastReq  uint64
+	address  verbs.GID   // of this process, for this peer; zero for that of the port (family.go)
+	refused  []verbs.GID // addresses that the peer has refused
+	timer    *time.Timer
+	alarm    alarm // of timer
+	lost     error // why this process has no device of the kind; nil while there is one
+}
+
+// newRoute makes the route of a kind. Called with t.mu held.
+func newRoute(p *peer, k kind) *peerRoute {
+	t := p.transport
+	c := handshake.Config{Self: t.opts.identity(), Peer: p.task, Callable: t.opts.Callable(p.task), Jitter: t.opts.jitter(), Backoff: t.opts.Backoff}
+	on := t.ports[k]
+	if on != nil {
+		c.Self = on.self
+	}
+	r := &peerRoute{
+		peer: p, kind: k, links: make(map[uint64]*link),
+		requests: make(map[uint64]func(handshake.Offer, error)), machine: handshake.New(c),
+	}
+	if on == nil {
+		r.lost = t.lost[k]
+		r.machine.Suspend(time.Now(), r.lost) // it has nothing to end
+	}
+	return r
+}
+
+// do queues actions of the machine and starts a goroutine that executes them, unless one
+// runs. It is called with mu held and unlocks it.
+func (r *peerRoute) do(acts []handshake.Action) {
+	for i := range acts {
+		if acts[i].Kind == handshake.Make {
+			r.peer.transport.links.add() // Close waits for the link from here on
+		}
+	}
+	r.actions = append(r.actions, acts...)
+	r.arm()
+	r.peer.noteState()
+	if r.running || len(r.actions) == 0 {
+		r.peer.mu.Unlock()
+		return
+	}
+	r.running = true
+	r.peer.mu.Unlock()
+	r.peer.transport.work.Go(r.runActions)
+}
+
+// runActions executes the queued actions until none is left.
+func (r *peerRoute) runActions() {
+	for {
+		r.peer.mu.Lock()
+		if len(r.actions) == 0 {
+			r.running = false
+			r.peer.mu.Unlock()
+			return
+		}
+		a := r.actions[0]
+		r.actions = r.actions[1:]
+		r.peer.mu.Unlock()
+		r.execute(a)
+	}
+}
+
+// arm sets the timer to the machine's next deadline. Called with mu held.
+func (r *peerRoute) arm() {
+	at := r.machine.Wake()
+	if at.IsZero() || r.peer.transport.base.Err() != nil || !r.alarm.set(at) {
+		return
+	}
+	if r.timer == nil {
+		r.timer = time.AfterFunc(time.Until(at), r.tick)
+		return
+	}
+	r.timer.Reset(time.Until(at))
+}
+
+// tick reports the time to the machine when the timer fires.
+func (r *peerRoute) tick() {
+	r.peer.mu.Lock()
+	now := time.Now()
+	if wait := r.alarm.fires(now, false); wait > 0 { // HELLO may have arrived and wait to be read
+		r.timer.Reset(wait)
+		r.peer.mu.Unlock()
+		return
+	}
+	r.do(r.machine.Tick(now))
+}
+
+// execute executes one action of the machine. Called without mu.
+func (r *peerRoute) execute(a handshake.Action) {
+	t := r.peer.transport
+	switch a.Kind {
+	case handshake.Make:
+		if !r.makeLink(a) {
+			return
+		}
+	case handshake.Destroy:
+		if l := r.linkOf(a.ID); l != nil {
+			l.discard(a.Err, a.Left)
+		}
+	case handshake.Connect:
+		err := r.connect(a)
+		r.peer.mu.Lock()
+		if err != nil {
+			r.do(r.machine.ConnectFailed(time.Now(), a.ID, err))
+			return
+		}
+		r.do(r.machine.Connected(time.Now(), a.ID))
+	case handshake.Open:
+		if l := r.linkOf(a.ID); l != nil {
+			l.open()
+		}
+	case handshake.Call:
+		t.work.Go(func() { r.call(a.Call, a.Offer) })
+	case handshake.Respond, handshake.Refuse:
+		r.peer.mu.Lock()
+		answer := r.requests[a.Request]
+		delete(r.requests, a.Request)
+		r.peer.mu.Unlock()
+		if answer != nil {
+			answer(a.Offer, a.Err)
+		}
+	}
+	r.peer.logState()
+}
+
+// makeLink makes the link of an offer and reports to the machine whether that succeeded.
+func (r *peerRoute) makeLink(a handshake.Action) (ok bool) {
+	t := r.peer.transport
+	unverified := !t.opts.Callable(r.peer.task)
+	failed := func(err error) bool {
+		t.links.done()
+		on := t.present(r.kind)
+		r.peer.mu.Lock()
+		acts := r.machine.MakeFailed(time.Now(), a.ID, err)
+		r.do(append(acts, r.nextOfFamily(on)...))
+		return false
+	}
+	if unverified {
+		if err := t.unverified.take(r.peer.source, "channels that wait for the first message of a client"); err != nil {
+			return failed(err)
+		}
+	}
+	l, err := r.newLink(a.ID, a.Generation)
+	if err != nil {
+		if unverified {
+			t.unverified.release(r.peer.source)
+		}
+		return failed(err)
+	}
+	r.peer.mu.Lock()
+	r.links[a.ID], l.unverified = l, unverified
+	r.peer.serial++
+	l.serial = r.peer.serial
+	r.peer.noteLeft()
+	r.do(r.machine.Made(time.Now(), l.id, l.own))
+	return true
+}
+
+// newLink makes a link on the device in use.
+func (r *peerRoute) newLink(id, generation uint64) (l *link, err error) {
+	on, err := r.peer.transport.takePort(r.kind)
+	if err != nil {
+		return nil, err
+	}
+	r.peer.mu.Lock()
+	from := r.address
+	r.peer.mu.Unlock()
+	err = r.peer.transport.withPort(on, func() (err error) {
+		l, err = newLink(r, on, from, id, generation)
+		return err
+	})
+	if err != nil {
+		on.links.done()
+		return nil, err
+	}
+	return l, nil
+}
+
+// linkOf returns the link with an id; nil when it is destroyed.
+func (r *peerRoute) linkOf(id uint64) *link {
+	r.peer.mu.Lock()
+	defer r.peer.mu.Unlock()
+	return r.links[id]
+}
+
+// connect connects a link with the peer's offer. The response cache has to accept the
+// peer's process first, since it sends requests over the channel.
+func (r *peerRoute) connect(a handshake.Action) error {
+	l := r.linkOf(a.ID)
+	if l == nil {
+		return status.Errorf(status.Internal, "there is no generation %d to connect", a.Generation)
+	}
+	t := r.peer.transport
+	requester := transport.Process{Name: a.Offer.Task.String(), Incarnation: a.Offer.Incarnation}
+	if err := t.opts.Cache.Introduce(t.base, requester, r.peer.source); err != nil {
+		return err
+	}
+	return t.withPort(l.port, func() error { return l.connect(a.Offer) })
+}
+
+// call makes a bootstrap call and reports its outcome to the machine.
+func (r *peerRoute) call(id uint64, own handshake.Offer) {
+	r.peer.counters.bootstraps.Add(1)
+	ctx, cancel := context.WithTimeout(r.peer.transport.base, handshake.CallTimeout)
+	offer, err := r.peer.transport.opts.Exchanger.Exchange(ctx, r.peer.task, own)
+	cancel()
+	on := r.peer.transport.present(r.kind)
+	r.peer.mu.Lock()
+	var acts []handshake.Action
+	if r.machine.Calls(id) {
+		acts = r.nextAddress(on, offer, err)
+	}
+	r.do(append(acts, r.machine.CallDone(time.Now(), id, offer, err)...))
+	r.peer.logState()
+}
+
+// request passes a bootstrap call of the peer to the machine and waits for the answer.
+func (r *peerRoute) request(ctx context.Context, from handshake.Offer) (handshake.Offer, error) {
+	type result struct {
+		offer handshake.Offer
+		err   error
+	}
+	done := make(chan result, 1)
+	on := r.peer.transport.present(r.kind)
+	r.peer.mu.Lock()
+	if r.peer.gone {
+		r.peer.mu.Unlock()
+		return handshake.Offer{}, errForgotten
+	}
+	r.lastReq++
+	id := r.lastReq
+	r.requests[id] = func(o handshake.Offer, err error) { done <- result{o, err} }
+	acts := r.adapt(on, from)
+	r.do(append(acts, r.machine.Request(time.Now(), id, from)...))
+	select {
+	case d := <-done:
+		return d.offer, d.err
+	case <-ctx.Done():
+		r.peer.mu.Lock()
+		delete(r.requests, id)
+		r.peer.mu.Unlock()
+		return handshake.Offer{}, status.From(context.Cause(ctx))
+	}
+}
