@@ -2,6 +2,7 @@ package verbstest
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"sync/atomic"
@@ -77,12 +78,23 @@ func newNIC(h *Host, index int, o DeviceOptions) *NIC {
 			p.setGIDLocked(0, linkLocal, verbs.GIDTypeIB)
 			continue
 		}
+		if o.Link == verbs.LinkTCP || o.Link == verbs.LinkShared {
+			p.setGIDLocked(0, f.processGID(), verbs.GIDTypeProcess)
+			continue
+		}
 		p.setGIDLocked(gidIndexLinkLocal, linkLocal, verbs.GIDTypeRoCEv2)
 		// 198.18.0.0/15 is for tests of devices (RFC 2544, C.2.2).
 		v4 := netip.AddrFrom4([4]byte{198, 18, byte(h.number), byte(index)<<4 | (i + 1)})
 		p.setGIDLocked(gidIndexIPv4, verbs.GIDFromAddr(v4), verbs.GIDTypeRoCEv2)
 	}
 	return n
+}
+
+// processGID returns the GID of a device of a process: a random number.
+func (f *Fabric) processGID() (g verbs.GID) {
+	binary.LittleEndian.PutUint64(g[:], f.random.Uint64())
+	binary.LittleEndian.PutUint64(g[8:], f.random.Uint64())
+	return g
 }
 
 func (p *port) setGIDLocked(index int, g verbs.GID, t verbs.GIDType) {

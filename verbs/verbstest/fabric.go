@@ -36,7 +36,7 @@ type Options struct {
 type DeviceOptions struct {
 	Name       string          // "mem" and its index in Options.Devices
 	Ports      uint8           // 1
-	Link       verbs.LinkLayer // Ethernet
+	Link       verbs.LinkLayer // Ethernet; of LinkTCP and LinkShared it has only the GID
 	MTU        verbs.MTU       // active and largest: 4096
 	MaxMessage uint32          // bytes: 1 GiB
 	MaxInline  int             // bytes: 400; -1 for none
