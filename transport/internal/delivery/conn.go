@@ -42,6 +42,8 @@ type Attempt interface {
 	//   - a *RestartedError when the peer is another process than the one asked,
 	//   - a *FallbackError when the connection has another route and wants the next
 	//     attempt to take it,
+	//   - a *MovedError when the connection has a better route by now, and wants the next
+	//     attempt to take that,
 	//   - a *ReceiverError when this side cannot take the value,
 	//   - the peer's own error otherwise.
 	Wait(ctx context.Context) (rendezvous.Value, error)
@@ -112,6 +114,35 @@ func (e *FallbackError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the reason.
 func (e *FallbackError) Unwrap() error { return e.Err }
+
+// MovedError reports that an attempt has ended without a response because there is a better
+// route to the same process. The connection chooses the route of the next attempt.
+type MovedError struct{ Err error }
+
+func (e *MovedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *MovedError) Unwrap() error { return e.Err }
+
+// payloadMoved marks the error of Moved on the wire.
+const payloadMoved = "type.googleapis.com/tryst.Moved"
+
+// Moved is the response to a request that waits for its value on a channel which a better one
+// replaces: the requester is to send it again there. The requester's connection turns it into a
+// *MovedError (IsMoved).
+func Moved(why error) *status.Error {
+	return status.Errorf(status.Unavailable, "the request is to be sent again: %w", why).WithPayload(payloadMoved, nil)
+}
+
+// IsMoved reports whether err is what Moved returned at the peer.
+func IsMoved(err error) bool {
+	var s *status.Error
+	if !errors.As(err, &s) {
+		return false
+	}
+	_, ok := s.Payload(payloadMoved)
+	return ok
+}
 
 // ReceiverError reports that this side cannot take the value: it has no memory for
 // it, cannot decode it, or does not want it any more. The receive ends with Err, and

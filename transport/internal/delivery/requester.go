@@ -267,6 +267,8 @@ func (p *peer) retries(now time.Time, t *Transfer, err error) bool {
 		p.do(p.machine.restarted(now, t, restarted.Reached, restarted.Err), restarted)
 	} else if _, ok := errorAs[*FallbackError](err); ok {
 		p.do(p.machine.fallback(now, t), nil)
+	} else if _, ok := errorAs[*MovedError](err); ok {
+		p.do(p.machine.move(now, t), nil)
 	} else {
 		return false
 	}

@@ -402,8 +402,15 @@ func (m *requests) unsent(now time.Time, t *Transfer, err error) []requestAction
 // cannot carry it, and that there is another one. The peer may have received the request,
 // so the transfer is sent again as one that was lost; the connection has lost nothing.
 func (m *requests) fallback(now time.Time, t *Transfer) []requestAction {
+	t.Fallback = true
+	return m.move(now, t)
+}
+
+// move is the event that an attempt has ended without a response because a better route to the
+// same process has come. The rest is as for fallback.
+func (m *requests) move(now time.Time, t *Transfer) []requestAction {
 	m.returned(now, t)
-	t.Fallback, t.reached = true, true
+	t.reached = true
 	if m.conn == connUp && t.Peer != m.incarnation {
 		return m.endOld(nil, t, nil)
 	}

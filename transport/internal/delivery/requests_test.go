@@ -362,6 +362,29 @@ func TestRequestsFallback(t *testing.T) {
 	}
 }
 
+// TestRequestsMove: a connection with a better route has a receive requested again, which chooses
+// its route anew. The connection counts as up.
+func TestRequestsMove(t *testing.T) {
+	b := ups(t)
+	b.recv(1)
+	moved := b.m.transfers[1]
+	b.want("moved", b.do(b.m.move(b.now, moved)), "send 1.2")
+	if b.m.conn != connUp || moved.Fallback || moved.losses != (losses{}) {
+		t.Errorf("the link is %v, and the receive %+v", b.m.conn, moved)
+	}
+	b.recv(2)
+	b.lost(2, 1)
+	b.want("moved while looking", b.do(b.m.move(b.now, moved)), "")
+	b.want("another process", b.hello(6), "end 2: Aborted, end 1: Aborted")
+}
+
+// TestMovedIsMarked: the mark of Moved is found behind the peer's quotation, and in no other error.
+func TestMovedIsMarked(t *testing.T) {
+	if !IsMoved(Moved(boom())) || IsMoved(boom()) || IsMoved(nil) {
+		t.Error("the mark is not what tells an error of Moved")
+	}
+}
+
 // TestUnreachedErrorHasTheReasonWithoutAdvice: what a broken queue pair advises (GID, MTU, firewall)
 // is wrong for a peer that does not answer a call either.
 func TestUnreachedErrorHasTheReasonWithoutAdvice(t *testing.T) {
