@@ -135,6 +135,27 @@ func (c *Channel) Fail(_ time.Time, id uint64, attempt uint32, err *status.Error
 	c.requests.move(r, listToRespond)
 }
 
+// Redirect is the event that a better channel to the peer replaces this one. Requests without a
+// response end with err, which has the requester send them there. Contents go on.
+func (c *Channel) Redirect(_ time.Time, err *status.Error) {
+	if c.state >= Leaving {
+		return
+	}
+	c.requests.each(func(r ref, a *request) {
+		if a.state == requestWaiting {
+			c.act(Action{Kind: ActDetach, ID: a.id, Attempt: a.attempt})
+			c.respond(r, Response{Err: err, Fallback: true})
+		}
+	})
+}
+
+// Idle reports whether the channel is up and nothing of either side is under way on it: no
+// receive, no request, and no id that is to be sent or whose confirmation the shell awaits.
+func (c *Channel) Idle() bool {
+	return c.state == Up && !c.bye.wanted && c.receives.n == 0 && c.requests.n == 0 && !c.pending.outstanding() &&
+		c.cancelledIDs.n+c.waitingIDs.n+c.unknownIDs.n == 0
+}
+
 // Eager reports whether a value is sent in EAGER. It depends on the Config alone and may be
 // called without the lock.
 func (c *Channel) Eager(v *wire.Value) bool {
