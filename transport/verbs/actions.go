@@ -81,7 +81,7 @@ func (l *link) completionError(wc *verbs.WC) error {
 // mu held and unlocks it.
 func (l *link) run(now time.Time) {
 	if l.machine != nil {
-		for l.execute(l.machine.Actions(now), now) {
+		for l.execute(l.machine.Actions(now), now) || l.closeReplaced(now) {
 		}
 		l.arm(now)
 	}

@@ -233,6 +233,11 @@ func (l *link) outcome(a *attempt, e *channel.Action, dest *destination, now tim
 			a.err = own // no other route would help
 			return
 		}
+		if e.ByPeer && delivery.IsMoved(e.Err) {
+			a.err = &delivery.MovedError{Err: e.Err}
+			l.movedAt.CompareAndSwap(0, now.UnixNano())
+			return
+		}
 		a.err = &delivery.FallbackError{Err: cmp.Or(a.noDest, e.Err)}
 		switch c := &l.peer.counters; {
 		case e.ByPeer:

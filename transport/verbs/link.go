@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tryst-rdma/tryst/transport"
@@ -47,6 +48,10 @@ type link struct {
 	serial     uint64 // orders the links to the peer
 	down       bool   // it is left
 
+	// movedAt is when the peer has first had a request sent again over a better channel, in
+	// nanoseconds since 1970; 0 for never.
+	movedAt atomic.Int64
+
 	mu           sync.Mutex       // guards what follows
 	machine      *channel.Channel // nil until connect
 	account      *regmem.Account
@@ -74,6 +79,7 @@ type link struct {
 	err          error      // why it was left; only an error of a lower rank replaces it
 	rank         causeRank  // of err
 	drained      *sync.Cond // signals changes of what tearDown waits for
+	replaced     error      // why a better channel replaces it (replace.go); nil while none does
 }
 
 type linkState uint8

@@ -1,6 +1,8 @@
 package verbstransport
 
 import (
+	"time"
+
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport"
 )
@@ -62,7 +64,11 @@ func (l *link) runOutgoing(batch []outgoing, from int, polls bool) {
 		l.mu.Lock()
 		if len(l.outbox) == 0 {
 			l.outboxBusy = false
-			l.mu.Unlock()
+			if l.replaced != nil { // it may be idle by now
+				l.run(time.Now())
+			} else {
+				l.mu.Unlock()
+			}
 			return
 		}
 		batch, from, l.outbox = l.outbox, 0, nil

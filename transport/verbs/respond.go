@@ -23,6 +23,10 @@ import (
 func (l *link) request(now time.Time, q *channel.Request) (answered bool) {
 	id := attemptID{q.ID, q.Attempt}
 	l.peer.transport.active()
+	if l.replaced != nil {
+		l.respondLocked(now, id, channel.Response{Err: delivery.Moved(l.replaced), Fallback: true}, source{})
+		return true
+	}
 	r, err := l.parse(q)
 	if err != nil {
 		l.respondLocked(now, id, channel.Response{Err: status.From(err)}, source{})
