@@ -20,6 +20,7 @@ type trackedCredentials struct {
 	credentials.TransportCredentials
 	quotas     *quotas
 	handshakes *Handshakes // nil when nobody ends them
+	shared     *SharedPort // nil for a port of gRPC alone
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
@@ -45,7 +46,7 @@ func (t trackedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 
 // Clone implements credentials.TransportCredentials.
 func (t trackedCredentials) Clone() credentials.TransportCredentials {
-	return trackedCredentials{t.TransportCredentials.Clone(), t.quotas, t.handshakes}
+	return trackedCredentials{t.TransportCredentials.Clone(), t.quotas, t.handshakes, t.shared}
 }
 
 // connection is a server's connection with the requesters that use it.

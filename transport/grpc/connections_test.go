@@ -49,7 +49,7 @@ func TestResponsesOutliveConnections(t *testing.T) {
 			client, server := net.Pipe()
 			defer client.Close()
 			go func() { _, _ = client.Write([]byte(http2.ClientPreface)) }() // ends with the pipe
-			conn, _, err := trackedCredentials{insecure.NewCredentials(), newQuotas(ServerTuning{}), nil}.Clone().ServerHandshake(server)
+			conn, _, err := trackedCredentials{insecure.NewCredentials(), newQuotas(ServerTuning{}), nil, nil}.Clone().ServerHandshake(server)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -23,15 +23,20 @@ import (
 //	HTTP/2 preface                   served                       TLS alert
 //	HTTP/1 request                   HTTP/1 status 400            HTTP/1 status 400
 //	TLS handshake                    gRPC's SETTINGS, then end    served, or TLS alert
+//	TRYSTQP1, ALPN tryst-verbs       to the Acceptor (SharedPort) to the Acceptor
 
-// handshake authenticates a new connection.
-func (t trackedCredentials) handshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+// handshake authenticates a new connection, which gRPC has as gate.
+func (t trackedCredentials) handshake(gate net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	raw := bare(gate)
 	if isPlain(t) {
-		return t.plainHandshake(raw)
+		return t.plainHandshake(gate, raw)
 	}
 	held := &heldConn{Conn: raw}
 	conn, auth, err := t.TransportCredentials.ServerHandshake(held)
 	held.released = true
+	if c, ok := conn.(*tls.Conn); ok && err == nil && c.ConnectionState().NegotiatedProtocol == VerbsProtocol {
+		return nil, nil, t.handOver(gate, conn, nil)
+	}
 	if err == nil {
 		return conn, auth, nil
 	}
@@ -43,8 +48,17 @@ func (t trackedCredentials) handshake(raw net.Conn) (net.Conn, credentials.AuthI
 	return raw, nil, err
 }
 
+// handOver gives a connection to the Acceptor of queue pairs. Its error ends the handshake.
+func (t trackedCredentials) handOver(gate, conn net.Conn, first []byte) error {
+	err := t.shared.hand(gate, conn, first)
+	if !errors.Is(err, credentials.ErrConnDispatched) {
+		t.quotas.refusals.add(conn.RemoteAddr(), refusal{kind: refusedVerbs, reason: "a queue pair over TCP: " + err.Error()})
+	}
+	return err
+}
+
 // plainHandshake is handshake without TLS.
-func (t trackedCredentials) plainHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (t trackedCredentials) plainHandshake(gate, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	first := make([]byte, greetingMax)
 	n, err := io.ReadAtLeast(raw, first, greetingMin)
 	if err != nil {
@@ -53,6 +67,8 @@ func (t trackedCredentials) plainHandshake(raw net.Conn) (net.Conn, credentials.
 	first = first[:n]
 	switch {
 	case isPreface(first):
+	case bytes.HasPrefix(first, []byte(verbsMagic)):
+		return nil, nil, t.handOver(gate, raw, first)
 	case isTLS(first):
 		// gRPC answers with its SETTINGS, by which the client sees that this is no TLS.
 		t.quotas.refusals.add(raw.RemoteAddr(), refusal{kind: refusedTLS,

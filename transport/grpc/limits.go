@@ -95,6 +95,11 @@ const (
 	greetingMin = 8
 	greetingMax = 512
 
+	// firstFrameMax bounds how long a queue pair's connection may take for its first frame, and
+	// maxWithoutFrame how many connections may be without it.
+	firstFrameMax   = 10 * time.Second
+	maxWithoutFrame = 256
+
 	// refusalWait and refusalBytes bound how long a server waits for a refused client to read
 	// the answer, and what it reads meanwhile.
 	refusalWait  = 500 * time.Millisecond

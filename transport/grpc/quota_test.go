@@ -353,7 +353,7 @@ func TestRefusedConnectionIsClosed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, _, err := (trackedCredentials{insecure.NewCredentials(), q, nil}).ServerHandshake(server); status.CodeOf(err) != status.ResourceExhausted {
+	if _, _, err := (trackedCredentials{insecure.NewCredentials(), q, nil, nil}).ServerHandshake(server); status.CodeOf(err) != status.ResourceExhausted {
 		t.Errorf("the handshake of one more: %v", err)
 	}
 }
@@ -395,7 +395,7 @@ func TestFailedHandshakeIsNotCounted(t *testing.T) {
 	defer client.Close()
 	defer server.Close()
 	go func() { _, _ = io.WriteString(client, http2.ClientPreface) }() // ends with the pipe
-	if _, _, err := (trackedCredentials{noHandshake{insecure.NewCredentials()}, q, nil}).ServerHandshake(server); err == nil {
+	if _, _, err := (trackedCredentials{noHandshake{insecure.NewCredentials()}, q, nil, nil}).ServerHandshake(server); err == nil {
 		t.Error("it succeeds")
 	}
 	if len(q.addresses) != 0 {

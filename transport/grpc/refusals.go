@@ -28,6 +28,7 @@ const (
 	refusedCertificate                      // with a certificate that is not accepted
 	refusedByClient                         // the client does not accept the server
 	refusedHTTP                             // an HTTP/1 client
+	refusedVerbs                            // a queue pair over TCP
 	refusedOther                            // none of these, for instance a port scanner
 )
 

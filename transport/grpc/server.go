@@ -98,6 +98,9 @@ type ServerTuning struct {
 	// Handshakes gets the connections under handshake, which can be ended when the server stops;
 	// nil for none.
 	Handshakes *Handshakes
+	// Shared takes the connections of queue pairs, which come by its Listener; nil for a port of
+	// gRPC alone.
+	Shared *SharedPort
 }
 
 // ServerOptions returns the options that Register needs: codec, message sizes, windows,
@@ -122,7 +125,7 @@ func ServerOptions(t ServerTuning) []grpc.ServerOption {
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.MaxConcurrentStreams(uint32(min(t.MaxWaiting, math.MaxInt32)) + extraStreams), //nolint:gosec // within its range
 		grpc.ConnectionTimeout(connectMax),
-		grpc.Creds(trackedCredentials{creds, newQuotas(t), t.Handshakes}),
+		grpc.Creds(trackedCredentials{creds, newQuotas(t), t.Handshakes, t.Shared}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: t.KeepaliveTime, Timeout: t.KeepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingMin, PermitWithoutStream: true}),
 	}
