@@ -28,9 +28,16 @@ type Config struct {
 	// from here over gRPC, so set it on both sides. Default: "grpc". Used with verbs only, so that a flag can swap
 	// the transport.
 	Fallback string
-	// Provider implements RDMA: "libibverbs", "roce", or "auto" for the first of the two with a usable
-	// device. Default: "auto". Used with verbs only.
+	// Provider has the devices for verbs, with commas between them: "libibverbs", "roce", "tcp", "shm", or
+	// "auto" for all that work here. Each peer is reached by the best one that both sides have. Default:
+	// "auto". Used with verbs only.
 	Provider string
+	// SHM allows shared memory with processes of this host that have the same user, or whose name mutual
+	// TLS proves: "auto" or "off". Default: "auto". Used with verbs only.
+	SHM string
+	// SHMDir is the absolute path of a directory for the sockets by which processes of different network
+	// namespaces, such as containers, reach each other for shared memory. Default: none. Used with verbs only.
+	SHMDir string
 	// RDMA chooses the device and sets how it sends. Used with verbs only.
 	RDMA RDMA
 	// GRPC sets how connections are used. They also set up verbs.

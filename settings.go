@@ -12,7 +12,7 @@ import (
 // fields has the field of Config for the key of each setting, for errors.
 var fields = map[string]string{
 	"listen": "Listen", "cluster": "Cluster", "task": "Task",
-	"transport": "Transport", "fallback": "Fallback", "provider": "Provider",
+	"transport": "Transport", "fallback": "Fallback", "provider": "Provider", "shm": "SHM", "shm-dir": "SHMDir",
 	"peer-timeout": "PeerTimeout", "shutdown-timeout": "ShutdownTimeout", "release-after": "ReleaseAfter",
 	"metrics-address": "MetricsAddress", "pprof-address": "PprofAddress", "address-file": "AddressFile",
 
@@ -101,7 +101,7 @@ func (c Config) given() (config.Config, error) {
 			Transport: c.Transport, Cluster: spec, TLS: config.TLS(c.TLS),
 			Keepalive:   config.Keepalive{Time: c.GRPC.KeepaliveTime, Timeout: c.GRPC.KeepaliveTimeout},
 			PeerTimeout: c.PeerTimeout, ReleaseAfter: c.ReleaseAfter, ConnectionsPerPeer: c.GRPC.ConnectionsPerPeer,
-			Fallback: c.Fallback, Provider: c.Provider,
+			Fallback: c.Fallback, Provider: c.Provider, SHM: c.SHM, SHMDir: c.SHMDir,
 			RDMA: config.RDMA{
 				Device: r.Device, Port: r.Port, GIDIndex: r.GIDIndex, MTU: r.MTU, TrafficClass: r.TrafficClass,
 				ServiceLevel: r.ServiceLevel, PKeyIndex: r.PKeyIndex, Timeout: r.Timeout, Retry: r.Retry,

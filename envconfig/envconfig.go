@@ -36,7 +36,7 @@ func load(use config.Use) (tryst.Config, error) {
 	r := c.RDMA
 	return tryst.Config{
 		Listen: c.Listen, Cluster: c.Cluster.Lists(), Task: task,
-		Transport: c.Transport, Fallback: c.Fallback, Provider: c.Provider,
+		Transport: c.Transport, Fallback: c.Fallback, Provider: c.Provider, SHM: c.SHM, SHMDir: c.SHMDir,
 		RDMA: tryst.RDMA{
 			Device: r.Device, Port: r.Port, GIDIndex: r.GIDIndex, MTU: r.MTU, TrafficClass: r.TrafficClass,
 			ServiceLevel: r.ServiceLevel, PKeyIndex: r.PKeyIndex, Timeout: r.Timeout, Retry: r.Retry,

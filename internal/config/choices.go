@@ -11,6 +11,8 @@ func (s Setting) Values() []string {
 	switch v := s.value(new(Config)).(type) {
 	case choice:
 		return v.known
+	case providerText:
+		return Providers()
 	case level:
 		return strings.Split(v.limits(), ", ")
 	case boolean:

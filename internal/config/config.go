@@ -136,9 +136,17 @@ type Client struct {
 	// "none". With "none" receives wait for verbs up to PeerTimeout and then
 	// fail. Zero: the default, grpc.
 	Fallback string
-	// Provider is the implementation of RDMA, one of [Providers]. Zero: the
-	// default, auto.
+	// Provider has the kinds of devices, of [Providers], with commas between
+	// them. Each peer gets the best one that it has too. Zero: the default,
+	// auto.
 	Provider string
+	// SHM allows shared memory with processes of this host: "auto", or "off"
+	// for none. Zero: the default, auto.
+	SHM string
+	// SHMDir is a directory for the sockets by which processes of different
+	// network namespaces reach each other for shared memory. Default and zero:
+	// none, and processes of one network namespace only.
+	SHMDir string
 	// RDMA chooses the device and sets how its queue pairs send.
 	RDMA RDMA
 	// EagerLimit is the size in bytes up to which a tensor is sent within a
@@ -264,8 +272,10 @@ type OTel struct {
 // NotFound for an unknown protocol.
 func Transports() []string { return []string{"grpc", Verbs} }
 
-// Providers returns the valid values of the setting provider.
-func Providers() []string { return []string{ProviderAuto, ProviderLibibverbs, ProviderRoCE} }
+// Providers returns the names in the setting provider.
+func Providers() []string {
+	return []string{ProviderAuto, ProviderLibibverbs, ProviderRoCE, ProviderTCP, ProviderShm}
+}
 
 // Default returns the default settings: one task, without a cluster, that listens on the
 // loopback interface.

@@ -9,13 +9,20 @@ const (
 	// Verbs is the transport over RDMA.
 	Verbs = "verbs"
 
-	// ProviderAuto means ProviderLibibverbs if an RDMA port is active, otherwise
-	// ProviderRoCE.
+	// ProviderAuto means every device that works here: ProviderLibibverbs if an RDMA
+	// port is active, otherwise ProviderRoCE, and beside it ProviderTCP and ProviderShm.
 	ProviderAuto = "auto"
 	// ProviderLibibverbs has the devices of the kernel, through rdma-core's library.
 	ProviderLibibverbs = "libibverbs"
 	// ProviderRoCE has a device in user space on each network interface.
 	ProviderRoCE = "roce"
+	// ProviderTCP has a device whose queue pairs are TCP connections.
+	ProviderTCP = "tcp"
+	// ProviderShm has a device that reaches processes of this host over shared memory.
+	ProviderShm = "shm"
+
+	// SHMOff is the value of the setting shm without shared memory.
+	SHMOff = "off"
 
 	// TransportKey is the setting for the transport.
 	TransportKey = "transport"

@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -71,6 +72,18 @@ var rules = []rule{
 			return "it is not in the cluster " + Quote(c.Cluster.String()) + "; name one of its tasks"
 		case c.sources != nil && c.Source(TaskKey).Kind == FromDefault && c.Cluster.Len() > 1:
 			return "the cluster has several tasks, and task is not set; set it to the one that this process is"
+		}
+		return ""
+	}},
+	{[]string{"provider", "shm"}, all, func(c *Config) string {
+		if c.Names(ProviderShm) && c.SHM == SHMOff {
+			return "it names shm, and the setting shm is off; leave shm out of provider, or set shm to auto"
+		}
+		return ""
+	}},
+	{[]string{"shm-dir"}, all, func(c *Config) string {
+		if c.SHMDir != "" && !filepath.IsAbs(c.SHMDir) {
+			return "processes in other mount namespaces and directories use it, too; want an absolute path"
 		}
 		return ""
 	}},

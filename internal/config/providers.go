@@ -1,0 +1,76 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// providerText is the text of a list of providers, separated by commas. Their order has no meaning:
+// the text has them in the order of Providers, each once.
+type providerText struct{ p *string }
+
+func (v providerText) String() string { return *v.p }
+func (v providerText) Type() string   { return "names" }
+func (v providerText) limits() string { return strings.Join(Providers(), ", ") }
+
+func (v providerText) Set(s string) error {
+	names, err := parseProviders(s)
+	if err != nil {
+		return err
+	}
+	*v.p = strings.Join(names, ",")
+	return nil
+}
+
+func (v providerText) check() error {
+	_, err := parseProviders(*v.p)
+	return err
+}
+
+// parseProviders returns the names in a list, in the order of Providers.
+func parseProviders(s string) ([]string, error) {
+	given := make(map[string]bool)
+	for name := range strings.SplitSeq(s, ",") {
+		name = strings.TrimSpace(name)
+		switch {
+		case name == "":
+			return nil, errors.New("a name is missing; want one of " + strings.Join(Providers(), ", ") + ", or several with commas between them")
+		case !slices.Contains(Providers(), name):
+			return nil, fmt.Errorf("%s is unknown; want one of %s, or several with commas between them", Quote(name), strings.Join(Providers(), ", "))
+		}
+		given[name] = true
+	}
+	return slices.DeleteFunc(Providers(), func(name string) bool { return !given[name] }), nil
+}
+
+// Names reports whether the setting provider names a provider.
+func (c *Client) Names(provider string) bool {
+	names, err := parseProviders(c.Provider)
+	return err == nil && slices.Contains(names, provider)
+}
+
+// Takes reports whether devices of a provider may be used: whether the setting provider names it,
+// or auto stands for it.
+func (c *Client) Takes(provider string) bool {
+	if provider == ProviderShm && c.SHM == SHMOff {
+		return false
+	}
+	return c.Names(provider) || c.Names(ProviderAuto)
+}
+
+// Fabric returns the provider of the RDMA device among several devices: ProviderLibibverbs,
+// ProviderRoCE, ProviderAuto for the first of them with a usable device, or "" for none.
+func (c *Client) Fabric() string {
+	kernel, software := c.Takes(ProviderLibibverbs), c.Takes(ProviderRoCE)
+	switch {
+	case kernel && software:
+		return ProviderAuto
+	case kernel:
+		return ProviderLibibverbs
+	case software:
+		return ProviderRoCE
+	}
+	return ""
+}
