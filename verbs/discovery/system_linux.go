@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"syscall"
 )
 
 // Host is the system that this process runs on.
@@ -25,15 +26,45 @@ func Host() (System, error) {
 // the kernel's boot_id and the inode of the process's network namespace (random(4),
 // namespaces(7)) and does not tell them. 0 where they cannot be read.
 func Network() uint64 {
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return 0
-	}
 	namespace, err := os.Readlink("/proc/thread-self/ns/net") // "net:[4026531840]"
 	if err != nil {
 		return 0
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "tryst network %s %s", boot, namespace))
+	return ofHost("network", namespace)
+}
+
+// User is a number that processes of one user in one user namespace of one host have in common;
+// others have another one. It is made as Network is. 0 where it cannot be read.
+func User() uint64 {
+	namespace, err := os.Readlink("/proc/thread-self/ns/user")
+	if err != nil {
+		return 0
+	}
+	return ofHost("user", fmt.Sprintf("%s %d", namespace, os.Geteuid()))
+}
+
+// Directory is a number that processes of one host have in common that see the same directory at a
+// path, which may be another path in each; others have another one. It is made as Network is. 0 for
+// a path that is no directory.
+func Directory(path string) uint64 {
+	info, err := os.Stat(path)
+	if err != nil || !info.IsDir() {
+		return 0
+	}
+	s, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0
+	}
+	return ofHost("directory", fmt.Sprintf("%d %d", s.Dev, s.Ino))
+}
+
+// ofHost is a number for something of this host, which does not tell it. 0 if the host has none.
+func ofHost(kind, name string) uint64 {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return 0
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "tryst %s %s %s", kind, boot, name))
 	return binary.LittleEndian.Uint64(sum[:])
 }
 

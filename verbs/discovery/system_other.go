@@ -12,6 +12,12 @@ import (
 // Network is not known here.
 func Network() uint64 { return 0 }
 
+// User is not known here.
+func User() uint64 { return 0 }
+
+// Directory is not known here.
+func Directory(string) uint64 { return 0 }
+
 // Watch is not possible here. The error is errors.ErrUnsupported.
 func Watch(func()) (stop func(), err error) { return nil, errors.ErrUnsupported }
 
