@@ -172,11 +172,11 @@ func certificateOf(i int) string { return fmt.Sprint("task", i) }
 // dial connects to server 0 as the holder of a certificate.
 func (m *mutual) dial(certificate string) *grpc.ClientConn {
 	m.t.Helper()
-	creds, err := clientCredentials(m.a.pair(certificate))
+	security, err := clientTLS(m.a.pair(certificate))
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	return dialRaw(m.t, m.servers[0].Addr().String(), grpc.WithTransportCredentials(creds))
+	return dialRaw(m.t, m.servers[0].Addr().String(), grpc.WithTransportCredentials(clientCredentials(security)))
 }
 
 // TestNobodyActsInAnothersName: under mutual TLS each request of ours that names a requester is

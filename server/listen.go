@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
@@ -69,21 +70,24 @@ func isLocalhost(host string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// listen opens the listener of the server.
-func (s *Server) listen(ctx context.Context, address, reason string) (net.Listener, error) {
+// listenAs opens the listener of a server. Peers that connect wait until the server accepts them.
+func listenAs(ctx context.Context, c config.Config, own *ownAddress, log *slog.Logger) (net.Listener, error) {
 	setting := "listen"
-	if s.cfg.ListensInCluster() {
+	if c.ListensInCluster() {
 		setting = "listen, by default the address of this task in the cluster"
 	}
-	lis, err := listen(ctx, setting, address)
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	lis, err := listen(ctx, setting, own.listen)
 	switch {
-	case err != nil || reason == "":
-	case !s.cfg.TaskIsSet():
-		s.log.Warn("listening on loopback, where no other host reaches this server; the address of the default task in the cluster is not one of this host, and the setting task is not set; set task or listen",
-			"cluster", s.cfg.Listen, "address", lis.Addr().String(), "reason", reason)
+	case err != nil || own.reason == "":
+	case !c.TaskIsSet():
+		log.Warn("listening on loopback, where no other host reaches this server; the address of the default task in the cluster is not one of this host, and the setting task is not set; set task or listen",
+			"cluster", c.Listen, "address", lis.Addr().String(), "reason", own.reason)
 	default:
-		s.log.Info("listening on all interfaces, at the port of this task in the cluster",
-			"cluster", s.cfg.Listen, "address", lis.Addr().String(), "reason", reason)
+		log.Info("listening on all interfaces, at the port of this task in the cluster",
+			"cluster", c.Listen, "address", lis.Addr().String(), "reason", own.reason)
 	}
 	return lis, err
 }

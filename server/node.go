@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"net"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/prometheus/client_golang/prometheus"
@@ -80,6 +81,11 @@ type nodeConfig struct {
 	// localAddr returns the address by which peers reach the process. It may change
 	// with the network. Nil: not known.
 	localAddr func(context.Context) localAddr
+	// addresses are those at which peers dial the process, as "host:port"; none for a
+	// process that only dials.
+	addresses []string
+	// dial connects to a peer for a queue pair over TCP. newNode sets it.
+	dial func(ctx context.Context, address string) (net.Conn, error)
 	// sendBound is the bound of SendWait.
 	sendBound int64
 	// cache has the limits of the response cache.
@@ -107,14 +113,17 @@ func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ 
 		n.allocator, n.pool = pool, pool
 		n.addPool(pool)
 	}
-	creds, err := clientCredentials(c.TLS)
+	security, err := clientTLS(c.TLS)
 	if err != nil {
 		return nil, err
 	}
 	n.loss = newLossWatch(n.log)
 	dial := grpctransport.DialOptions{
-		Connected: n.loss.tcp.add, Credentials: creds, Connections: c.ConnectionsPerPeer,
+		Connected: n.loss.tcp.add, Credentials: clientCredentials(security), Connections: c.ConnectionsPerPeer,
 		KeepaliveTime: c.Keepalive.Time, KeepaliveTimeout: c.Keepalive.Timeout,
+	}
+	nc.dial = func(ctx context.Context, address string) (net.Conn, error) {
+		return dial.ConnectVerbs(ctx, address, security)
 	}
 	if o.ClientStats != nil {
 		dial.Extra = append(dial.Extra, grpc.WithStatsHandler(o.ClientStats))

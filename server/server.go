@@ -35,23 +35,25 @@ import (
 // It is safe for concurrent use.
 type Server struct {
 	*node
-	cfg     config.Config
-	worker  *worker.Worker
-	catalog *checkpoint.Catalog
-	health  *health.Server
-	grpc    *grpc.Server
-	greets  grpctransport.Handshakes // of grpc
-	socket  net.Listener             // of grpc
-	address net.Addr
-	file    addressFile
-	http    []*httpServer
-	devices incarnations
-	stepIDs *stepIDs
-	stage   atomic.Int32  // a stage
-	serving chan struct{} // closed when the listener has stopped
-	unwatch func()        // ends the Watch streams of the health service
-	failure error         // of the listener; set before serving is closed
-	ended   serverEnd
+	cfg       config.Config
+	worker    *worker.Worker
+	catalog   *checkpoint.Catalog
+	health    *health.Server
+	grpc      *grpc.Server
+	greets    grpctransport.Handshakes  // of grpc
+	port      *grpctransport.SharedPort // of queue pairs over TCP; nil without them
+	socket    net.Listener              // of both
+	address   net.Addr
+	file      addressFile
+	http      []*httpServer
+	devices   incarnations
+	stepIDs   *stepIDs
+	stage     atomic.Int32  // a stage
+	accepting bool          // serving is closed at the end
+	serving   chan struct{} // closed when the listener has stopped
+	unwatch   func()        // ends the Watch streams of the health service
+	failure   error         // of the listener; set before serving is closed
+	ended     serverEnd
 
 	mu     sync.Mutex // guards what follows
 	ending bool
@@ -73,12 +75,21 @@ func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
 	if cfg.Transport == verbstransport.Name {
 		nc.localAddr = own.local
 	}
-	n, err := newNode(ctx, nc, cfg.Client, o)
+	lis, err := listenAs(ctx, cfg, own, o.Logger)
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{node: n, cfg: cfg, serving: make(chan struct{}), ended: serverEnd{done: make(chan struct{})}, stepIDs: newStepIDs()}
-	if err := s.start(ctx, own, o); err != nil {
+	nc.addresses = dialedAddresses(cfg, lis.Addr())
+	n, err := newNode(ctx, nc, cfg.Client, o)
+	if err != nil {
+		_ = lis.Close() // nobody has been accepted
+		return nil, err
+	}
+	s := &Server{
+		node: n, cfg: cfg, socket: lis, address: lis.Addr(), serving: make(chan struct{}),
+		ended: serverEnd{done: make(chan struct{})}, stepIDs: newStepIDs(),
+	}
+	if err := s.start(ctx, o); err != nil {
 		ctx, cancel := context.WithTimeout(ctx, cfg.ShutdownTimeout)
 		defer cancel()
 		_ = s.stop(ctx) // the first error is the one to report
@@ -87,7 +98,7 @@ func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
 	return s, nil
 }
 
-func (s *Server) start(ctx context.Context, own *ownAddress, o Options) error {
+func (s *Server) start(ctx context.Context, o Options) error {
 	s.worker = worker.New(worker.Options{
 		Task: s.task, Incarnation: s.incarnation, Manager: s.manager, Cache: s.cache,
 		CacheRPCResponse: s.cfg.CacheRPCResponse, MaxWaiting: s.cfg.MaxWaiting, MaxWaitingBytes: s.cfg.MaxWaitingBytes,
@@ -106,19 +117,15 @@ func (s *Server) start(ctx context.Context, own *ownAddress, o Options) error {
 	if err := s.makeGRPC(o.ServerStats); err != nil {
 		return err
 	}
-	lis, err := s.listen(ctx, own.listen, own.reason)
-	if err != nil {
-		return err
-	}
-	s.socket, s.address = lis, lis.Addr()
 	s.file.path = s.cfg.AddressFile
 	s.file.clear()
 	if s.cfg.TLS.Cert == "" && !loopback(s.address) {
 		s.log.Warn("listening beyond loopback without TLS; every host that reaches the port can read and write tensors; set tls.cert, tls.key and tls.ca, or let only trusted hosts reach it", "address", s.address.String())
 	}
+	s.accepting = true
 	go func() {
 		defer close(s.serving)
-		err := s.grpc.Serve(tracked{lis, &s.loss.tcp})
+		err := s.grpc.Serve(s.listener())
 		if err != nil && !errors.Is(err, grpc.ErrServerStopped) { // stopped before Serve
 			s.failure = err
 			s.ended.end()
@@ -158,13 +165,16 @@ func keptTotal(set int64) int64 {
 }
 
 func (s *Server) makeGRPC(observer stats.Handler) error {
-	creds, err := serverCredentials(s.cfg.TLS)
+	if a := s.acceptor(); a != nil {
+		s.port = grpctransport.NewSharedPort(a)
+	}
+	creds, err := serverCredentials(s.cfg.TLS, s.port != nil)
 	if err != nil {
 		return err
 	}
 	opts := append(grpctransport.ServerOptions(grpctransport.ServerTuning{
 		Credentials: creds, KeepaliveTime: s.cfg.Keepalive.Time, KeepaliveTimeout: s.cfg.Keepalive.Timeout,
-		MaxWaiting: s.cfg.MaxWaiting, PerPeer: s.cfg.KeptPerPeer, Total: keptTotal(s.cfg.KeptTotal), Logger: s.log, Handshakes: &s.greets,
+		MaxWaiting: s.cfg.MaxWaiting, PerPeer: s.cfg.KeptPerPeer, Total: keptTotal(s.cfg.KeptTotal), Logger: s.log, Handshakes: &s.greets, Shared: s.port,
 	}),
 		grpc.ChainUnaryInterceptor(s.metrics.unary),
 		grpc.ChainStreamInterceptor(s.metrics.stream),
@@ -311,11 +321,15 @@ func (s *Server) stop(ctx context.Context) error {
 
 // stopGRPC waits for the calls in progress, until ctx ends.
 func (s *Server) stopGRPC(ctx context.Context) {
+	if !s.accepting {
+		_ = s.socket.Close() // nobody has been accepted
+	}
 	if s.grpc == nil {
 		return
 	}
 	s.unwatch()
 	s.greets.End() // gRPC would wait for clients that send nothing
+	s.port.End()   // channels have ended
 	graceful := make(chan struct{})
 	go func() {
 		defer close(graceful)
@@ -327,7 +341,7 @@ func (s *Server) stopGRPC(ctx context.Context) {
 		s.grpc.Stop()
 		<-graceful
 	}
-	if s.address != nil {
+	if s.accepting {
 		<-s.serving
 	}
 }

@@ -15,11 +15,12 @@ import (
 
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/status"
+	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 )
 
 // serverCredentials returns the credentials of the listener: TLS if there is a certificate,
-// otherwise none.
-func serverCredentials(c config.TLS) (credentials.TransportCredentials, error) {
+// otherwise none. shared allows clients with queue pairs.
+func serverCredentials(c config.TLS, shared bool) (credentials.TransportCredentials, error) {
 	if c.Cert == "" {
 		return insecure.NewCredentials(), nil
 	}
@@ -42,13 +43,24 @@ func serverCredentials(c config.TLS) (credentials.TransportCredentials, error) {
 	case t.ClientCAs != nil:
 		t.ClientAuth = tls.VerifyClientCertIfGiven
 	}
+	if shared {
+		t.NextProtos = []string{"h2", grpctransport.VerbsProtocol}
+	}
 	return credentials.NewTLS(t), nil
 }
 
-// clientCredentials returns the credentials for connections to peers.
-func clientCredentials(c config.TLS) (credentials.TransportCredentials, error) {
+// clientCredentials returns the credentials for connections to peers, from clientTLS.
+func clientCredentials(t *tls.Config) credentials.TransportCredentials {
+	if t == nil {
+		return insecure.NewCredentials()
+	}
+	return credentials.NewTLS(t)
+}
+
+// clientTLS returns the configuration for connections to peers; nil without TLS.
+func clientTLS(c config.TLS) (*tls.Config, error) {
 	if !c.Enabled() {
-		return insecure.NewCredentials(), nil
+		return nil, nil
 	}
 	t := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.ServerName}
 	var err error
@@ -64,7 +76,7 @@ func clientCredentials(c config.TLS) (credentials.TransportCredentials, error) {
 			return pair.current()
 		}
 	}
-	return credentials.NewTLS(t), nil
+	return t, nil
 }
 
 func loadCA(c config.TLS) (*x509.CertPool, error) {

@@ -59,7 +59,7 @@ func dial(address string, o DialOptions, frames mem.BufferPool, over func()) (*c
 	opts := append([]grpc.DialOption{
 		grpc.WithTransportCredentials(explainedCredentials{creds, &ch.live}),
 		grpc.WithContextDialer(func(ctx context.Context, at string) (net.Conn, error) {
-			conn, err := o.connect(ctx, at)
+			conn, err := o.Connect(ctx, at)
 			if err != nil {
 				if ch.live.served.Load() && ctx.Err() == nil {
 					err = fmt.Errorf("%s has gone or is restarting: %w", at, err)
@@ -99,9 +99,9 @@ func dial(address string, o DialOptions, frames mem.BufferPool, over func()) (*c
 	return ch, nil
 }
 
-// connect resolves the host of address and tries its addresses one after the other, with
-// TCP keepalive as in o.
-func (o DialOptions) connect(ctx context.Context, address string) (net.Conn, error) {
+// Connect connects to an address over TCP, without TLS: it resolves the host and tries its addresses
+// one after the other, with TCP keepalive as in o. The caller owns the connection.
+func (o DialOptions) Connect(ctx context.Context, address string) (net.Conn, error) {
 	d := net.Dialer{
 		KeepAliveConfig: net.KeepAliveConfig{
 			Enable: true, Idle: o.KeepaliveTime, Interval: o.KeepaliveTimeout / keepaliveProbes, Count: keepaliveProbes,
