@@ -185,7 +185,7 @@ func (c *Client) Verbs() (Selection, bool) {
 	if c.rdma == nil {
 		return Selection{}, false
 	}
-	return c.rdma.devices.current()
+	return c.rdma.selection()
 }
 
 // Probe checks whether RDMA reaches the server, whose task is given; see

@@ -60,7 +60,7 @@ type devices struct {
 }
 
 func newDevices(c config.Client, p verbs.Provider, localAddr func(context.Context) localAddr, log *slog.Logger) *devices {
-	d := &devices{settings: c.RDMA, provider: c.Provider, localAddr: localAddr, log: log, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), cancel: func() {}}
+	d := &devices{settings: c.RDMA, provider: c.Fabric(), localAddr: localAddr, log: log, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), cancel: func() {}}
 	if p != nil {
 		s := sourceOf(p)
 		d.passed = &s
@@ -69,6 +69,9 @@ func newDevices(c config.Client, p verbs.Provider, localAddr func(context.Contex
 	d.kernel, d.software = KernelSource(), RoCESource(log)
 	return d
 }
+
+// allowed reports whether the settings allow a device of the fabric.
+func (d *devices) allowed() bool { return d.passed != nil || d.provider != "" }
 
 // find chooses and opens a device. The caller closes it.
 func (d *devices) find(ctx context.Context) (Selection, error) {
@@ -96,6 +99,9 @@ func (d *devices) watch(t *verbstransport.RdmaRemoteRendezvous, s Selection) {
 	d.transport = t
 	if s.Device != nil {
 		d.use(s)
+	}
+	if !d.allowed() {
+		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	d.cancel = cancel

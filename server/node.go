@@ -46,6 +46,7 @@ type Options struct {
 	Prepare func(context.Context, *Server) error
 
 	clientTask func() cluster.Task // draws the task of a client; nil: cluster.ClientTask
+	others     []Source            // of devices over TCP and shared memory; nil: those of this host
 }
 
 // transferLog is how many transfers the log of a process holds.
@@ -148,7 +149,7 @@ func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ 
 	nc.cache.Addressed, nc.cache.Verify = n.conns.Addressed, n.conns.Incarnation
 	n.cache = transport.NewResponseCache(late, nc.cache)
 	if c.Transport == verbstransport.Name {
-		if n.rdma, err = n.openRDMA(ctx, c, o.Provider, nc, session.CheckSource); err != nil {
+		if n.rdma, err = n.openRDMA(ctx, c, o, nc, session.CheckSource); err != nil {
 			n.cache.Close()
 			return nil, errors.Join(err, n.closeGRPC(ctx))
 		}

@@ -33,6 +33,7 @@ type rdma struct {
 	transport *verbstransport.RdmaRemoteRendezvous
 	required  bool // no fallback to gRPC
 	devices   *devices
+	others    []Selection // beside that of devices; closed at the end
 
 	stopped sync.Once
 	result  error // of stop
@@ -47,29 +48,52 @@ const rnrRetries = 6
 // the settings do not exclude the fallback, it logs the reason: all tensors go over gRPC until
 // there is one. A device that the settings name has to exist, but its link may be down.
 //
-// p is the provider that the program passed, or nil.
-func (n *node) openRDMA(ctx context.Context, c config.Client, p verbs.Provider, nc nodeConfig, check func(rendezvous.Key) error) (*rdma, error) {
+// A provider that the program has passed replaces all devices.
+func (n *node) openRDMA(ctx context.Context, c config.Client, o Options, nc nodeConfig, check func(rendezvous.Key) error) (*rdma, error) {
 	r := &rdma{task: n.task, spec: c.Cluster, required: c.Fallback == fallbackNone}
-	r.devices = newDevices(c, p, nc.localAddr, n.log)
-	s, err := r.devices.find(ctx)
-	if err != nil {
-		late := waits(err) || errors.Is(err, verbs.ErrUnavailable) && !namesDevice(c.RDMA)
-		if !late || r.required {
-			return nil, status.Errorf(status.FailedPrecondition, "transport verbs: %w", err)
+	r.devices = newDevices(c, o.Provider, nc.localAddr, n.log)
+	var err error
+	if o.Provider == nil || o.others != nil {
+		if r.others, err = openOthers(&c, otherSources(o), n.log); err != nil {
+			return nil, err
 		}
-		n.log.Warn("verbs cannot be used: until there is a usable device all tensors go over gRPC; see tryst doctor for what to do, or set transport to grpc", "reason", err)
 	}
-	r.transport, err = n.newTransport(r, c, s, nc.cache.MaxWaiting, check)
+	s, err := n.findDevice(ctx, r, c)
+	if err != nil {
+		return nil, errors.Join(err, closeAll(r.others))
+	}
+	r.transport, err = n.newTransport(r, c, s, nc, check)
 	if err != nil {
 		if s.Device != nil {
 			err = errors.Join(err, s.Device.Close())
 		}
-		return nil, err
+		return nil, errors.Join(err, closeAll(r.others))
 	}
 	r.devices.watch(r.transport, s)
 	n.addVerbsMetrics(r)
 	n.loss.watchDevice(r)
 	return r, nil
+}
+
+// findDevice opens the device of the fabric, if the settings allow one.
+func (n *node) findDevice(ctx context.Context, r *rdma, c config.Client) (Selection, error) {
+	if !r.devices.allowed() {
+		return Selection{}, nil
+	}
+	s, err := r.devices.find(ctx)
+	if err == nil {
+		return s, nil
+	}
+	late := waits(err) || errors.Is(err, verbs.ErrUnavailable) && !namesDevice(c.RDMA)
+	switch {
+	case !late || r.required && len(r.others) == 0:
+		return Selection{}, status.Errorf(status.FailedPrecondition, "transport verbs: %w", err)
+	case len(r.others) > 0:
+		n.log.Info("verbs: there is no RDMA device for now; peers are reached by the other devices", "reason", err)
+	default:
+		n.log.Warn("verbs cannot be used: until there is a usable device all tensors go over gRPC; see tryst doctor for what to do, or set transport to grpc", "reason", err)
+	}
+	return Selection{}, nil
 }
 
 // fallbackNone is the value of the setting fallback that allows verbs only.
@@ -89,8 +113,9 @@ func replacementAddress(c config.RDMA) func([]verbs.GIDEntry, verbs.GIDEntry) (v
 	return discovery.Again
 }
 
-// newTransport makes the transport over a device; without one if s has none.
-func (n *node) newTransport(r *rdma, c config.Client, s Selection, maxWaiting int, check func(rendezvous.Key) error) (*verbstransport.RdmaRemoteRendezvous, error) {
+// newTransport makes the transport over the device of the fabric, without one if s has none, and the
+// others.
+func (n *node) newTransport(r *rdma, c config.Client, s Selection, nc nodeConfig, check func(rendezvous.Key) error) (*verbstransport.RdmaRemoteRendezvous, error) {
 	mode, err := verbstransport.ParsePollMode(c.Poll)
 	if err != nil {
 		return nil, err
@@ -101,9 +126,10 @@ func (n *node) newTransport(r *rdma, c config.Client, s Selection, maxWaiting in
 		memory.Device, o.PortOptions = s.Device.Info(), portOptions(s, c.RDMA)
 	}
 	o.Self, o.Task, o.Host = n.process(), n.task, discovery.Network()
+	o.Others, o.Target = otherPorts(r.others, c.RDMA), r.target(nc.resolve)
 	o.Exchanger, o.Callable = bootstrap.NewExchanger(n.conns.Conn), r.callable
 	o.GRPC, o.Cache, o.Check = n.transport.Conn, n.cache, check
-	o.Require, o.Allocator, o.Memory, o.MaxWaiting = r.required, n.allocator, memory, maxWaiting
+	o.Require, o.Allocator, o.Memory, o.MaxWaiting = r.required, n.allocator, memory, nc.cache.MaxWaiting
 	o.Poll, o.PeerTimeout, o.Transfers, o.Logger = mode, c.PeerTimeout, n.transfers, n.log
 	o.Lost, o.Active = r.devices.gone, func() { n.loss.touch(); n.heap.used() }
 	if limit, err := verbstransport.ReadMemlock(); err == nil && s.Device != nil {
@@ -176,6 +202,34 @@ func (r *rdma) callable(task cluster.Task) bool {
 	return ok && task != r.task
 }
 
+// target returns the function that returns the address by which this process knows a task.
+func (r *rdma) target(resolve func(cluster.Task) (string, bool)) func(cluster.Task) string {
+	return func(task cluster.Task) string {
+		address, ok := r.spec.Address(task)
+		if !ok && resolve != nil {
+			address, _ = resolve(task)
+		}
+		return address
+	}
+}
+
+// selections returns the devices that can be used at present, that of the fabric first.
+func (r *rdma) selections() []Selection {
+	var all []Selection
+	if s, ok := r.devices.current(); ok {
+		all = append(all, s)
+	}
+	return append(all, r.others...)
+}
+
+// selection returns the first of selections. If there is none, it returns the last one and false.
+func (r *rdma) selection() (Selection, bool) {
+	if all := r.selections(); len(all) > 0 {
+		return all[0], true
+	}
+	return r.devices.current()
+}
+
 // register registers the bootstrap service.
 func (r *rdma) register(s grpc.ServiceRegistrar) {
 	bootstrap.Register(s, bootstrap.ServiceOptions{Self: r.task, Host: hostIn(r.spec), Answer: r.answer})
@@ -216,8 +270,8 @@ func (r *rdma) stop(ctx context.Context) error {
 	return r.result
 }
 
-// close closes the device, after stop.
-func (r *rdma) close() error { return r.devices.close() }
+// close closes the devices, after stop.
+func (r *rdma) close() error { return errors.Join(r.devices.close(), closeAll(r.others)) }
 
 // leftGeneration returns the function that checks and closes channels which requesters of the
 // gRPC service have left; nil without verbs.

@@ -49,9 +49,12 @@ func (n *node) acceptor() grpctransport.Acceptor {
 	if n.rdma == nil {
 		return nil
 	}
-	s, _ := n.rdma.devices.current()
-	a, _ := s.Device.(grpctransport.Acceptor)
-	return a
+	for _, s := range n.rdma.selections() {
+		if a, ok := s.Device.(grpctransport.Acceptor); ok {
+			return a
+		}
+	}
+	return nil
 }
 
 // listener returns the listener for gRPC, which shares it with queue pairs if there is a port of them.

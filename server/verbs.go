@@ -39,7 +39,7 @@ func (s *Server) Verbs() (v *VerbsServer, ok bool) {
 	if s.rdma == nil {
 		return nil, false
 	}
-	if _, ok := s.rdma.devices.current(); !ok {
+	if _, ok := s.rdma.selection(); !ok {
 		return nil, false
 	}
 	return &VerbsServer{s}, true
@@ -49,12 +49,15 @@ func (s *Server) Verbs() (v *VerbsServer, ok bool) {
 // no device it returns the last ones.
 func (v *VerbsServer) Choice() discovery.Choice { return v.Selection().Choice }
 
-// Selection returns the device with its provider, and the reason for the provider. While there
-// is no device it returns the last one.
+// Selection returns the first of Devices, with its provider and the reason for it. While there is no
+// device it returns the last one.
 func (v *VerbsServer) Selection() Selection {
-	s, _ := v.rdma.devices.current()
+	s, _ := v.rdma.selection()
 	return s
 }
+
+// Devices returns all devices that can be used at present, that of the fabric first.
+func (v *VerbsServer) Devices() []Selection { return v.rdma.selections() }
 
 // Connections returns the state and the counts of the channel to each peer.
 func (v *VerbsServer) Connections() []verbstransport.Connection {

@@ -28,7 +28,7 @@ func (n *node) addVerbsMetrics(r *rdma) {
 	stats("tryst_verbs_copied_bytes", "Content copied into registered memory for sending, in bytes.", func(s verbstransport.MemoryStats) int64 { return s.CopiedBytes })
 	r.addKept(n.metrics.kept)
 	n.metrics.gauge("tryst_verbs_device_up", "1 while verbs has a device with an address, 0 while it has none and tensors go over gRPC.", func() float64 {
-		if _, ok := r.devices.current(); ok {
+		if _, ok := r.selection(); ok {
 			return 1
 		}
 		return 0
@@ -36,7 +36,7 @@ func (n *node) addVerbsMetrics(r *rdma) {
 	n.metrics.all = append(n.metrics.all, prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "tryst_verbs_devices_lost_total", Help: "Devices that were removed while verbs used them.",
 	}, func() float64 { return float64(r.devices.lost.Load()) }))
-	n.metrics.all = append(n.metrics.all, newDeviceInfo(r.devices.current), newPeerMetrics(r), newPortCounters(r.devices.counters), newPathMetrics(r))
+	n.metrics.all = append(n.metrics.all, newDeviceInfo(r.selections), newPeerMetrics(r), newPortCounters(r.devices.counters), newPathMetrics(r))
 }
 
 // counters reads the counters of the port in use, from the kernel or from the device itself;
@@ -56,15 +56,15 @@ func (d *devices) counters() (on discovery.Choice, counters map[string]uint64) {
 	return s.Choice, counters
 }
 
-// deviceInfo is the metric whose labels describe the device that verbs uses. It has no value
+// deviceInfo is the metric whose labels describe the devices that verbs uses. It has no value
 // while there is none.
 type deviceInfo struct {
-	current func() (Selection, bool)
-	desc    *prometheus.Desc
+	inUse func() []Selection
+	desc  *prometheus.Desc
 }
 
-func newDeviceInfo(current func() (Selection, bool)) *deviceInfo {
-	return &deviceInfo{current, prometheus.NewDesc("tryst_verbs_device_info", "1, with the device that verbs uses, its provider, and the reasons for both.",
+func newDeviceInfo(inUse func() []Selection) *deviceInfo {
+	return &deviceInfo{inUse, prometheus.NewDesc("tryst_verbs_device_info", "1 for each device that verbs uses, with its provider and the reasons for both.",
 		[]string{"device", "provider", "reason", "why"}, nil)}
 }
 
@@ -73,7 +73,7 @@ func (d *deviceInfo) Describe(c chan<- *prometheus.Desc) { c <- d.desc }
 
 // Collect implements prometheus.Collector.
 func (d *deviceInfo) Collect(c chan<- prometheus.Metric) {
-	if s, ok := d.current(); ok {
+	for _, s := range d.inUse() {
 		c <- prometheus.MustNewConstMetric(d.desc, prometheus.GaugeValue, 1, s.Choice.Device, s.Name(), labelText(s.Choice.Reason), labelText(s.Why))
 	}
 }

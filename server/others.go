@@ -1,0 +1,102 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/status"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
+	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/discovery"
+)
+
+// Devices beside that of the fabric: over TCP and over shared memory. Each is opened at the start
+// and stays until the end. Neither has links that come and go.
+
+// otherPort is the only port of these devices.
+const otherPort = 1
+
+// openOthers opens the devices of these kinds that the settings allow. A device that the setting
+// provider names must open. auto goes without those that do not, and logs why.
+func openOthers(c *config.Client, sources []Source, log *slog.Logger) (all []Selection, err error) {
+	for _, s := range sources {
+		name := s.Name()
+		if !c.Takes(name) {
+			continue
+		}
+		opened, err := openOther(s)
+		switch {
+		case err == nil:
+			opened.Why = "auto: it works here"
+			if c.Names(name) {
+				opened.Why = chosenBySetting
+			}
+			all = append(all, opened)
+		case c.Names(name):
+			err = status.Errorf(status.FailedPrecondition, "provider %s: %w", name, err)
+			return nil, errors.Join(err, closeAll(all))
+		default:
+			log.Info("verbs: a kind of device cannot be used here", "provider", name, "reason", err)
+		}
+	}
+	for _, s := range all {
+		log.Info("verbs", "provider", s.Name(), "why", s.Why, "device", s.Choice.Device)
+	}
+	return all, nil
+}
+
+// openOther opens the only device of a source.
+func openOther(s Source) (_ Selection, err error) {
+	infos, err := s.Devices()
+	if err != nil {
+		return Selection{}, err
+	}
+	if len(infos) == 0 {
+		return Selection{}, &verbs.Error{Op: "open a device of " + s.Name(), Err: verbs.ErrUnavailable}
+	}
+	device, err := s.Open(infos[0].Name)
+	if err != nil {
+		return Selection{}, err
+	}
+	port, err := device.Port(otherPort)
+	if err != nil {
+		return Selection{}, errors.Join(err, device.Close())
+	}
+	gids, err := device.GIDs(otherPort)
+	if err == nil && len(gids) == 0 {
+		err = fmt.Errorf("%s has no address", infos[0].Name)
+	}
+	if err != nil {
+		return Selection{}, errors.Join(err, device.Close())
+	}
+	return Selection{Source: s, Device: device, Choice: discovery.Choice{
+		Device: infos[0].Name, Port: otherPort, GIDIndex: gids[0].Index, GID: gids[0].GID, Type: gids[0].Type,
+		Link: port.Link, MTU: port.ActiveMTU, NUMA: -1, Near: true, Reason: "the only device of " + s.Name(),
+	}}, nil
+}
+
+// closeAll closes devices.
+func closeAll(all []Selection) error {
+	var errs []error
+	for _, s := range all {
+		errs = append(errs, s.Device.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// otherPorts are these devices as the transport takes them. The settings for the packets of a fabric
+// have no meaning for them.
+func otherPorts(all []Selection, c config.RDMA) []verbstransport.PortOptions {
+	var ports []verbstransport.PortOptions
+	for _, s := range all {
+		p := portOptions(s, config.RDMA{Timeout: c.Timeout, Retry: c.Retry, QueuePairs: c.QueuePairs})
+		p.Again = nil // the address never changes
+		ports = append(ports, p)
+	}
+	return ports
+}
+
+// otherSources returns the sources of these devices, by the settings.
+func otherSources(o Options) []Source { return o.others }

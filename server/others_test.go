@@ -1,0 +1,137 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor/tensortest"
+	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/verbstest"
+)
+
+// namedProvider is a provider under another name.
+type namedProvider struct {
+	verbs.Provider
+	name string
+	err  error // of Devices
+}
+
+// Name implements verbs.Provider.
+func (p namedProvider) Name() string { return p.name }
+
+// Devices implements verbs.Provider.
+func (p namedProvider) Devices() ([]verbs.DeviceInfo, error) {
+	if p.err != nil {
+		return nil, p.err
+	}
+	return p.Provider.Devices()
+}
+
+// kindsTown is a cluster whose hosts have a device of each kind, in memory.
+type kindsTown struct {
+	*verbsTown
+	others map[string]*verbstest.Fabric // by provider
+	broken map[string]error             // providers without a device
+}
+
+func newKindsTown(t *testing.T, n int) *kindsTown {
+	t.Helper()
+	w := &kindsTown{others: make(map[string]*verbstest.Fabric), broken: make(map[string]error)}
+	for name, link := range map[string]verbs.LinkLayer{config.ProviderTCP: verbs.LinkTCP, config.ProviderShm: verbs.LinkShared} {
+		f := verbstest.NewFabric(verbstest.Options{Devices: []verbstest.DeviceOptions{{Name: name + "0", Link: link}}})
+		w.others[name] = f
+		t.Cleanup(func() {
+			if open := f.Counts(); open != (verbs.Counts{}) {
+				t.Errorf("open of %s: %+v", name, open)
+			}
+			f.Close()
+		})
+	}
+	w.verbsTown = newVerbsTown(t, n)
+	return w
+}
+
+// options has the devices of a host.
+func (w *kindsTown) options(i int) Options {
+	o := Options{Provider: w.provider(i), Allocator: tensortest.NewAllocator(w.t), others: []Source{}}
+	for _, name := range []string{config.ProviderTCP, config.ProviderShm} {
+		o.others = append(o.others, sourceOf(namedProvider{w.others[name].Provider(fmt.Sprintf("host%d", i)), name, w.broken[name]}))
+	}
+	return o
+}
+
+func (w *kindsTown) start(i int, change ...func(*config.Config)) *VerbsServer {
+	w.t.Helper()
+	v, err := StartVerbs(w.t.Context(), w.settings(i, change...), w.options(i))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		if err := v.Close(context.Background()); err != nil {
+			w.t.Errorf("Close: %v", err)
+		}
+	})
+	return v
+}
+
+// devicesOf returns the names of the devices that a server has open.
+func devicesOf(v *VerbsServer) (names []string) {
+	for _, s := range v.Devices() {
+		names = append(names, s.Choice.Device)
+	}
+	return names
+}
+
+// TestProcessHasADeviceOfEachKind: those that the setting provider allows, and nothing else. Values
+// reach a peer in any case.
+func TestProcessHasADeviceOfEachKind(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*config.Config)
+		want   []string
+	}{
+		"auto":         {func(*config.Config) {}, []string{"mem0", "tcp0", "shm0"}},
+		"tcp":          {func(c *config.Config) { c.Provider = "tcp,libibverbs" }, []string{"mem0", "tcp0"}},
+		"shm off":      {func(c *config.Config) { c.SHM = config.SHMOff }, []string{"mem0", "tcp0"}},
+		"without both": {func(c *config.Config) { c.Provider = "roce" }, []string{"mem0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newKindsTown(t, 2)
+			a, b := w.start(0, c.change), w.start(1, c.change)
+			if got := devicesOf(a); !slices.Equal(got, c.want) {
+				t.Errorf("the devices are %q, want %q", got, c.want)
+			}
+			w.up(a, b.Task())
+			w.exchange(1, a, b, 7)
+		})
+	}
+}
+
+// TestNamedDeviceMustOpen: a device that the setting provider names is an error if it does not work;
+// auto goes without it, and says so.
+func TestNamedDeviceMustOpen(t *testing.T) {
+	w := newKindsTown(t, 2)
+	w.broken[config.ProviderShm] = errors.New("no memory can be shared here")
+	var log logBuffer
+	o := w.options(0)
+	o.Logger = log.logger()
+	v, err := StartVerbs(t.Context(), w.settings(0), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := devicesOf(v); !slices.Equal(got, []string{"mem0", "tcp0"}) {
+		t.Errorf("the devices are %q", got)
+	}
+	if err := v.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+	if !log.has("provider=shm", "no memory can be shared here") {
+		t.Error("the log does not say why there is no shared memory")
+	}
+	_, err = StartVerbs(t.Context(), w.settings(0, func(c *config.Config) { c.Provider = "tcp,shm" }), w.options(0))
+	wantError(t, err, status.FailedPrecondition, "provider shm: no memory can be shared here")
+}
