@@ -30,6 +30,10 @@ type setup struct {
 	Sizes   []int64 `json:"sizes"`             // of the tensors that it publishes
 	Profile string  `json:"profile,omitempty"` // a directory for its CPU profile; none when empty
 	Pin     *pin    `json:"pin,omitempty"`
+	// Bare makes it a process of the bare baselines, which runs nothing of Tryst.
+	Bare *bareSetup `json:"bare,omitempty"`
+	// TLS has certificates that both processes use; none without it.
+	TLS config.TLS `json:"tls"`
 	verbsSetup
 }
 
@@ -42,6 +46,8 @@ type hello struct {
 	Baselines   string `json:"baselines"` // the gRPC calls
 	TCP         string `json:"tcp"`
 	UDP         string `json:"udp"` // empty where the system has no super-packets
+	// Bare is where the bare baselines are.
+	Bare *bareAddresses `json:"bare,omitempty"`
 }
 
 // command asks for one thing.
@@ -49,6 +55,7 @@ type command struct {
 	Send *sendCommand `json:"send,omitempty"`
 	Echo *echoCommand `json:"echo,omitempty"`
 	Used bool         `json:"used,omitempty"` // tell nothing but that
+	Run  *bareRun     `json:"run,omitempty"`
 }
 
 // sendCommand sends Count tensors of 8 bytes, of the names that edge gives.
@@ -67,6 +74,8 @@ type state struct {
 	Used time.Duration `json:"used,omitempty"`
 	// Echo is where messages are sent back from.
 	Echo *verbs.Endpoint `json:"echo,omitempty"`
+	// Run is the result of a bare baseline.
+	Run *bareResult `json:"run,omitempty"`
 }
 
 const (
@@ -95,12 +104,12 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	p, err := startPeer(ctx, s)
+	p, err := startSecond(ctx, s)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
-	if err := writer.Encode(p.where); err != nil {
+	if err := writer.Encode(p.hello()); err != nil {
 		return status.Errorf(status.Unavailable, "telling where to measure: %w", err)
 	}
 	commands := make(chan command)
@@ -135,7 +144,24 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer) (err error) {
 	}
 }
 
-// peer is what the second process has.
+// second is what a second process is: a peer, or one of the bare baselines.
+type second interface {
+	hello() hello
+	obey(command) state
+	close() error
+}
+
+func startSecond(ctx context.Context, s setup) (second, error) {
+	switch {
+	case s.Bare == nil:
+		return startPeer(ctx, s)
+	case s.Bare.From == nil:
+		return startBareServer(ctx, s.Sizes)
+	}
+	return startBareReceiver(s.Bare.From)
+}
+
+// peer is a complete Tryst server beside the listeners of the older baselines.
 type peer struct {
 	where     hello
 	pool      *tensor.Pool
@@ -149,6 +175,8 @@ type peer struct {
 	echo      *echo // nil for none
 }
 
+func (p *peer) hello() hello { return p.where }
+
 func startPeer(ctx context.Context, s setup) (_ *peer, err error) {
 	p := &peer{
 		pool:    tensor.NewPool(tensor.PoolOptions{}),
@@ -161,7 +189,7 @@ func startPeer(ctx context.Context, s setup) (_ *peer, err error) {
 			err = errors.Join(err, p.close())
 		}
 	}()
-	if err := p.startServer(ctx, s.verbsSetup); err != nil {
+	if err := p.startServer(ctx, s); err != nil {
 		return nil, err
 	}
 	if err := p.publish(s.Sizes); err != nil {
@@ -189,9 +217,11 @@ func randomTensor(a tensor.Allocator, size int64) (*tensor.Tensor, error) {
 	return t, nil
 }
 
-func (p *peer) startServer(ctx context.Context, v verbsSetup) (err error) {
+func (p *peer) startServer(ctx context.Context, s setup) (err error) {
 	c := config.Config{Listen: loopback}
-	v.apply(&c.Client)
+	s.apply(&c.Client)
+	c.TLS = s.TLS
+	c.TLS.RequireClientCert = s.TLS.Enabled()
 	c.FillDefaults()
 	if p.server, err = server.Start(ctx, c, server.Options{Allocator: p.pool}); err != nil {
 		return err

@@ -88,6 +88,7 @@ func (s *tcpServer) close() {
 // tcpClient asks over one connection, on which any number of requests may be
 // under way.
 type tcpClient struct {
+	name    string // of the baseline
 	conn    net.Conn
 	unwatch func() bool // stops watching the context
 	pool    tensor.Allocator
@@ -103,10 +104,14 @@ func dialTCP(ctx context.Context, address string, pool tensor.Allocator) (*tcpCl
 	if err != nil {
 		return nil, status.Errorf(status.Unavailable, "%s: %w", RawTCP, err)
 	}
+	return newTCPClient(ctx, RawTCP, conn, pool), nil
+}
+
+// newTCPClient takes over a connection of any kind: TLS and unix sockets carry the same.
+func newTCPClient(ctx context.Context, name string, conn net.Conn, pool tensor.Allocator) *tcpClient {
 	first := make(chan struct{})
 	close(first)
-	unwatch := context.AfterFunc(ctx, func() { conn.Close() })
-	return &tcpClient{conn: conn, unwatch: unwatch, pool: pool, turn: first}, nil
+	return &tcpClient{name: name, conn: conn, unwatch: context.AfterFunc(ctx, func() { conn.Close() }), pool: pool, turn: first}
 }
 
 // receive gets one answer, straight into memory from the pool.
@@ -131,7 +136,7 @@ func (c *tcpClient) receive(size int64) error {
 		_, err = io.ReadFull(c.conn, b.Bytes())
 	}
 	if err != nil {
-		return status.Errorf(status.Unavailable, "%s: %w", RawTCP, err)
+		return status.Errorf(status.Unavailable, "%s: %w", c.name, err)
 	}
 	return nil
 }

@@ -80,6 +80,10 @@ const (
 	LockedMap   = "locked-map"       // a map under a lock
 	OwnGRPC     = "grpc-transport"   // the same receive over the project's gRPC transport
 	RawTCP      = "raw-tcp"          // a TCP connection and nothing above it
+	RawTLS      = "raw-tls"          // the same over crypto/tls
+	UnixSocket  = "unix-socket"      // the same over a unix socket
+	MemfdCopy   = "memfd-copy"       // copies out of memory of another process, one at a time
+	MemfdCopies = "memfd-copies"     // the same, as many at once as receives
 	UDPLoop     = "udp-loop"         // UDP sockets, one CRC for each packet and nothing above it
 	OneCore     = "one-core"         // a processor that does nothing else
 	None        = "none"
