@@ -16,6 +16,8 @@ TESTARGS ?=
 ALLOWED_SKIPS ?=
 # More arguments for tryst-bench in make bench-rxe, e.g. BENCHARGS='--only verbs-recv --size 1MiB'.
 BENCHARGS ?= --only verbs-recv,verbs-latency,verbs-idle --size 64KiB,1MiB,16MiB --inflight 4
+# The same for make bench-routes.
+ROUTESARGS ?=
 # How long each fuzz target runs.
 FUZZTIME ?= 10s
 
@@ -139,6 +141,10 @@ bench: $(bench) ## Run each benchmark and its baseline, results in build/bench/;
 bench-roce: $(bench) ## Compare verbs over the RoCEv2 endpoint in Go with gRPC and a UDP loop, results in build/bench-roce/; fails like bench
 	@$(unprivileged) $(bench) --transport verbs --provider roce --only verbs-beside-grpc,verbs-small,verbs-udp-loop,verbs-idle --size 1MiB,16MiB --inflight 4 \
 		--check --json-dir build/bench-roce
+
+.PHONY: bench-routes
+bench-routes: $(bench) ## Compare shm, tcp and tcp with TLS with bare copies, sockets and gRPC, results in build/bench-routes/; fails like bench
+	@$(unprivileged) $(bench) --routes --size 1MiB,16MiB --inflight 4 --check --json-dir build/bench-routes $(ROUTESARGS)
 
 .PHONY: bench-rxe
 bench-rxe: vm-ready ## Compare verbs with perftest in the VM with Soft-RoCE, results in build/bench-rxe/; fails like bench

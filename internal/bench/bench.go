@@ -33,8 +33,11 @@ type Options struct {
 	// PeerDevice is the RDMA device of the second process, as
 	// config.RDMA.Device; empty: that of Client.
 	PeerDevice string
-	// Only has the names of the benchmarks to run; empty: all.
+	// Only has the names of the benchmarks to run; empty: all but those of routes.
 	Only []string
+	// Routes measures the routes between two processes of one host, and nothing else, whatever
+	// Transports has.
+	Routes bool
 	// Sizes has the sizes of receives in bytes, Inflight how many are concurrent.
 	Sizes    []int64
 	Inflight []int
@@ -55,6 +58,8 @@ type Options struct {
 
 	many, waiting int           // concurrent receives, waiting keys; fewer in tests
 	idle          time.Duration // for which an idle channel is watched; less in tests
+	idlePeers     int           // idle peers whose memory is measured; fewer in tests
+	standIn       string        // the provider for a route whose own this build does not have; "" leaves the route out
 	polls         []string      // values of the setting poll to measure; fewer in tests
 	pool          *tensor.Pool  // for received tensors; nil: one for each benchmark. Tests set it to check it
 	loadFile      string        // file with the load average; another one in tests
@@ -66,6 +71,7 @@ type benchmark struct {
 	transport string // that it measures, or local
 	run       func(*suite, context.Context) error
 	takes     estimate
+	route     *route // that it measures; nil for the benchmarks that are not of routes
 }
 
 // local is the transport of benchmarks within one process.
@@ -77,23 +83,27 @@ const recvName = "recv"
 // benchmarks lists all benchmarks in the order in which they run. Those that measure the memory of
 // this process come first, before it has had a hundred thousand goroutines.
 func benchmarks() []benchmark {
+	return append(ofTransports(), ofRoutes()...)
+}
+
+func ofTransports() []benchmark {
 	return []benchmark{
-		{"local-match", local, (*suite).localMatch, contests(1)},
-		{"local-gain", local, (*suite).localGain, contests(2)},
-		{"waiting-value", local, (*suite).waitingValue, constant(waitingTime)},
-		{"waiting-receive", local, (*suite).waitingReceive, constant(waitingTime)},
-		{"waiting-kept", local, (*suite).waitingKept, constant(waitingTime)},
-		{recvName, grpctransport.Name, (*suite).recv, perReceive(3)},
-		{"recv-udp-loop", grpctransport.Name, (*suite).besideUDP, perReceive(1)},
-		{"recv-many", grpctransport.Name, (*suite).recvMany, constant(manyTime)},
-		{"recv-whole", grpctransport.Name, (*suite).recvWhole, constant(wholeTime)},
-		{"waiting-remote", grpctransport.Name, (*suite).waitingRemote, constant(remoteWaitingTime)},
-		{"verbs-beside-grpc", verbstransport.Name, (*suite).besideGRPC, perReceive(1)},
-		{"verbs-small", verbstransport.Name, (*suite).smallBesideGRPC, func(s *suite) time.Duration { return secondTime + contests(1)(s) }},
-		{"verbs-udp-loop", verbstransport.Name, (*suite).besideUDP, perReceive(1)},
-		{"verbs-recv", verbstransport.Name, (*suite).recvVerbs, perReceive(2)},
-		{"verbs-latency", verbstransport.Name, func(s *suite, ctx context.Context) error { return s.pinned(ctx, (*suite).latencyVerbs) }, perWay(2)},
-		{"verbs-idle", verbstransport.Name, (*suite).idleVerbs, func(s *suite) time.Duration { return secondTime + s.idle }},
+		{"local-match", local, (*suite).localMatch, contests(1), nil},
+		{"local-gain", local, (*suite).localGain, contests(2), nil},
+		{"waiting-value", local, (*suite).waitingValue, constant(waitingTime), nil},
+		{"waiting-receive", local, (*suite).waitingReceive, constant(waitingTime), nil},
+		{"waiting-kept", local, (*suite).waitingKept, constant(waitingTime), nil},
+		{recvName, grpctransport.Name, (*suite).recv, perReceive(3), nil},
+		{"recv-udp-loop", grpctransport.Name, (*suite).besideUDP, perReceive(1), nil},
+		{"recv-many", grpctransport.Name, (*suite).recvMany, constant(manyTime), nil},
+		{"recv-whole", grpctransport.Name, (*suite).recvWhole, constant(wholeTime), nil},
+		{"waiting-remote", grpctransport.Name, (*suite).waitingRemote, constant(remoteWaitingTime), nil},
+		{"verbs-beside-grpc", verbstransport.Name, (*suite).besideGRPC, perReceive(1), nil},
+		{"verbs-small", verbstransport.Name, (*suite).smallBesideGRPC, func(s *suite) time.Duration { return secondTime + contests(1)(s) }, nil},
+		{"verbs-udp-loop", verbstransport.Name, (*suite).besideUDP, perReceive(1), nil},
+		{"verbs-recv", verbstransport.Name, (*suite).recvVerbs, perReceive(2), nil},
+		{"verbs-latency", verbstransport.Name, func(s *suite, ctx context.Context) error { return s.pinned(ctx, (*suite).latencyVerbs) }, perWay(2), nil},
+		{"verbs-idle", verbstransport.Name, (*suite).idleVerbs, func(s *suite) time.Duration { return secondTime + s.idle }, nil},
 	}
 }
 
@@ -157,8 +167,14 @@ func Run(ctx context.Context, o Options) (_ []Row, err error) {
 // chosen returns the benchmarks of the options.
 func (s *suite) chosen() []benchmark {
 	return slices.DeleteFunc(benchmarks(), func(b benchmark) bool {
-		return len(s.Only) > 0 && !slices.Contains(s.Only, b.name) ||
-			b.transport != local && !slices.Contains(s.Transports, b.transport)
+		named := slices.Contains(s.Only, b.name)
+		switch {
+		case len(s.Only) > 0 && !named:
+			return true
+		case b.route != nil:
+			return !s.Routes && !named
+		}
+		return s.Routes || b.transport != local && !slices.Contains(s.Transports, b.transport)
 	})
 }
 
@@ -194,7 +210,7 @@ func (o *Options) complete() error {
 		o.PairTime = DefaultPairTime
 	}
 	if o.many == 0 {
-		o.many, o.waiting, o.idle = manyReceives, waitingKeys, idleTime
+		o.many, o.waiting, o.idle, o.idlePeers = manyReceives, waitingKeys, idleTime, idlePeers
 	}
 	if o.loadFile == "" {
 		o.loadFile = "/proc/loadavg"
@@ -206,6 +222,8 @@ func (o *Options) complete() error {
 		return status.Errorf(status.InvalidArgument, "%d receives in flight: it must be at least 1", slices.Min(o.Inflight))
 	case o.Pairs < 1 || o.PairTime <= 0:
 		return status.Errorf(status.InvalidArgument, "%d pairs of %v: both must be positive", o.Pairs, o.PairTime)
+	case o.From != "" && o.Routes:
+		return status.New(status.InvalidArgument, "routes are measured between two processes of this host: leave out either --routes or --from")
 	case o.From != "" && len(o.Only) > 0 && !slices.Equal(o.Only, []string{recvName}):
 		return status.Errorf(status.InvalidArgument, "with a remote server only %s can be measured", recvName)
 	case o.Command == nil && o.From == "":
@@ -220,7 +238,10 @@ func (s *suite) client() config.Client {
 	c := config.Config{Client: s.Client}
 	c.FillDefaults()
 	c.Transport = grpctransport.Name
-	if s.now.transport == verbstransport.Name {
+	switch {
+	case s.now.route != nil:
+		s.now.route.apply(&c.Client, s.routeProvider())
+	case s.now.transport == verbstransport.Name:
 		c.Transport, c.Fallback = verbstransport.Name, "none"
 	}
 	return c.Client
@@ -231,6 +252,9 @@ func (s *suite) contest() contest { return contest{pairs: s.Pairs, time: s.PairT
 // add reports a row.
 func (s *suite) add(r Row) {
 	r.file, r.Load = s.now.transport, s.load
+	if s.now.route != nil {
+		r.file = routesFile
+	}
 	s.rows = append(s.rows, r)
 	if s.Row != nil {
 		s.Row(r)

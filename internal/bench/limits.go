@@ -30,6 +30,11 @@ const (
 	// idleTime includes the probes of an idle channel.
 	idleTime = 30 * time.Second
 
+	// idlePeers are enough to divide the noise of a garbage collector, and idlePause is longer
+	// than any waiting goroutine spins.
+	idlePeers = 16
+	idlePause = 5 * time.Millisecond
+
 	// whole is the size of the largest tensor: above the limits of a protobuf
 	// message and of a 32-bit length.
 	whole = 5 << 30

@@ -54,8 +54,10 @@ type hello struct {
 type command struct {
 	Send *sendCommand `json:"send,omitempty"`
 	Echo *echoCommand `json:"echo,omitempty"`
-	Used bool         `json:"used,omitempty"` // tell nothing but that
-	Run  *bareRun     `json:"run,omitempty"`
+	Used bool         `json:"used,omitempty"` // tell nothing but that, and Switches
+	// Resident reports the memory of the whole process, which takes some time.
+	Resident bool     `json:"resident,omitempty"`
+	Run      *bareRun `json:"run,omitempty"`
 }
 
 // sendCommand sends Count tensors of 8 bytes, of the names that edge gives.
@@ -72,6 +74,10 @@ type state struct {
 	Memory  int64  `json:"memory"`  // that is in use after a garbage collection, in bytes
 	// Used is the time of processors that the process has taken.
 	Used time.Duration `json:"used,omitempty"`
+	// Switches is how often one of its threads has waited for something and was woken.
+	Switches int64 `json:"switches,omitempty"`
+	// Resident is the memory of the process in bytes.
+	Resident int64 `json:"resident,omitempty"`
 	// Echo is where messages are sent back from.
 	Echo *verbs.Endpoint `json:"echo,omitempty"`
 	// Run is the result of a bare baseline.
@@ -296,11 +302,19 @@ func (p *peer) startBaselines(ctx context.Context) error {
 func (p *peer) obey(c command) state {
 	var s state
 	if c.Used {
-		var err error
-		if s.Used, err = used(); err != nil {
+		u, err := usage()
+		if err != nil {
 			s.Error = err.Error()
 		}
+		s.Used, s.Switches = time.Duration(u.Utime.Nano()+u.Stime.Nano()), u.Nvcsw
 		return s // the rest takes some itself
+	}
+	if c.Resident {
+		var err error
+		if s.Resident, err = resident(); err != nil {
+			s.Error = err.Error()
+		}
+		return s
 	}
 	if c.Send != nil {
 		if err := p.send(c.Send); err != nil {

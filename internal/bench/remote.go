@@ -15,6 +15,7 @@ import (
 // this one.
 type session struct {
 	child     *child
+	client    config.Client // the settings of ours
 	pool      *tensor.Pool
 	ours      *receiver
 	baselines *baselines
@@ -30,8 +31,8 @@ func (s *suite) pair(ctx context.Context, sizes []int64) (_ *session, _ context.
 
 // pairAs is pair with settings of its own.
 func (s *suite) pairAs(ctx context.Context, client config.Client, sizes []int64) (_ *session, _ context.Context, err error) {
-	p := &session{pool: s.newPool()}
-	if p.child, ctx, err = startChild(ctx, s.Command, setup{Sizes: sizes, Profile: s.Profile, Pin: s.second, verbsSetup: s.verbsOf(client)}); err != nil {
+	p := &session{pool: s.newPool(), client: client}
+	if p.child, ctx, err = startChild(ctx, s.Command, setup{Sizes: sizes, Profile: s.Profile, Pin: s.second, TLS: client.TLS, verbsSetup: s.verbsOf(client)}); err != nil {
 		return nil, nil, err
 	}
 	defer func() {

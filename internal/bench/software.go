@@ -54,22 +54,27 @@ func (s *suite) withGRPC(ctx context.Context, sizes []int64, do func(ctx context
 // besideGRPC sets receives over verbs against those over gRPC, from the same process.
 func (s *suite) besideGRPC(ctx context.Context) error {
 	return s.withGRPC(ctx, s.Sizes, func(ctx context.Context, v, g *receiver, ours, theirs []target) error {
-		for i, t := range ours {
-			for _, inflight := range s.Inflight {
-				s.say("%s, %d in flight, beside %s", config.FormatSize(t.size), inflight, OwnGRPC)
-				o, own, err := s.contest().compare(ctx, load(inflight, 1, v.receive(t, inflight)), load(inflight, 1, g.receive(theirs[i], inflight)))
-				if err != nil {
-					return err
-				}
-				s.addPair(&o, &own, OwnGRPC, Higher, softwareTarget(OwnGRPC, t.size, inflight), func(r *Row) {
-					r.Inflight = inflight
-					r.moved(t.size)
-					r.providedBy(v)
-				})
-			}
-		}
-		return nil
+		return s.eachBesideGRPC(ctx, v, g, ours, theirs, func(size int64, inflight int) float64 { return softwareTarget(OwnGRPC, size, inflight) })
 	})
+}
+
+// eachBesideGRPC does so for each tensor and number in flight.
+func (s *suite) eachBesideGRPC(ctx context.Context, v, g *receiver, ours, theirs []target, aim func(size int64, inflight int) float64) error {
+	for i, t := range ours {
+		for _, inflight := range s.Inflight {
+			s.say("%s, %d in flight, beside %s", config.FormatSize(t.size), inflight, OwnGRPC)
+			o, own, err := s.contest().compare(ctx, load(inflight, 1, v.receive(t, inflight)), load(inflight, 1, g.receive(theirs[i], inflight)))
+			if err != nil {
+				return err
+			}
+			s.addPair(&o, &own, OwnGRPC, Higher, aim(t.size, inflight), func(r *Row) {
+				r.Inflight = inflight
+				r.moved(t.size)
+				r.providedBy(v)
+			})
+		}
+	}
+	return nil
 }
 
 // smallBesideGRPC sets one small receive over verbs, from the request to the callback,

@@ -31,6 +31,61 @@ func WriteTable(w io.Writer, rows []Row) error {
 	return nil
 }
 
+// WriteTargets writes one row for each comparison: ours, what is beside it, and whether the
+// target is met. The baselines' own rows are a column.
+func WriteTargets(w io.Writer, rows []Row) error {
+	table := [][]string{{"WHAT", "SIZE", "IN FLIGHT", "BESIDE", "TARGET", "OURS", "ITS", "RATIO", "QUARTILES", ""}}
+	var beside *Row // the own row of a baseline, which precedes those that are beside it
+	for i := range rows {
+		r := &rows[i]
+		if r.itself {
+			beside = r
+			continue
+		}
+		its := ""
+		if beside != nil && beside.Baseline == r.Baseline {
+			its = beside.figure()
+		}
+		table = append(table, []string{
+			r.Name, config.FormatSize(r.Size), strconv.Itoa(r.Inflight), r.beside(), r.target(), r.figure(), its,
+			blankZero("%.2f", r.Ratio), r.quartiles(), r.outcome(),
+		})
+		beside = nil
+	}
+	if err := (console.Table{Width: console.Width(w)}).Write(w, table...); err != nil {
+		return err
+	}
+	if len(rows) > 0 && rows[0].Load != unknownLoad {
+		fmt.Fprintln(w, loadText(rows[0].Load))
+	}
+	return nil
+}
+
+// figure is what a row is about: a bandwidth, the median of one operation, or how often an
+// idle process was woken.
+func (r *Row) figure() string {
+	switch {
+	case r.GBytesPerSecond > 0:
+		return fmt.Sprintf("%.2f GB/s", r.GBytesPerSecond)
+	case r.P50 == 0 && r.Seconds > 0:
+		return fmt.Sprintf("woken %.1f/s", float64(r.Count)/r.Seconds)
+	}
+	return timeText(r.P50)
+}
+
+// outcome is word, spelled out.
+func (r *Row) outcome() string {
+	switch {
+	case !r.OK:
+		return "missed"
+	case r.noise:
+		return "met within noise"
+	case r.Target != 0:
+		return "met"
+	}
+	return "reported"
+}
+
 // who is what was measured: the wire, this process, or the baseline itself.
 func (r *Row) who() string {
 	if r.itself {

@@ -270,20 +270,29 @@ func (p *session) used(ctx context.Context) (here, there time.Duration, err erro
 
 // used is the time of processors that this process has taken.
 func used() (time.Duration, error) {
-	var u syscall.Rusage
+	u, err := usage()
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), err
+}
+
+func usage() (u syscall.Rusage, err error) {
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0, status.Errorf(status.Internal, "the time that this process has taken: %w", err)
+		return u, status.Errorf(status.Internal, "the time that this process has taken: %w", err)
 	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
+	return u, nil
 }
 
 // smallReceives is a side that scores the receives in a second, by their median.
 // Each run has processes of its own, which are gone when the other side runs: who
 // polls busily takes a processor also when nothing comes.
 func (s *suite) smallReceives(poll string, how func(*receiver, target) side) side {
+	client := s.client()
+	client.Poll = poll
+	return s.smallOf(client, how)
+}
+
+// smallOf is smallReceives with settings of its own.
+func (s *suite) smallOf(client config.Client, how func(*receiver, target) side) side {
 	return func(ctx context.Context, d time.Duration) (r run, err error) {
-		client := s.client()
-		client.Poll = poll
 		p, ctx, err := s.pairAs(ctx, client, []int64{smallSize})
 		if err != nil {
 			return r, err

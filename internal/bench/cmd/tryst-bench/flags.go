@@ -29,7 +29,8 @@ const help = `Usage: tryst-bench [flags]
 It starts a second process and measures what moves between the two, and what a
 local rendezvous costs, each beside a baseline: a bare gRPC call of the same
 size, the generated protobuf code, a TCP connection, UDP sockets, a map under a
-lock, the programs of perftest for RDMA. Each contest is the median of pairs that
+lock, the programs of perftest for RDMA, and for routes copies out of a memfd, TCP,
+TLS and unix sockets in two processes of their own. Each contest is the median of pairs that
 take turns; the baseline beside itself tells how much of a difference is noise
 here.
 
@@ -63,6 +64,7 @@ func parse(args []string, s streams) (given, error) {
 	}
 	flags.StringVar(&o.From, "from", "", "receive from this server instead: `HOST[:PORT]|TASK`, a TASK being one of --cluster; without a PORT 2222")
 	flags.StringSliceVar(&o.Only, "only", nil, "run only these benchmarks: `NAME,...`")
+	flags.BoolVar(&o.Routes, "routes", false, "measure each route between two processes of this host beside what is next to it, and print a row for each target")
 	flags.StringSliceVar(&sizes, "size", sizeTexts(bench.DefaultSizes), "what is received, `SIZE,...`, as 64KiB")
 	flags.IntSliceVar(&o.Inflight, "inflight", bench.DefaultInflight, "how many receives are under way at once, `N,...`")
 	flags.IntVar(&o.Pairs, "pairs", bench.DefaultPairs, "how many pairs a contest has")

@@ -3,6 +3,7 @@
 //	tryst-bench                                            all benchmarks over gRPC
 //	tryst-bench --only recv --size 1MiB --inflight 4
 //	tryst-bench --transport grpc,verbs --rdma-device mlx5_0
+//	tryst-bench --routes --size 1MiB,16MiB --inflight 4    all routes within this host
 //	tryst-bench --from 10.0.0.1:2222 --json                from a server elsewhere
 //
 // Results go to stdout. Progress goes to stderr: first about how long all takes, then what
@@ -109,7 +110,11 @@ func (s streams) execute(ctx context.Context, args []string) error {
 	}
 	rows, err := bench.Run(ctx, o)
 	if !f.json && len(rows) > 0 { // also what was measured before an error
-		written = bench.WriteTable(s.out, rows)
+		write := bench.WriteTable
+		if o.Routes {
+			write = bench.WriteTargets
+		}
+		written = write(s.out, rows)
 	}
 	if err == nil {
 		err = written
