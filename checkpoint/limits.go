@@ -109,6 +109,11 @@ const (
 	// in the journal. Only these are sent again after the process was killed.
 	resentBytes = 64 << 20
 
+	// writebackBytes is how many bytes of a file are written to the kernel's cache before the disk
+	// begins with them: large enough for the full speed of a disk, and small compared with what the
+	// sync at the end may wait for.
+	writebackBytes = 8 << 20
+
 	// maxJournalLine bounds a line of a journal in bytes: a plan, whose name of a publication
 	// may take six times its length in JSON.
 	maxJournalLine = 8 * maxName

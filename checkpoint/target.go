@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/tryst-rdma/tryst/status"
 )
@@ -23,6 +24,11 @@ type target struct {
 	journal *journal // nil for a file that is always begun anew, and before begin
 	named   bool     // it has its name
 	ours    bool     // the .part has nothing but what this pull, or an earlier one of the same plan, wrote
+
+	flush func(*os.File, piece) // beginWriteback, except in tests
+
+	writing sync.Mutex // held while the file is written
+	written writeback  // guarded by writing
 }
 
 // checkTarget returns an error if no file may be written at path.
@@ -66,7 +72,7 @@ func lockTarget(path string, force bool) (*target, error) {
 	if err != nil {
 		return nil, wrap("creating "+path+partExt, bare(err))
 	}
-	return &target{path: path, force: force, file: f}, nil
+	return &target{path: path, force: force, file: f, flush: beginWriteback}, nil
 }
 
 // begin empties the .part, reserves size bytes of disk, and creates a journal of p if that is not
@@ -173,9 +179,16 @@ func lockPart(f *os.File, path string) (current bool, err error) {
 	return os.SameFile(opened, now), nil
 }
 
-// writeAt writes b at an offset.
+// writeAt writes b at an offset. The writes of several goroutines follow each other: the kernel does
+// one at a time as well, but lets the others spin.
 func (t *target) writeAt(b []byte, off int64) error {
+	t.writing.Lock()
 	_, err := t.file.WriteAt(b, off)
+	begin := t.written.wrote(piece{off, int64(len(b))})
+	t.writing.Unlock()
+	if err == nil && begin.n > 0 {
+		t.flush(t.file, begin)
+	}
 	return t.wrap("writing", err)
 }
 
