@@ -136,7 +136,8 @@ type Publications struct {
 	Digest string
 	// MMap maps the files instead of reading them. Truncating a mapped file kills the process.
 	MMap bool
-	// FileCache bounds the contents that are kept for the next client, in bytes. Default: 256 MiB.
+	// FileCache bounds the contents that are kept for the next client while several pull, in bytes.
+	// Default: 256 MiB.
 	FileCache int64
 }
 

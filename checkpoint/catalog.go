@@ -32,8 +32,8 @@ type CatalogOptions struct {
 	// MMap maps files instead of reading them. The process crashes if a mapped file is
 	// truncated.
 	MMap bool
-	// CacheBytes is how many bytes of the files' content stay in memory for the next puller.
-	// 0 means DefaultCacheBytes, a negative number means none.
+	// CacheBytes is how many bytes of the files' content stay in memory for the next puller,
+	// while several pulls are under way. 0 means DefaultCacheBytes, a negative number means none.
 	CacheBytes int64
 	// CacheTime is how long that content stays without use. 0 means DefaultCacheTime; with a
 	// negative number it stays until newer content takes its place.
@@ -105,12 +105,12 @@ func NewCatalog(o CatalogOptions) (*Catalog, error) {
 	}
 	c := &Catalog{
 		o: o, newHash: newHash,
-		loader:       newLoader(o.Allocator, o.CacheBytes, o.CacheTime),
 		publications: make(map[string]*publication),
 		edges:        make(map[string]*entry),
 		reloading:    make(chan struct{}, 1),
 	}
 	c.streams.init()
+	c.loader = newLoader(o.Allocator, o.CacheBytes, o.CacheTime, func() bool { return c.Pulls() > 1 })
 	c.comparisons = newComparisons(c.streams.closing)
 	c.ready.Store(!o.Preparing)
 	if o.MMap {

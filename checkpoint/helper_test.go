@@ -317,12 +317,12 @@ func hexOf(b []byte) string { return hex.EncodeToString(b) }
 // memory that they may share.
 func damager(at int) func(rendezvous.Value) {
 	var mu sync.Mutex
-	done := make(map[*byte]bool)
+	done := make(map[*tensor.Buffer]bool)
 	return func(v rendezvous.Value) {
 		mu.Lock()
 		defer mu.Unlock()
-		if b := v.Tensor.Bytes(); len(b) > at && !done[&b[at]] {
-			done[&b[at]] = true
+		if b := v.Tensor.Bytes(); len(b) > at && !done[v.Tensor.Buffer()] {
+			done[v.Tensor.Buffer()] = true
 			b[at] ^= 1
 		}
 	}

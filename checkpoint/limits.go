@@ -10,7 +10,7 @@ import (
 // change are defaults of options.
 const (
 	// DefaultCacheBytes is how many bytes of the files' content stay in memory for the next
-	// puller, in addition to the tensors that pullers hold: about the distance between
+	// puller while there are several, in addition to the tensors that pullers hold: about the distance between
 	// pullers that started together. It is not larger, since the kernel caches files, too;
 	// copying from its cache into used memory is faster than touching new memory.
 	DefaultCacheBytes = 256 << 20

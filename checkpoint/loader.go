@@ -21,12 +21,15 @@ import (
 //
 // All requests for a tensor that arrive before it is read share one read and one buffer. The
 // cache holds the most recently used tensors within its limit of bytes, until they have not been
-// used for a while.
+// used for a while. It takes them only while several pulls are under way: for one alone, buffers that
+// are used again cost less than new memory for each tensor.
 type loader struct {
 	alloc tensor.Allocator
 	limit int64         // bytes in the cache at most
 	keep  time.Duration // how long a tensor stays in the cache without use
 	timer *idle.Timer   // runs while tensors are cached; nil when they stay
+	// shared reports whether another puller may request what one has requested.
+	shared func() bool
 
 	mu sync.Mutex
 	// All below are guarded by mu.
@@ -65,8 +68,8 @@ func cachedAt(at *list.Element) *cachedTensor {
 
 // newLoader returns a loader. With a negative keep, tensors stay in the cache until others take their
 // place.
-func newLoader(a tensor.Allocator, limit int64, keep time.Duration) *loader {
-	l := &loader{alloc: a, limit: limit, keep: keep, loads: make(map[content]*load), cached: make(map[content]*list.Element)}
+func newLoader(a tensor.Allocator, limit int64, keep time.Duration, shared func() bool) *loader {
+	l := &loader{alloc: a, limit: limit, keep: keep, shared: shared, loads: make(map[content]*load), cached: make(map[content]*list.Element)}
 	if keep > 0 {
 		l.timer = idle.NewTimer(keep/cacheSweeps, l.dropUnused)
 	}
@@ -200,12 +203,13 @@ func (l *loader) park(ld *load, c *comparison) {
 
 // finish passes the tensor or the error to all waiters, each with a reference.
 func (l *loader) finish(ld *load, t *tensor.Tensor, err error) {
+	shared := l.shared()
 	l.mu.Lock()
 	delete(l.loads, ld.content)
 	waiters := ld.waiters
 	ld.waiters = nil
 	var displaced []*tensor.Tensor
-	if err == nil && l.closed == nil && !ld.content.withdrawn {
+	if err == nil && shared && l.closed == nil && !ld.content.withdrawn {
 		displaced = l.addLocked(ld.content, t)
 	}
 	l.mu.Unlock()

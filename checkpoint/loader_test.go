@@ -30,6 +30,9 @@ func (g *gate) Allocate(n int) (*tensor.Buffer, error) {
 	return g.Allocator.Allocate(n)
 }
 
+// always is the answer of a loader whose tensors have several pullers.
+func always() bool { return true }
+
 // filed returns n entries of 100 bytes each in one file.
 func filed(t *testing.T, n int) []*entry {
 	t.Helper()
@@ -73,7 +76,7 @@ func get(ctx context.Context, l *loader, e *entry) chan result {
 
 func TestConcurrentRequestsShareOneReadAndOneBuffer(t *testing.T) {
 	g := &gate{tensortest.NewAllocator(t), make(chan struct{}, 100), make(chan struct{})}
-	l := newLoader(g, 0, -1)
+	l := newLoader(g, 0, -1, always)
 	e := filed(t, 1)[0]
 	first := get(t.Context(), l, e)
 	<-g.reads
@@ -103,7 +106,7 @@ func TestConcurrentRequestsShareOneReadAndOneBuffer(t *testing.T) {
 func TestCacheKeepsWhatWasUsedLastWithinItsBound(t *testing.T) {
 	g := &gate{tensortest.NewAllocator(t), make(chan struct{}, 100), make(chan struct{})}
 	close(g.open)
-	l := newLoader(g, 250, -1) // two of 100
+	l := newLoader(g, 250, -1, always) // two of 100
 	entries := filed(t, 3)
 	reads := func(order ...int) {
 		t.Helper()
@@ -139,12 +142,33 @@ func TestCacheKeepsWhatWasUsedLastWithinItsBound(t *testing.T) {
 
 // TestUnusedContentLeavesTheCache: content that pullers use again stays, the rest goes after
 // CacheTime, and no timer runs for an empty cache.
+// TestCacheTakesNothingFromOnePullAlone: it would fill new memory with content that nobody asks for
+// again. With a second pull under way, that one finds what the first has read.
+func TestCacheTakesNothingFromOnePullAlone(t *testing.T) {
+	a := tensortest.NewAllocator(t)
+	pulls := 1
+	l := newLoader(a, 1<<20, -1, func() bool { return pulls > 1 })
+	entries := filed(t, 2)
+	for _, want := range []int{0, 1} {
+		r := <-get(t.Context(), l, entries[want])
+		if r.err != nil {
+			t.Fatal(r.err)
+		}
+		r.t.Release()
+		if n := a.Outstanding(); n != want {
+			t.Errorf("with %d pulls under way %d tensors are cached, want %d", pulls, n, want)
+		}
+		pulls++
+	}
+	l.close(errClosed())
+}
+
 func TestUnusedContentLeavesTheCache(t *testing.T) {
 	entries := filed(t, 2)
 	synctest.Test(t, func(t *testing.T) {
 		a := &gate{tensortest.NewAllocator(t), make(chan struct{}, 100), make(chan struct{})}
 		close(a.open)
-		l := newLoader(a, 1<<20, DefaultCacheTime)
+		l := newLoader(a, 1<<20, DefaultCacheTime, always)
 		use := func(i int) {
 			t.Helper()
 			r := <-get(context.Background(), l, entries[i])
@@ -181,7 +205,7 @@ func TestQuietPublisherHoldsNothing(t *testing.T) {
 	entries := filed(t, 3)
 	synctest.Test(t, func(t *testing.T) {
 		pool := tensor.NewPool(tensor.PoolOptions{})
-		l := newLoader(pool, 250, DefaultCacheTime) // two of 100: others are released to the pool
+		l := newLoader(pool, 250, DefaultCacheTime, always) // two of 100: others are released to the pool
 		for range 4 {
 			for _, e := range entries {
 				r := <-get(context.Background(), l, e)
@@ -207,7 +231,7 @@ func TestQuietPublisherHoldsNothing(t *testing.T) {
 func TestCacheOutlivesALargeTensor(t *testing.T) {
 	g := &gate{tensortest.NewAllocator(t), make(chan struct{}, 100), make(chan struct{})}
 	close(g.open)
-	l := newLoader(g, 150, -1)
+	l := newLoader(g, 150, -1, always)
 	entries := filed(t, 3)
 	large := &entry{file: entries[0].file, info: &TensorInfo{Name: "large", DType: tensor.Uint8, Shape: tensor.Vector(200), Bytes: 200}}
 	for _, e := range []*entry{entries[0], large, entries[0]} {
@@ -225,7 +249,7 @@ func TestCacheOutlivesALargeTensor(t *testing.T) {
 
 func TestCancelledRequestsEndAtOnce(t *testing.T) {
 	g := &gate{tensortest.NewAllocator(t), make(chan struct{}, 100), make(chan struct{})}
-	l := newLoader(g, 0, -1)
+	l := newLoader(g, 0, -1, always)
 	entries := filed(t, maxReaders+2)
 	var busy []chan result
 	for _, e := range entries[:maxReaders] { // all readers read
@@ -263,7 +287,7 @@ func TestCancelledRequestsEndAtOnce(t *testing.T) {
 
 func TestCloseEndsWhatIsQueuedAndWaitsForReads(t *testing.T) {
 	g := &gate{tensortest.NewAllocator(t), make(chan struct{}, 100), make(chan struct{})}
-	l := newLoader(g, 1<<20, -1)
+	l := newLoader(g, 1<<20, -1, always)
 	entries := filed(t, maxReaders+1)
 	var reading []chan result
 	for _, e := range entries[:maxReaders] {
@@ -294,7 +318,7 @@ func TestCloseEndsWhatIsQueuedAndWaitsForReads(t *testing.T) {
 func TestReadersReportWhatTheAllocatorRefuses(t *testing.T) {
 	a := tensortest.NewAllocator(t)
 	a.SetLimit(50)
-	l := newLoader(a, 0, -1)
+	l := newLoader(a, 0, -1, always)
 	if r := <-get(t.Context(), l, filed(t, 1)[0]); status.CodeOf(r.err) != status.ResourceExhausted {
 		t.Errorf("got %v, %v", r.t, r.err)
 	}

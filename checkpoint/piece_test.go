@@ -165,7 +165,9 @@ func TestPiecesOffTheGridAreRefused(t *testing.T) {
 func TestPiecesAreCachedAndForgotten(t *testing.T) {
 	h := serve(t)
 	h.publish("m", writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), nil, patterned(t, "x", 3*mib)))
-	keys, err := h.dial().piecesOf(t, "x", mib)
+	_, err := h.dial().piecesOf(t, "x", mib)
+	must(t, err)
+	keys, err := h.dial().piecesOf(t, "x", mib) // beside the first pull, which is under way
 	must(t, err)
 	key, err := rendezvous.ParseKey(keys[1].GetKey())
 	must(t, err)

@@ -79,9 +79,9 @@ type Config struct {
 	// the default, xxh64.
 	Digest string
 	// FileCache bounds the contents of published files kept in memory for the
-	// next puller, in bytes. 1 MiB to 1 PiB. Zero: the default, 256 MiB. A larger
-	// cache serves concurrent pullers a little faster, and the first one slower,
-	// because it touches new memory.
+	// next puller while several pulls are under way, in bytes. 1 MiB to 1 PiB.
+	// Zero: the default, 256 MiB. A larger cache serves pullers that began at
+	// different times.
 	FileCache int64
 
 	// sources has the values that the sources set, with the sources, by key.

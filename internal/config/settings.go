@@ -179,7 +179,7 @@ var settings = []Setting{
 		ForServer, func(c *Config) value { return boolean{&c.PublishMMap} }},
 	{"digest", "xxh64", "digest of published tensors; sha256 is slower than the transfer",
 		ForServer, func(c *Config) value { return choice{&c.Digest, []string{"xxh64", "sha256"}} }},
-	{"file-cache", "256MiB", "size of the cache for the contents of published files",
+	{"file-cache", "256MiB", "size of the cache for the contents of published files, which is used while several pulls are under way",
 		ForServer, func(c *Config) value { return size{&c.FileCache, mib, pib} }},
 	{"otel.endpoint", "", "OTLP/gRPC collector of traces",
 		both, func(c *Config) value { return address{&c.OTel.Endpoint, true} }},
