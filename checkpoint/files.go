@@ -234,7 +234,7 @@ func (to *files) take(p part, t *tensor.Tensor) (again bool, err error) {
 		return false, err
 	}
 	if len(b) > 0 {
-		s.journal.record(s.off+p.off, b)
+		s.journal.record(claim{piece{s.off + p.off, int64(len(b))}, to.pl.sum(p, b)})
 	}
 	if p.whole() {
 		n := s.finish()

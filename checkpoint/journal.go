@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -168,10 +169,18 @@ func openJournal(path string, flags int) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDWR|os.O_APPEND|noFollow|flags, 0o666)
 }
 
-// record takes note of bytes that were written at an offset. After a failure nothing more is
-// recorded: the pull itself does not need the journal.
-func (j *journal) record(off int64, b []byte) {
-	c := claim{piece{off, int64(len(b))}, xxhash.Sum64(b)}
+// sum returns the XXH64 of a part with content b. That of a whole tensor is its digest, if that is
+// XXH64, since the tensor has been checked.
+func (pl *pull) sum(p part, b []byte) uint64 {
+	if p.whole() && pl.newHash != nil && pl.manifest.Algorithm == XXH64 {
+		return binary.BigEndian.Uint64(pl.manifest.Entries[p.i].Digest)
+	}
+	return xxhash.Sum64(b)
+}
+
+// record takes note of what was written. After a failure nothing more is recorded: the pull itself
+// does not need the journal.
+func (j *journal) record(c claim) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.file == nil || j.failed {

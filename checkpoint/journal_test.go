@@ -3,11 +3,22 @@ package checkpoint
 import (
 	"bytes"
 	"encoding/json"
+	"hash"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/tensor/tensortest"
 )
+
+// claimOf returns the record of text that was written at an offset.
+func claimOf(off int64, text string) claim {
+	return claim{piece{off, int64(len(text))}, xxhash.Sum64String(text)}
+}
 
 // FuzzJournal: whatever a journal has, what it claims lies in the file, and what was parsed is
 // what would be written.
@@ -58,11 +69,11 @@ func TestJournalIsReadAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j.record(5, []byte("hello"))
+	j.record(claimOf(5, "hello"))
 	if n := j.close(); n != 1 {
 		t.Errorf("%d records", n)
 	}
-	j.record(50, []byte("late")) // after close nothing is written
+	j.record(claimOf(50, "late")) // after close nothing is written
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +89,7 @@ func TestJournalIsReadAgain(t *testing.T) {
 		if err != nil || len(claims) != want || claims[0].piece != (piece{5, 5}) {
 			t.Fatalf("claims %+v, %v", claims, err)
 		}
-		j.record(20, []byte("again"))
+		j.record(claimOf(20, "again"))
 		if n := j.close(); n != want+1 {
 			t.Errorf("%d records", n)
 		}
@@ -131,4 +142,42 @@ func TestRanges(t *testing.T) {
 			t.Fatalf("%v has %d bytes, not %d", set, set.size(), total)
 		}
 	}
+}
+
+// TestJournalHasXXH64OfEachPart: with whatever digest the tensors were checked, or with none. What is
+// known of a whole tensor by its check is not computed again.
+func TestJournalHasXXH64OfEachPart(t *testing.T) {
+	x := tensortest.Tensor(t, tensor.Uint8, 1000)
+	want := xxhash.Sum64(x.Bytes())
+	known := newHashOf(t, XXH64)
+	for _, test := range []struct {
+		what    string
+		pl      *pull
+		part    part
+		content []byte
+		want    uint64
+	}{
+		{"a whole tensor, checked by XXH64", pulling(XXH64, known, digestOf(known(), x)), part{}, nil, want},
+		{"a whole tensor, checked by SHA-256", pulling(SHA256, newHashOf(t, SHA256), digestOf(newHashOf(t, SHA256)(), x)), part{}, x.Bytes(), want},
+		{"a whole tensor, not checked", pulling(XXH64, nil, make([]byte, 8)), part{}, x.Bytes(), want},
+		{"a piece", pulling(XXH64, known, digestOf(known(), x)), part{piece: piece{0, 100}}, x.Bytes()[:100], xxhash.Sum64(x.Bytes()[:100])},
+	} {
+		if got := test.pl.sum(test.part, test.content); got != test.want {
+			t.Errorf("%s: %016x, want %016x", test.what, got, test.want)
+		}
+	}
+}
+
+func newHashOf(t *testing.T, algorithm string) func() hash.Hash {
+	t.Helper()
+	h, err := newHash(algorithm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// pulling returns a pull of one tensor with a digest.
+func pulling(algorithm string, check func() hash.Hash, digest []byte) *pull {
+	return &pull{newHash: check, manifest: &Manifest{Algorithm: algorithm, Entries: []TensorInfo{{Digest: digest}}}}
 }

@@ -37,7 +37,7 @@ func TestDamagedRecordCostsOnlyWhatFollows(t *testing.T) {
 		t.Fatal(err)
 	}
 	for off := range int64(3) {
-		j.record(10*off, []byte("hello"))
+		j.record(claimOf(10*off, "hello"))
 	}
 	j.close()
 	b, err := os.ReadFile(path)
@@ -52,7 +52,7 @@ func TestDamagedRecordCostsOnlyWhatFollows(t *testing.T) {
 		if err != nil || len(claims) != want || claims[0].piece != (piece{0, 5}) {
 			t.Fatalf("claims %+v, %v", claims, err)
 		}
-		j.record(30, []byte("again"))
+		j.record(claimOf(30, "again"))
 		j.close()
 	}
 }
@@ -71,7 +71,7 @@ func TestCommitLeavesAnotherJournal(t *testing.T) {
 		}
 		if broken { // its disk was full
 			_ = x.journal.file.Close()
-			x.journal.record(0, []byte("abc"))
+			x.journal.record(claimOf(0, "abc"))
 		}
 		d := realDisk()
 		d.rename = func(from, to string) error {
@@ -115,7 +115,7 @@ func TestErrorSaysWhatTheSamePullWillDo(t *testing.T) {
 			if x.journal, err = createJournal(x.path+partExt+journalExt, plan{}); err != nil {
 				t.Fatal(err)
 			}
-			x.journal.record(0, []byte("abc"))
+			x.journal.record(claimOf(0, "abc"))
 			to.targets = append(to.targets, x)
 		}
 		if c.renamed {
