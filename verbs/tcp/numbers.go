@@ -1,0 +1,117 @@
+package tcp
+
+import (
+	"time"
+
+	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/tcp/internal/frame"
+)
+
+// Limits of the device. They are those of a NIC, since memory is allocated on use.
+const (
+	maxQPs    = 1 << 16
+	maxCQs    = 1 << 16
+	maxMRs    = 1 << 24
+	maxPDs    = 1 << 16
+	maxWR     = 1 << 15
+	maxSGEs   = 30 // as verbs/roce and rxe
+	maxCQE    = 1 << 20
+	maxMRSize = 1 << 48
+	maxInline = 1024
+	// maxReadAtomic limits the READs and atomics that are outstanding on a queue pair, in
+	// each direction. Each takes a slot at the responder.
+	maxReadAtomic = 16
+)
+
+func limits() verbs.Limits {
+	return verbs.Limits{
+		QPs: maxQPs, CQs: maxCQs, MRs: maxMRs, PDs: maxPDs, SendWR: maxWR, RecvWR: maxWR, SGEs: maxSGEs, CQEntries: maxCQE,
+		MRSize: maxMRSize, ReadAtomic: maxReadAtomic, Atomics: true,
+	}
+}
+
+const (
+	// minRing is the initial number of slots of a queue.
+	minRing = 16
+	// segment is the most content that a frame carries, in bytes. Between two frames there is
+	// space for acknowledgements and responses, and a reader or writer holds memory of the user
+	// for one of them at most. A system call costs little beside the copy of so much.
+	segment = 256 << 10
+	// batchBytes and batchPieces limit what one system call writes.
+	batchBytes  = 2 * segment
+	batchPieces = 4
+	// smallContent is the longest content that is copied behind its header: an element of a
+	// vector costs the kernel more.
+	smallContent = 4 << 10
+	// stagingBytes is the size of the buffer for headers and small content. When it is full,
+	// the batch is written.
+	stagingBytes = 32 << 10
+	// copyBytes is the size of the buffer through which content passes under TLS: four records,
+	// which stay in a cache.
+	copyBytes = 64 << 10
+	// readBytes is the size of the buffer of a reader. It holds headers and small content.
+	readBytes = 32 << 10
+	// directBytes is the most that a post writes itself, in bytes. More goes to the writer,
+	// so that a post does not take the time of a long copy.
+	directBytes = 32 << 10
+	// notSentLowat is how much the kernel takes that it has not sent yet (TCP_NOTSENT_LOWAT):
+	// what waits there is ahead of every acknowledgement.
+	notSentLowat = 128 << 10
+)
+
+const (
+	// connectTime is how long a queue pair waits for its connection, from RTR on.
+	connectTime = 10 * time.Second
+	// greetingTime is the default of Options.GreetingTime.
+	greetingTime = 10 * time.Second
+	// maxUnproven is how many accepted connections may be without a greeting, so that a
+	// stranger holds no more memory than that.
+	maxUnproven = 256
+	// dialPause is the time between the two attempts to dial the peer.
+	dialPause = 500 * time.Millisecond
+	// acceptPause is the time after a failed accept, as when no file descriptors are left.
+	acceptPause = 100 * time.Millisecond
+	// minPatience is the least time without a sign of life after which a connected queue pair
+	// fails: TCP itself repeats lost segments after 200 ms at the earliest.
+	minPatience = 500 * time.Millisecond
+	// connectFactor and patienceFactor multiply (retries + 1) times the timeout, which may last
+	// up to four times as long (specification, volume 1, 9.7.6.1.3): the first while the queue
+	// pair waits for its connection, the second afterwards.
+	connectFactor  = 4
+	patienceFactor = 2
+	// probeShare is the share of the patience after which a requester asks for a sign of life.
+	probeShare = 4
+	// reportTime is how often a responder reports that a long message is coming in.
+	reportTime = 50 * time.Millisecond
+)
+
+// rnrUnlimited is the RNR retry count without a limit (specification, volume 1, 9.7.5.2.8).
+const rnrUnlimited = 7
+
+// rnrTime maps the code of an RNR timer to the time that the requester waits, in rnrUnit
+// (specification, volume 1, table 45).
+var rnrTime = [32]time.Duration{
+	65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192,
+	256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
+}
+
+const rnrUnit = 10 * time.Microsecond
+
+const (
+	// onlyPort is the number of a device's only port, and onlyGID the index of its only GID.
+	onlyPort = 1
+	onlyGID  = 0
+	// deviceName is the name of the only device.
+	deviceName = "tcp0"
+	// maxEvents limits the asynchronous events that wait for NextEvent.
+	maxEvents = 256
+)
+
+// never is a duration for a timer that is created before it is needed.
+const never = time.Duration(1<<63 - 1)
+
+// The segment fits a frame, and a batch its pieces.
+const (
+	_ = uint(frame.MaxPayload - segment)
+	_ = uint(stagingBytes - smallContent - frame.HeaderLen)
+)

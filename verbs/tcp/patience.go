@@ -1,0 +1,104 @@
+package tcp
+
+import (
+	"time"
+
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// patience is how long a requester waits for the peer's process. Signs of life are frames
+// that its reader causes, and bytes that its kernel still takes: a stopped process takes as
+// many as fit its buffers. Nothing is measured while nothing is outstanding.
+type patience struct {
+	unit    time.Duration // of a retry; 0: no limit
+	retries time.Duration // retries after the first attempt
+
+	since  time.Duration // of the last sign of life
+	probed bool          // a Probe was sent since then
+
+	connectBy time.Duration // for the connection to come up
+	up        bool          // it is up
+	lost      bool          // and is up no more, or will not come
+}
+
+func (r *requester) configure(a verbs.RTSAttr) {
+	r.rnrRetry, r.maxReads = a.RNRRetry, int(a.MaxReadAtomic)
+	r.unit, r.retries = verbs.TimeoutDuration(a.Timeout), time.Duration(a.Retry)
+}
+
+// alive notes a sign of life.
+func (p *patience) alive(now time.Duration) {
+	p.since, p.probed = max(p.since, now), false
+}
+
+// allowed returns how long the peer may give no sign of life.
+func (p *patience) allowed() time.Duration {
+	switch {
+	case p.lost:
+		return p.retries * p.unit // nothing can come, so the least that retries take
+	case !p.up:
+		return min(max(connectFactor*(p.retries+1)*p.unit, minPatience), connectTime)
+	}
+	return max(patienceFactor*(p.retries+1)*p.unit, minPatience)
+}
+
+// deadline returns the time of the next call of expire; false if none is needed.
+func (m *machine) deadline() (at time.Duration, ok bool) {
+	r := &m.req
+	if m.state == verbs.StateRTR || m.state == verbs.StateRTS {
+		if !r.up {
+			at, ok = r.connectBy, true
+		}
+		if m.resp.refused {
+			at, ok = earlier(at, ok, m.resp.refusedAt+minPatience)
+		}
+	}
+	if m.state != verbs.StateRTS || r.completed == r.posted {
+		return at, ok
+	}
+	if r.rnrWaiting && !r.probeDue && r.rnrUntil > r.since {
+		at, ok = earlier(at, ok, r.rnrUntil)
+	}
+	if r.unit > 0 {
+		limit := r.allowed()
+		if r.up && !r.lost && !r.probed {
+			limit /= probeShare
+		}
+		at, ok = earlier(at, ok, r.since+limit)
+	}
+	return at, ok
+}
+
+func earlier(at time.Duration, ok bool, other time.Duration) (time.Duration, bool) {
+	if ok && at < other {
+		return at, true
+	}
+	return other, true
+}
+
+// expire does what is due: it asks for a sign of life, or fails the queue pair.
+func (m *machine) expire(now time.Duration) {
+	r := &m.req
+	m.at = now
+	switch {
+	case !m.isUp():
+		return
+	case !r.up && now >= r.connectBy, m.resp.refused && now >= m.resp.refusedAt+minPatience:
+		m.failRequest(r.completed, verbs.StatusRetryExceeded)
+		return
+	case m.state != verbs.StateRTS || r.completed == r.posted:
+		return
+	}
+	if r.rnrWaiting && !r.probeDue && r.rnrUntil > r.since && now >= r.rnrUntil {
+		r.probeDue, r.rnrUntil = true, 0
+	}
+	if r.unit == 0 {
+		return
+	}
+	switch limit := r.allowed(); {
+	case now >= r.since+limit:
+		m.failRequest(r.completed, verbs.StatusRetryExceeded)
+	case r.up && !r.lost && !r.probed && now >= r.since+limit/probeShare:
+		r.probed, r.probeDue = true, true
+	}
+}

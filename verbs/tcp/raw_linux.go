@@ -1,0 +1,79 @@
+package tcp
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// rawSocket makes system calls of its own on a socket: they do not block, and hold no lock of
+// the user's memory while the goroutine waits.
+type rawSocket struct{ c syscall.RawConn }
+
+// rawOf returns the raw socket of a connection; nil if it has none, as under TLS.
+func rawOf(c net.Conn) *rawSocket {
+	t, ok := c.(*net.TCPConn)
+	if !ok {
+		return nil
+	}
+	raw, err := t.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	return &rawSocket{c: raw}
+}
+
+// read calls try until it returns true, each time when the socket can be read.
+func (s *rawSocket) read(try func(fd uintptr) bool) error { return s.c.Read(try) }
+
+// write calls try until it returns true, each time when the socket can be written.
+func (s *rawSocket) write(try func(fd uintptr) bool) error { return s.c.Write(try) }
+
+// readv reads into the pieces; wait means that there is nothing yet.
+func readv(fd uintptr, pieces [][]byte) (n int, wait bool, err error) {
+	for {
+		n, err = unix.Readv(int(fd), pieces) //nolint:gosec // a file descriptor
+		if !errors.Is(err, unix.EINTR) {
+			return max(n, 0), errors.Is(err, unix.EAGAIN), ignore(err)
+		}
+	}
+}
+
+// writev writes the pieces, or some of them; wait means that the socket is full.
+func writev(fd uintptr, pieces [][]byte) (n int, wait bool, err error) {
+	for {
+		n, err = unix.Writev(int(fd), pieces) //nolint:gosec // a file descriptor
+		if !errors.Is(err, unix.EINTR) {
+			return max(n, 0), errors.Is(err, unix.EAGAIN), ignore(err)
+		}
+	}
+}
+
+func ignore(err error) error {
+	if errors.Is(err, unix.EAGAIN) {
+		return nil
+	}
+	return err
+}
+
+// prepare sets the options of a socket. Without them it works, only slower.
+func prepare(c net.Conn) {
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
+	t, ok := c.(*net.TCPConn)
+	if !ok {
+		return
+	}
+	t.SetNoDelay(true) //nolint:errcheck // Go's default anyway
+	raw, err := t.SyscallConn()
+	if err != nil {
+		return
+	}
+	raw.Control(func(fd uintptr) { //nolint:errcheck // the connection is closed then
+		unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, notSentLowat) //nolint:errcheck,gosec // Linux has it since 3.12
+	})
+}

@@ -1,0 +1,423 @@
+package tcp
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/tcp/internal/frame"
+)
+
+// writer writes the frames of a connection. A post writes itself if that needs no waiting; all
+// else is done by the writer's goroutine.
+//
+//  1. The machine says what the next frames are (build). Headers and small content are copied
+//     into staging; longer content stays where it is.
+//  2. One system call writes the batch (writev). What the socket does not take is tried again.
+//     Each attempt looks the memory up again, since it may have been closed meanwhile.
+//  3. Under TLS, content is copied into staging too, piece by piece.
+type writer struct {
+	conn *conn
+	out  net.Conn
+	raw  *rawSocket // nil: no system calls of our own, as under TLS
+	wake chan struct{}
+
+	// due is set when there may be something to send. Whoever sets it then tries to get mu.
+	due atomic.Bool
+
+	mu      sync.Mutex // the right to write; guards the fields below
+	ready   bool       // out is set
+	broken  bool       // a write failed
+	waiting bool       // the socket was full, and the writer's goroutine waits for it
+
+	staging  []byte
+	copies   []byte // for writeThrough
+	parts    []part // of the batch, in order
+	sent     int    // bytes of parts[0] that were written
+	hasLong  bool   // the batch has content of the user's memory
+	lostPart source // content whose memory was closed
+	vector   [][]byte
+	space    [2*batchPieces + 2 + maxSGEs][]byte
+	blocking bool // for tryWrite: wait for the socket
+	err      error
+	try      func(fd uintptr) bool
+	header   frame.Header
+}
+
+// part is a piece of a batch: bytes of staging, or content of the user's memory.
+type part struct {
+	staged bool
+	from   int // in staging
+	n      int
+	source source
+	// upTo is one more than the last request that is complete with this part, see
+	// requester.written.
+	upTo uint64
+}
+
+func (w *writer) init(out net.Conn) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.out, w.ready, w.staging = out, true, make([]byte, 0, stagingBytes)
+	w.parts = make([]part, 0, 2*batchPieces+2)
+	if w.raw = rawOf(out); w.raw != nil {
+		w.try = w.writeOnce
+	}
+}
+
+// run is the writer's goroutine.
+func (w *writer) run() {
+	for {
+		select {
+		case <-w.wake:
+		case <-w.conn.ctx.Done():
+			return
+		}
+		w.mu.Lock()
+		w.waiting = false
+		err := w.pump(true)
+		w.mu.Unlock()
+		if err != nil {
+			if !errors.Is(err, errGone) {
+				w.conn.lose(fmt.Errorf("writing failed: %w", err))
+			}
+			return
+		}
+	}
+}
+
+// wakeWriter lets the writer's goroutine write.
+func (c *conn) wakeWriter() {
+	c.writer.due.Store(true)
+	select {
+	case c.writer.wake <- struct{}{}:
+	default:
+	}
+}
+
+// kick writes what is due on this goroutine, as far as that needs no waiting.
+func (c *conn) kick() {
+	w := &c.writer
+	w.due.Store(true)
+	for w.due.Load() {
+		if !w.mu.TryLock() {
+			return // its owner looks at due again
+		}
+		if !w.ready || w.broken || w.waiting {
+			w.mu.Unlock()
+			return
+		}
+		wait := w.raw == nil
+		if !wait {
+			err := w.pump(false)
+			wait = err != nil
+			w.waiting = wait
+		}
+		w.mu.Unlock()
+		if wait { // a socket that is full or broken, or TLS: the writer's goroutine goes on
+			c.wakeWriter()
+			return
+		}
+	}
+}
+
+// errFull: the socket takes nothing more now.
+var errFull = errors.New("the socket is full")
+
+// pump writes all that is due. With wait it waits for the socket, else it returns errFull. The
+// caller holds mu.
+func (w *writer) pump(wait bool) error {
+	if w.broken {
+		return errGone
+	}
+	for {
+		if len(w.parts) == 0 {
+			w.due.Store(false)
+			if !w.build() {
+				if w.due.Load() {
+					continue
+				}
+				return nil
+			}
+		}
+		err := w.write(wait)
+		if errors.Is(err, errFull) {
+			return err
+		}
+		if err != nil {
+			w.broken = true
+			return err
+		}
+	}
+}
+
+// build puts the next frames into the batch. It returns false if there are none.
+func (w *writer) build() bool {
+	q := w.conn.q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w.staging, w.parts, w.sent, w.hasLong = w.staging[:0], w.parts[:0], 0, false
+	if q.conn.Load() != w.conn {
+		return false
+	}
+	now, long, pieces := q.now(), 0, 0
+	var s source
+	for pieces < batchPieces && long < batchBytes && cap(w.staging)-len(w.staging) >= frame.HeaderLen+smallContent {
+		before := q.machine.req.sending
+		if !q.machine.next(now, len(w.parts) == 0, &w.header, &s) {
+			break
+		}
+		after := q.machine.req.sending
+		from := len(w.staging)
+		w.staging = w.header.Append(w.staging)
+		switch {
+		case s.n == 0:
+		case s.atomic:
+			w.staging = binary.NativeEndian.AppendUint64(w.staging, s.value) // as in the responder's memory
+		case s.inline != nil:
+			w.staging = append(w.staging, s.inline...)
+		case s.n <= smallContent:
+			if !w.copySmall(&s) {
+				w.staging = w.staging[:from]
+				w.gone(&s)
+				continue
+			}
+		default:
+			w.stage(from, before)
+			w.parts = append(w.parts, part{source: s, n: int(s.n), upTo: after}) //nolint:gosec // at most segment
+			w.hasLong = true
+			long += int(s.n) //nolint:gosec // likewise
+			pieces++
+			continue
+		}
+		w.stage(from, after)
+	}
+	w.noteWritten(0)
+	if len(w.parts) > 0 {
+		q.armLocked()
+	}
+	return len(w.parts) > 0
+}
+
+// stage adds what is in staging from an index on to the batch.
+func (w *writer) stage(from int, upTo uint64) {
+	n := len(w.staging) - from
+	if k := len(w.parts); k > 0 && w.parts[k-1].staged {
+		w.parts[k-1].n += n
+		w.parts[k-1].upTo = upTo
+		return
+	}
+	w.parts = append(w.parts, part{staged: true, from: from, n: n, upTo: upTo})
+}
+
+// noteWritten counts requests as written, after done parts of the batch were. What is staged
+// counts already: the user's memory is not needed any more.
+func (w *writer) noteWritten(done int) {
+	upTo := uint64(0)
+	if done > 0 {
+		upTo = w.parts[done-1].upTo
+	}
+	if done < len(w.parts) && w.parts[done].staged {
+		upTo = w.parts[done].upTo
+	}
+	if written := &w.conn.q.machine.req.written; upTo > written.Load() {
+		written.Store(upTo)
+	}
+}
+
+// copySmall copies short content into staging. The caller holds the lock of the queue pair.
+func (w *writer) copySmall(s *source) bool {
+	c := w.conn
+	c.writeAccess.Lock()
+	defer c.writeAccess.Unlock()
+	pieces, ok := w.find(s, 0, s.n, w.space[:0])
+	if !ok || c.dead.Load() {
+		return false
+	}
+	for _, p := range pieces {
+		w.staging = append(w.staging, p...)
+	}
+	return true
+}
+
+// find returns the memory of n bytes of a source, from off on. It must be called in an access;
+// the memory is valid until its end.
+func (w *writer) find(s *source, off, n uint64, pieces [][]byte) ([][]byte, bool) {
+	m := &w.conn.q.machine
+	if s.sgl != nil {
+		return m.keys.gather(m.domain, s.sgl, s.off+off, n, false, pieces)
+	}
+	mem, ok := m.keys.granted(m.domain, w.conn.q, s.addr+off, n, s.rkey, verbs.AccessRemoteRead)
+	return append(pieces, mem), ok
+}
+
+// gone breaks the queue pair: the memory of a frame was closed before its header was written.
+// The caller holds the lock of the queue pair.
+func (w *writer) gone(s *source) {
+	m := &w.conn.q.machine
+	if s.sgl != nil {
+		m.failRequest(m.req.completed, verbs.StatusLocalProtection)
+		return
+	}
+	m.enterError()
+}
+
+// write writes the batch, or some of it: with wait until it is written. It returns errFull if
+// the socket takes no more, and wait is false.
+func (w *writer) write(wait bool) error {
+	var err error
+	switch {
+	case w.raw == nil:
+		err = w.writeThrough()
+	case copiesFirst && w.hasLong:
+		if !wait {
+			return errFull
+		}
+		err = w.writeThrough()
+	default:
+		w.blocking, w.err = wait, nil
+		if err = w.raw.write(w.try); err == nil {
+			err = w.err
+		}
+	}
+	if errors.Is(err, errMisplaced) {
+		w.lostMemory()
+		return errors.New("memory was closed while its content was on its way")
+	}
+	return err
+}
+
+// lostMemory breaks the queue pair after a part of a frame was written whose memory is gone.
+// Nothing can follow it.
+func (w *writer) lostMemory() {
+	q := w.conn.q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.conn.Load() == w.conn {
+		w.gone(&w.lostPart)
+	}
+}
+
+// writeOnce writes until the batch is written or the socket is full. It returns false to wait
+// for the socket.
+func (w *writer) writeOnce(fd uintptr) bool {
+	for len(w.parts) > 0 {
+		wait := w.writeSome(fd)
+		if w.err != nil {
+			return true
+		}
+		if wait {
+			if !w.blocking {
+				w.err = errFull
+			}
+			return !w.blocking
+		}
+	}
+	return true
+}
+
+// writeSome makes one system call, in an access to memory.
+func (w *writer) writeSome(fd uintptr) (wait bool) {
+	c := w.conn
+	c.writeAccess.Lock()
+	defer c.writeAccess.Unlock()
+	if w.hasLong && c.dead.Load() {
+		w.err = errGone
+		return false
+	}
+	w.vector = w.space[:0]
+	for i := range w.parts {
+		p, skip := &w.parts[i], 0
+		if i == 0 {
+			skip = w.sent
+		}
+		if p.staged {
+			w.vector = append(w.vector, w.staging[p.from+skip:p.from+p.n])
+			continue
+		}
+		var ok bool
+		w.vector, ok = w.find(&p.source, uint64(skip), uint64(p.n-skip), w.vector) //nolint:gosec // not negative
+		if !ok {
+			w.err, w.lostPart = errMisplaced, p.source
+			return false
+		}
+	}
+	onWrite()
+	n, wait, err := writev(fd, w.vector)
+	clear(w.vector)
+	if err != nil {
+		w.err = err
+		return false
+	}
+	w.advance(n)
+	return wait
+}
+
+// advance drops what was written from the batch. The caller is in an access.
+func (w *writer) advance(n int) {
+	if n == 0 {
+		return
+	}
+	q := w.conn.q
+	if w.hasLong {
+		w.conn.wroteAt.Store(int64(q.now()))
+	}
+	w.sent += n
+	done := 0
+	for done < len(w.parts) && w.sent >= w.parts[done].n {
+		w.sent -= w.parts[done].n
+		done++
+	}
+	w.noteWritten(done)
+	w.parts = w.parts[:copy(w.parts, w.parts[done:])]
+}
+
+// writeThrough writes the batch with one copy of everything, as TLS needs it. What is copied
+// counts as written.
+func (w *writer) writeThrough() error {
+	if w.copies == nil {
+		w.copies = make([]byte, copyBytes)
+	}
+	for len(w.parts) > 0 {
+		b, err := w.copyNext()
+		if err != nil {
+			return err
+		}
+		onWrite()
+		if _, err := w.out.Write(b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyNext returns the next piece of the batch, and drops it from there.
+func (w *writer) copyNext() ([]byte, error) {
+	c, p := w.conn, &w.parts[0]
+	c.writeAccess.Lock()
+	defer c.writeAccess.Unlock()
+	if p.staged {
+		b := w.staging[p.from+w.sent : p.from+p.n]
+		w.advance(len(b))
+		return b, nil
+	}
+	if c.dead.Load() {
+		return nil, errGone
+	}
+	n := min(len(w.copies), p.n-w.sent)
+	pieces, ok := w.find(&p.source, uint64(w.sent), uint64(n), w.space[:0]) //nolint:gosec // not negative
+	if !ok {
+		w.lostPart = p.source
+		return nil, errMisplaced
+	}
+	k := 0
+	for _, b := range pieces {
+		k += copy(w.copies[k:], b)
+	}
+	w.advance(n)
+	return w.copies[:n], nil
+}
