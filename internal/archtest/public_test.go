@@ -47,6 +47,7 @@ var publicPackages = []string{
 	"verbs/discovery/discoverytest",
 	"verbs/roce",
 	"verbs/roce/rocetest",
+	"verbs/shm",
 	"verbs/tcp",
 	"verbs/verbstest",
 	"worker",

@@ -1,0 +1,262 @@
+//go:build linux
+
+package shm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// connect connects to the peer, and runs in a goroutine of the device.
+func (q *qp) connect(ctx context.Context, attempt uint64) {
+	q.mu.Lock()
+	peer, e := q.peer, q.ends
+	q.mu.Unlock()
+	l, err := q.dialAndProve(ctx, &peer, &e)
+	if err == nil && !q.attach(l, attempt) {
+		return
+	}
+	if err == nil || ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed || q.attempt != attempt || q.state == verbs.StateErr {
+		return
+	}
+	q.failed = err
+	q.pd.dev.logger.Info("shm: a queue pair has no connection", "queue pair", q.number, "peer", q.ends.qpns[1], "error", err)
+	if gone := (*goneError)(nil); errors.As(err, &gone) {
+		return // requests end with their time, as if the peer did not answer
+	}
+	q.refused = true
+	if q.req.completed < q.req.posted {
+		q.failSendLocked(verbs.StatusRetryExceeded)
+	}
+}
+
+// dialAndProve is the connector's side of the handshake.
+func (q *qp) dialAndProve(ctx context.Context, peer *endpointData, e *ends) (l *link, err error) {
+	d := q.pd.dev
+	c, err := dial(ctx, peer)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // a closed connection needs none
+	defer stop()
+	defer func() {
+		if err != nil {
+			c.Close()
+		}
+	}()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	h := newHello(e, d.userNS)
+	body := h.body()
+	first := append(body, e.proof(connector, body)...)
+	if _, err := c.Write(first); err != nil {
+		return nil, err
+	}
+	buf := make([]byte, maxPacket)
+	n, err := c.Read(buf)
+	if err != nil {
+		return nil, fmt.Errorf("waiting for the peer's answer: %w", err)
+	}
+	userNS, err := checkWelcome(buf[:n], first, e)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.checkUser(c, userNS); err != nil {
+		return nil, err
+	}
+	own, err := d.newRing(q.entrySize)
+	if err != nil {
+		return nil, err
+	}
+	l = newLink(d, c, own)
+	l.raw = raw
+	if err = l.sendRing(); err == nil {
+		err = l.receiveRing(buf)
+	}
+	if err != nil {
+		l.free()
+		return nil, err
+	}
+	return l, nil
+}
+
+// welcome is the acceptor's side of the handshake. After an error the caller closes c.
+func (d *device) welcome(c *net.UnixConn) error {
+	stop := context.AfterFunc(d.ctx, func() { c.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // a closed connection needs none
+	defer stop()
+	deadline := time.Now().Add(connectTime)
+	if err := c.SetDeadline(deadline); err != nil {
+		return err
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	buf := make([]byte, maxPacket)
+	n, err := c.Read(buf)
+	if err != nil {
+		return fmt.Errorf("waiting for the first message: %w", err)
+	}
+	first := append([]byte(nil), buf[:n]...)
+	h, err := parseHello(first)
+	if err != nil {
+		return err
+	}
+	q, e, attempt, err := d.meant(&h, deadline)
+	if err != nil {
+		return err
+	}
+	if err := checkHello(first, &h, &e); err != nil {
+		return err
+	}
+	if err := d.checkUser(c, h.userNS); err != nil {
+		return err
+	}
+	own, err := d.newRing(q.entrySize)
+	if err != nil {
+		return err
+	}
+	l := newLink(d, c, own)
+	l.raw = raw
+	if _, err = c.Write(welcomeFor(first, d.userNS, &e)); err == nil {
+		if err = l.receiveRing(buf); err == nil {
+			err = l.sendRing()
+		}
+	}
+	if err != nil {
+		l.conn = nil // the caller closes it
+		l.free()
+		return err
+	}
+	stop()
+	if err := c.SetDeadline(time.Time{}); err != nil || !q.attach(l, attempt) {
+		return nil //nolint:nilerr // the connection or the queue pair was closed meanwhile
+	}
+	return nil
+}
+
+// meant returns the queue pair that a hello means, when it knows its peer.
+func (d *device) meant(h *hello, deadline time.Time) (q *qp, e ends, attempt uint64, err error) {
+	if h.gids[1] != d.gid {
+		return nil, e, 0, fmt.Errorf("the connection is meant for process %v, this is %v", h.gids[1], d.gid)
+	}
+	if q = d.find(h.qpns[1]); q == nil {
+		return nil, e, 0, gonef("there is no QP %v", h.qpns[1])
+	}
+	q.mu.Lock()
+	ready := q.ready
+	q.mu.Unlock()
+	t := time.NewTimer(time.Until(deadline))
+	defer t.Stop()
+	select {
+	case <-ready:
+	case <-t.C:
+		return nil, e, 0, gonef("QP %v does not know its peer yet", h.qpns[1])
+	case <-d.ctx.Done():
+		return nil, e, 0, errors.New("the device was closed")
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed || q.state != verbs.StateRTR && q.state != verbs.StateRTS || q.role != acceptor || q.link != nil {
+		return nil, e, 0, gonef("QP %v in %v waits for no connection", h.qpns[1], q.state)
+	}
+	return q, q.ends, q.attempt, nil
+}
+
+// newRing creates the memfd of a ring.
+func (d *device) newRing(entrySize int) (*file, error) {
+	f, err := newMemfd(ringSize(entrySize))
+	if err != nil {
+		return nil, err
+	}
+	putRingHeader(f.mem, entrySize)
+	return f, nil
+}
+
+// sendRing passes the descriptor of the own ring.
+func (l *link) sendRing() error {
+	m := fileMessage(kindRing, 0)
+	oob := syscall.UnixRights(l.own.fd)
+	n, _, err := l.conn.WriteMsgUnix(m[:], oob, nil)
+	if err == nil && n != len(m) {
+		err = fmt.Errorf("%d of %d bytes were sent", n, len(m))
+	}
+	return err
+}
+
+// receiveRing maps the ring of the peer.
+func (l *link) receiveRing(buf []byte) error {
+	n, fd, err := receive(l.raw, buf, controlSpace())
+	if err != nil {
+		return fmt.Errorf("waiting for the peer's ring: %w", err)
+	}
+	if fd < 0 {
+		if n > 2 && buf[0] == kindRefused {
+			return parseRefusal(buf[:n])
+		}
+		return errors.New("the peer passed no ring")
+	}
+	if n != fileSize || buf[0] != kindRing {
+		_ = syscall.Close(fd)
+		return errors.New("the peer passed a descriptor that is no ring")
+	}
+	if l.ring, err = l.dev.maps.add(fd); err != nil {
+		return err
+	}
+	l.peer = l.ring.mem
+	return guardErr(func() error {
+		l.entrySize, err = checkRing(l.peer)
+		return err
+	})
+}
+
+// attach gives the link to the queue pair and starts to work on it. If the queue pair no longer
+// wants it, attach frees it and returns false.
+func (q *qp) attach(l *link, attempt uint64) bool {
+	q.mu.Lock()
+	if q.closed || q.attempt != attempt || q.link != nil || q.state != verbs.StateRTR && q.state != verbs.StateRTS {
+		q.mu.Unlock()
+		l.free()
+		return false
+	}
+	q.startLocked(l)
+	wake := q.publishLocked()
+	q.mu.Unlock()
+	wake.wake()
+	return true
+}
+
+// startLocked starts the goroutine that works on a link.
+func (q *qp) startLocked(l *link) {
+	q.link = l
+	if q.connection != nil {
+		q.connection.Stop()
+		q.connection = nil
+	}
+	go q.run(l) // ends soon after takeLink
+}
+
+// connectToItselfLocked connects the queue pair to itself, without a socket.
+func (q *qp) connectToItselfLocked(op string) error {
+	own, err := q.pd.dev.newRing(q.entrySize)
+	if err != nil {
+		return &verbs.Error{Op: op, Object: q.object(), Err: err}
+	}
+	l := newLink(q.pd.dev, nil, own)
+	l.self, l.peer, l.entrySize = make(chan struct{}, 1), own.mem, q.entrySize
+	q.startLocked(l)
+	return nil
+}

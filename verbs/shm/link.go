@@ -1,0 +1,114 @@
+//go:build linux
+
+package shm
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// link is the connection of two queue pairs: their rings and the socket between them. The
+// goroutine of run owns its memory and frees it when the link has been taken from its queue pair.
+type link struct {
+	dev  *device
+	conn *net.UnixConn   // nil if the queue pair is connected to itself
+	raw  syscall.RawConn // of conn
+	self chan struct{}   // wakes run instead of a socket; one token
+	gone chan struct{}   // closed when the link was taken from its queue pair
+
+	own       *file    // ring of this side
+	ring      *mapping // of the peer; nil if the queue pair is connected to itself
+	peer      []byte   // memory of the peer's ring
+	entrySize int      // of the peer's ring
+
+	files map[uint32]*mapping // of the peer; guarded by the queue pair's drive lock
+	// selfFiles takes the place of files if the queue pair is connected to itself.
+	selfFiles sync.Map
+	known     map[uint32]struct{} // own memfds that the peer got; guarded by the queue pair's lock
+	bounce    *file               // chunks for memory that is no memfd, guarded like known; nil until needed
+
+	sleeps atomic.Uint64 // own atAsleep: odd while asleep
+	rung   uint64        // the peer's atAsleep for which it was woken; guarded by the queue pair's lock
+	wakeFn func(fd uintptr) bool
+}
+
+func newLink(d *device, conn *net.UnixConn, own *file) *link {
+	l := &link{dev: d, conn: conn, own: own, gone: make(chan struct{}), files: make(map[uint32]*mapping), known: make(map[uint32]struct{})}
+	packet := []byte{kindWake}
+	l.wakeFn = func(fd uintptr) bool {
+		// A full socket is as good: it wakes the peer. A closed one is noticed by run.
+		_ = syscall.Sendto(int(fd), packet, syscall.MSG_DONTWAIT|syscall.MSG_NOSIGNAL, nil)
+		return true
+	}
+	return l
+}
+
+// mustWakeLocked returns the link if the peer sleeps and has not been woken yet, else nil. The
+// caller has published something before.
+func (l *link) mustWakeLocked() *link {
+	n := word(l.peer, atAsleep).Load()
+	if n%2 == 0 || n == l.rung {
+		return nil
+	}
+	l.rung = n
+	return l
+}
+
+// wake wakes the peer. It does nothing on a nil link.
+func (l *link) wake() {
+	switch {
+	case l == nil:
+	case l.conn == nil:
+		select {
+		case l.self <- struct{}{}:
+		default:
+		}
+	default:
+		_ = l.raw.Write(l.wakeFn) // a closed connection wakes nobody
+	}
+}
+
+// nudge makes the goroutine of run look at the rings again.
+func (q *qp) nudge(l *link) {
+	q.nudged.Store(true)
+	if l.conn == nil {
+		l.wake()
+		return
+	}
+	_ = l.conn.SetReadDeadline(time.Unix(1, 0)) // a closed connection has no run to nudge
+}
+
+// detach makes the link unusable. Its memory stays until run has ended.
+func (l *link) detach() {
+	close(l.gone)
+	if l.conn != nil {
+		l.conn.Close()
+	} else {
+		l.wake()
+	}
+}
+
+// free releases the memory. Nobody uses the link any more.
+func (l *link) free() {
+	if l.conn != nil {
+		l.conn.Close()
+	}
+	if l.ring != nil {
+		l.dev.maps.release(l.ring)
+	}
+	for _, m := range l.files {
+		l.dev.maps.release(m)
+	}
+	l.files = nil
+	l.selfFiles.Range(func(_, m any) bool {
+		if m, ok := m.(*mapping); ok {
+			l.dev.maps.release(m)
+		}
+		return true
+	})
+	l.own.free()
+	l.bounce.free()
+}

@@ -1,0 +1,98 @@
+//go:build linux
+
+package shm
+
+import (
+	"time"
+
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// Limits of the device.
+const (
+	maxQPs     = 1 << 16
+	maxCQs     = 1 << 16
+	maxMRs     = 1 << 24
+	maxPDs     = 1 << 16
+	maxWR      = 1 << 15
+	maxSGEs    = 30 // as in rxe
+	maxCQE     = 1 << 20
+	maxMRSize  = 1 << 48
+	maxInline  = 448     // so that the longest entry of a ring has entryHeader + 512 bytes
+	maxMessage = 1 << 31 // specification, volume 1, 9.7.6: RC messages
+	// maxReadAtomic limits the READs and atomics that are outstanding on a queue pair, in each
+	// direction.
+	maxReadAtomic = 16
+)
+
+func limits() verbs.Limits {
+	return verbs.Limits{
+		QPs: maxQPs, CQs: maxCQs, MRs: maxMRs, PDs: maxPDs, SendWR: maxWR, RecvWR: maxWR, SGEs: maxSGEs, CQEntries: maxCQE,
+		MRSize: maxMRSize, ReadAtomic: maxReadAtomic, Atomics: true,
+	}
+}
+
+const (
+	// minSlots is the initial number of slots of a queue.
+	minSlots = 16
+	// sliceSize is how much is copied at once: as long as that a Close may wait. A slice fits
+	// into the second-level cache of most processors.
+	sliceSize = 256 << 10
+	// chunkSize is the unit in which memory that is not a memfd goes through a memfd of the queue
+	// pair, and in which READs are requested.
+	chunkSize = 256 << 10
+	// sendChunks and readChunks are the numbers of chunks for requests and for responses to
+	// READs: one is copied into while others are copied from.
+	sendChunks = 4
+	readChunks = 4
+	// maxBatch is the number of requests of the peer that are executed before this side looks at
+	// the responses of the peer.
+	maxBatch = 32
+)
+
+const (
+	// connectTime is how long a queue pair in RTR waits for its connection, and how long a
+	// foreign connection may take for its first message.
+	connectTime = 10 * time.Second
+	// dropTime is how long a peer may keep memory that its owner closed.
+	dropTime = 10 * time.Second
+	// maxUnproven is the number of connections that have not proved anything yet. More are closed
+	// at once.
+	maxUnproven = 256
+	// retryDelay is the pause before something is tried again that the kernel had no room for.
+	retryDelay = time.Millisecond
+	// spinTime is how long a goroutine looks for work before it sleeps. A peer that replies at
+	// once does so within this time; sleeping and waking costs about as much.
+	spinTime = 30 * time.Microsecond
+	// spinLoads is the number of looks between two looks at the clock.
+	spinLoads = 64
+)
+
+const (
+	// maxFiles limits the memfds of a peer that are mapped at the same time, per queue pair.
+	maxFiles = 1024
+	// maxFileSize limits the size of one of them, in bytes. Mapping takes addresses and page
+	// tables only, since the owner has allocated the memory.
+	maxFileSize = 1 << 40
+	// maxMapped limits the bytes of all of them, per opened device: page tables take 1/512 of it.
+	maxMapped = 1 << 42
+)
+
+const (
+	// onlyPort is the number of the device's only port.
+	onlyPort = 1
+	// maxEvents limits the asynchronous events that wait for NextEvent.
+	maxEvents = 256
+	// rnrInfinite is the RNR retry count that means no limit (specification, volume 1, 9.7.5.2.8).
+	rnrInfinite = 7
+	psnMask     = 1<<24 - 1
+)
+
+// rnrDelay maps the code of RTRAttr.MinRNRTimer to units of 10 us (specification, volume 1, table
+// 45).
+var rnrDelay = [32]time.Duration{
+	65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192,
+	256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
+}
+
+const rnrUnit = 10 * time.Microsecond

@@ -1,0 +1,46 @@
+package shm
+
+import "log/slog"
+
+// Options configures New.
+type Options struct {
+	// Logger receives why a connection was refused or broken. Nil discards.
+	Logger *slog.Logger
+	// Dir is a directory for a socket that processes in other network namespaces reach, as a
+	// volume that several containers mount. The path of a socket in it must have at most 107
+	// bytes. Empty: peers in the same network namespace only.
+	Dir string
+	// Trusted accepts peers of other users and user namespaces. Set it only if the exchange of
+	// the endpoints proves who each peer is, as mutual TLS does.
+	Trusted bool
+}
+
+// Name is the name of the provider.
+const Name = "shm"
+
+// DeviceName is the name of its only device.
+const DeviceName = "shm0"
+
+// Provider implements verbs.Provider.
+type Provider struct {
+	options  Options
+	order    *order
+	mistakes mistakes
+}
+
+// mistakes are rules that tests switch off, to see that the suite finds it.
+type mistakes struct {
+	skipEpoch bool // the responder does not look whether the poster took its memory back
+	skipRetry bool // a goroutine sleeps without a second look
+}
+
+// New returns the provider of shared memory.
+func New(o Options) *Provider {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Provider{options: o, order: new(order)}
+}
+
+// Name implements verbs.Provider.
+func (p *Provider) Name() string { return Name }

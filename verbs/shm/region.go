@@ -1,0 +1,50 @@
+//go:build linux
+
+package shm
+
+import (
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// region implements verbs.MR.
+type region struct {
+	pd     *pd
+	mr     *mr
+	length uint64
+	closed bool // guarded by the device's lock
+}
+
+// Addr implements verbs.MR.
+func (r *region) Addr() uint64 { return r.mr.addr }
+
+// Len implements verbs.MR.
+func (r *region) Len() uint64 { return r.length }
+
+// LKey implements verbs.MR.
+func (r *region) LKey() verbs.LKey { return r.mr.lkey }
+
+// RKey implements verbs.MR.
+func (r *region) RKey() verbs.RKey { return r.mr.rkey }
+
+// Close implements verbs.MR. After it has returned, neither the device nor a peer
+// accesses the memory.
+func (r *region) Close() error {
+	d := r.pd.dev
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if r.closed {
+		return nil
+	}
+	if n := d.keys.remove(r.mr); n > 0 {
+		return verbs.Errorf("close", "memory region", verbs.ErrBusy, "%d windows are bound to it", n)
+	}
+	r.closed = true
+	r.pd.mrs--
+	d.mrs--
+	for _, q := range d.qps {
+		if q.pd == r.pd {
+			q.regionClosed(r.mr)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,492 @@
+//go:build linux
+
+package shm
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// requester is the half of a queue pair that posts requests. It numbers work requests, and the
+// parts of them that it publishes in its ring, from 0 on:
+//
+//	freed <= completed <= next <= posted        work requests
+//	acked <= done <= published                  parts
+type requester struct {
+	sends     slots[sendWork]
+	posted    uint64
+	completed uint64
+	next      uint64        // the one that is published next
+	freed     atomic.Uint64 // slots below are free; written by polls
+
+	offset uint64 // bytes of next that have been published
+	begun  bool   // a part of next has been published
+
+	published uint64
+	acked     uint64
+	done      uint64 // what the peer said last
+	parts     [ringEntries]part
+	reads     int  // READs and atomics that have begun
+	chunks    uint // set of the chunks in use
+	deaf      bool // the peer takes its memory back: no response counts any more
+
+	psn        verbs.PSN
+	timeout    time.Duration // without any progress; 0: none
+	rnrRetry   uint8
+	maxReads   uint8
+	rnr        bool // the peer has no receive for the oldest part
+	rnrTries   uint8
+	rnrUntil   time.Time
+	rnrDelay   time.Duration
+	retryAt    time.Time // publish again; zero: no need
+	progress   time.Time
+	lastCopied uint64
+}
+
+// part is an entry of the ring that has been published.
+type part struct {
+	work   uint64
+	offset uint64
+	length uint32
+	chunk  int8 // -1: none
+	op     verbs.Opcode
+	last   bool
+	shared bool // the peer reads registered memory itself
+}
+
+// sendWork is a slot of the send queue.
+type sendWork struct {
+	wr     verbs.SendWR // without SGL and Inline
+	sgl    []verbs.SGE
+	inline []byte
+	isIn   bool // inline counts
+	length uint64
+}
+
+func (w *sendWork) isReadOrAtomic() bool { return w.wr.Op >= verbs.OpRead }
+func (w *sendWork) isAtomic() bool       { return w.wr.Op >= verbs.OpCompareSwap }
+
+// addSendLocked adds a work request. The caller has checked it, and that the queue is not full.
+func (q *qp) addSendLocked(wr *verbs.SendWR) {
+	r := &q.req
+	r.sends.grow(r.freed.Load(), r.posted, q.config.MaxSend)
+	w := r.sends.at(r.posted)
+	w.wr = *wr
+	w.wr.SGL, w.wr.Inline = nil, nil
+	w.sgl, w.inline = append(w.sgl[:0], wr.SGL...), append(w.inline[:0], wr.Inline...)
+	w.length, w.isIn = wr.Len(), wr.Inline != nil
+	if r.posted == r.completed {
+		r.progress = time.Now()
+	}
+	r.posted++
+	switch {
+	case q.state == verbs.StateErr && !q.flush:
+		q.flushLocked()
+	case q.state == verbs.StateErr:
+	case q.refused:
+		q.failSendLocked(verbs.StatusRetryExceeded)
+	case r.timeout > 0:
+		q.armLocked(r.progress.Add(r.timeout))
+	}
+}
+
+// publishLocked writes as many parts of work requests into the ring as possible. It returns the
+// link if the peer must be woken.
+func (q *qp) publishLocked() *link {
+	l, r := q.link, &q.req
+	if l == nil || q.state != verbs.StateRTS {
+		return nil
+	}
+	before := r.published
+	for r.next < r.posted && r.published-r.acked < ringEntries {
+		w := r.sends.at(r.next)
+		if !r.begun && (w.wr.Fence && r.reads > 0 || w.isReadOrAtomic() && r.maxReads > 0 && r.reads >= int(r.maxReads)) {
+			break
+		}
+		status, wait := q.fillLocked(l, w)
+		if wait {
+			break
+		}
+		if status != verbs.StatusOK {
+			if r.completed == r.next { // it fails when all before it have completed
+				q.failSendLocked(status)
+				return nil
+			}
+			break
+		}
+	}
+	if r.published == before {
+		return nil
+	}
+	q.pd.dev.provider.order.onSend()
+	word(l.own.mem, atPosted).Store(r.published)
+	return l.mustWakeLocked()
+}
+
+// fillLocked writes the next part of a work request into the ring, without publishing it. wait
+// means that there is no space or descriptor for it yet.
+func (q *qp) fillLocked(l *link, w *sendWork) (status verbs.Status, wait bool) {
+	r := &q.req
+	b := l.own.mem[entriesAt+int(r.published%ringEntries)*q.entrySize:][:q.entrySize] //nolint:gosec // less than ringEntries
+	e := entry{
+		number: r.published, psn: uint32(r.psn+verbs.PSN(r.published&psnMask)) & psnMask, op: w.wr.Op, imm: w.wr.Imm,
+		rkey: w.wr.RKey, addr: w.wr.RemoteAddr, total: w.length, offset: r.offset,
+	}
+	if w.wr.Solicited {
+		e.flags |= flagSolicited
+	}
+	p := part{work: r.next, offset: r.offset, chunk: -1, op: w.wr.Op}
+	switch {
+	case w.isAtomic():
+		status = q.usable(w.sgl)
+		e.length, e.total, e.offset = 8, w.wr.Compare, w.wr.Swap
+		if w.wr.Op == verbs.OpFetchAdd {
+			e.total = w.wr.Add
+		}
+	case w.wr.Op == verbs.OpRead:
+		status = q.usable(w.sgl)
+		e.length = uint32(min(chunkSize, w.length-r.offset)) //nolint:gosec // at most chunkSize
+	default:
+		status, wait = q.contentLocked(l, w, b, &e, &p)
+	}
+	if wait || status != verbs.StatusOK {
+		return status, wait
+	}
+	p.length = e.length
+	if !r.begun {
+		e.flags |= flagFirst
+		if w.isReadOrAtomic() {
+			r.reads++
+		}
+	}
+	r.offset += uint64(e.length)
+	p.last = w.isAtomic() || r.offset == w.length
+	r.begun = !p.last
+	if p.last {
+		e.flags |= flagLast
+		r.next++
+		r.offset = 0
+	}
+	e.put(b)
+	r.parts[r.published%ringEntries] = p
+	r.published++
+	return verbs.StatusOK, false
+}
+
+// usable returns an error status if this side may not write to the memory of a list.
+func (q *qp) usable(sgl []verbs.SGE) verbs.Status {
+	k := q.pd.dev.keys
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	if !k.usableLocked(q.pd, sgl, true) {
+		return verbs.StatusLocalProtection
+	}
+	return verbs.StatusOK
+}
+
+// contentLocked puts content of a SEND or WRITE into an entry, or where the peer finds it: short
+// content into the entry itself, registered memfds by their place, other memory into a chunk.
+func (q *qp) contentLocked(l *link, w *sendWork, b []byte, e *entry, p *part) (status verbs.Status, wait bool) {
+	k := q.pd.dev.keys
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	if w.isIn {
+		e.length, e.flags = uint32(copy(b[entryHeader:], w.inline)), e.flags|flagInline //nolint:gosec // at most maxInline
+		return verbs.StatusOK, false
+	}
+	var space [4][]byte
+	if w.length <= uint64(q.entrySize-entryHeader) {
+		pieces, ok := k.gatherLocked(q.pd, w.sgl, 0, w.length, false, space[:0])
+		if !ok {
+			return verbs.StatusLocalProtection, false
+		}
+		at := b[entryHeader:]
+		for _, x := range pieces {
+			at = at[copy(at, x):]
+		}
+		e.length, e.flags = uint32(w.length), e.flags|flagInline //nolint:gosec // fits into an entry
+		return verbs.StatusOK, false
+	}
+	if q.piecesLocked(k, w, b, e) {
+		for _, s := range w.sgl {
+			if s.Length > 0 && !q.announceLocked(l, k.local[s.LKey].file) {
+				return verbs.StatusOK, true
+			}
+		}
+		p.shared = true
+		return verbs.StatusOK, false
+	}
+	chunk := 0
+	for ; q.req.chunks&(1<<chunk) != 0; chunk++ {
+	}
+	if chunk >= sendChunks {
+		return verbs.StatusOK, true // a completion frees one
+	}
+	mem, id, ok := q.bounceLocked(l, chunk)
+	if !ok {
+		return verbs.StatusLocalQPOperation, false
+	}
+	if !q.announceLocked(l, l.bounce) {
+		return verbs.StatusOK, true
+	}
+	n := min(chunkSize, w.length-q.req.offset)
+	pieces, ok := k.gatherLocked(q.pd, w.sgl, q.req.offset, n, false, space[:0])
+	if !ok {
+		return verbs.StatusLocalProtection, false
+	}
+	for _, x := range pieces {
+		mem = mem[copy(mem, x):]
+	}
+	q.req.chunks |= 1 << chunk
+	p.chunk = int8(chunk) //nolint:gosec // less than sendChunks
+	e.length, e.pieces = uint32(n), 1
+	putPiece(b, 0, piece{file: id, length: uint32(n), offset: uint64(chunk) * chunkSize}) //nolint:gosec // not negative
+	return verbs.StatusOK, false
+}
+
+// piecesLocked describes the whole content of a work request as pieces of registered memfds; false
+// if some of it is in other memory, or may not be used.
+func (q *qp) piecesLocked(k *keys, w *sendWork, b []byte, e *entry) bool {
+	n := 0
+	for _, s := range w.sgl {
+		if s.Length == 0 {
+			continue
+		}
+		if _, ok := k.localLocked(q.pd, s, false); !ok {
+			return false
+		}
+		m := k.local[s.LKey]
+		if m.file == nil || entryHeader+(n+1)*pieceSize > len(b) {
+			return false
+		}
+		putPiece(b, n, piece{file: m.file.id, length: s.Length, offset: m.offset + s.Addr - m.addr})
+		n++
+	}
+	e.pieces, e.length = uint16(n), uint32(w.length) //nolint:gosec // at most maxMessage
+	return true
+}
+
+// bounceLocked returns a chunk of the memfd of the connection, which is made when it is needed
+// first, and the number of the memfd.
+func (q *qp) bounceLocked(l *link, chunk int) (mem []byte, id uint32, ok bool) {
+	if l.bounce == nil {
+		f, err := newMemfd((sendChunks + readChunks) * chunkSize)
+		if err != nil {
+			q.pd.dev.logger.Error("shm: memory cannot be shared with the peer", "queue pair", q.number, "error", err)
+			return nil, 0, false
+		}
+		f.id = q.pd.dev.fileIDs.Add(1)
+		l.bounce = f
+	}
+	return l.bounce.mem[chunk*chunkSize:][:chunkSize], l.bounce.id, true
+}
+
+// announceLocked sends the descriptor of a memfd to the peer unless the peer has it; false if the
+// socket is full.
+func (q *qp) announceLocked(l *link, f *file) bool {
+	if _, ok := l.known[f.id]; ok {
+		return true
+	}
+	if l.conn != nil {
+		m := fileMessage(kindFile, f.id)
+		if err := send(l.raw, m[:], f.fd); err != nil {
+			if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EPIPE) {
+				q.pd.dev.logger.Error("shm: memory cannot be shared with the peer", "queue pair", q.number, "error", err)
+			}
+			q.req.retryAt = time.Now().Add(retryDelay)
+			q.armLocked(q.req.retryAt)
+			return false
+		}
+	} else if err := q.mapOwn(l, f); err != nil {
+		q.pd.dev.logger.Error("shm: memory cannot be shared with the peer", "queue pair", q.number, "error", err)
+		return false
+	}
+	l.known[f.id] = struct{}{}
+	return true
+}
+
+// mapOwn maps a memfd for a queue pair that is connected to itself.
+func (q *qp) mapOwn(l *link, f *file) error {
+	fd, err := unix.FcntlInt(uintptr(f.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	m, err := q.pd.dev.maps.add(fd)
+	if err != nil {
+		return err
+	}
+	l.selfFiles.Store(f.id, m)
+	return nil
+}
+
+// takeResponses completes what the peer has executed. The caller holds drive.
+func (q *qp) takeResponses(l *link, s *words) (moved bool) {
+	for {
+		if !q.enter(l) || q.state != verbs.StateRTS {
+			q.leave()
+			return moved
+		}
+		r := &q.req
+		if s.done < r.done || s.done > r.published {
+			q.violatedLocked(fmt.Errorf("the peer has executed %d requests of %d, and %d before", s.done, r.published, r.done))
+			q.leave()
+			return moved
+		}
+		r.done = s.done
+		for r.acked < s.done && r.parts[r.acked%ringEntries].op < verbs.OpRead {
+			q.finishPartLocked()
+			moved = true
+		}
+		if r.acked == s.done || r.deaf {
+			if moved {
+				word(l.own.mem, atConsumed).Store(r.acked)
+			}
+			q.takeFailureLocked(s)
+			wake := q.publishLocked()
+			q.leave()
+			wake.wake()
+			return moved
+		}
+		p := r.parts[r.acked%ringEntries]
+		sgl := r.sends.at(p.work).sgl
+		q.copying = true
+		q.leave()
+		status, gone := q.takeContent(l, r.acked, &p, sgl)
+		if !q.reenter(l) || q.state != verbs.StateRTS {
+			q.leave()
+			return moved
+		}
+		switch {
+		case gone:
+			r.deaf = true
+		case status != verbs.StatusOK:
+			q.failSendLocked(status)
+		default:
+			q.finishPartLocked()
+			moved = true
+			word(l.own.mem, atConsumed).Store(r.acked)
+		}
+		wake := l.mustWakeLocked()
+		q.leave()
+		wake.wake()
+	}
+}
+
+// finishPartLocked ends the oldest part, which the peer has executed.
+func (q *qp) finishPartLocked() {
+	r := &q.req
+	p := &r.parts[r.acked%ringEntries]
+	r.acked++
+	r.rnr, r.rnrTries = false, 0
+	if p.chunk >= 0 {
+		r.chunks &^= 1 << p.chunk
+	}
+	if r.timeout > 0 {
+		r.progress = time.Now()
+	}
+	if p.last {
+		w := r.sends.at(p.work)
+		if w.isReadOrAtomic() {
+			r.reads--
+		}
+		q.completeSendLocked(w, verbs.StatusOK)
+	}
+}
+
+// takeContent copies the content of a READ, or the old value of an atomic, from where the peer
+// says into the memory of the work request. gone means that the peer takes that memory back.
+func (q *qp) takeContent(l *link, number uint64, p *part, sgl []verbs.SGE) (status verbs.Status, gone bool) {
+	var b [responseSize]byte
+	if err := guardedCopy(b[:], l.peer[responsesAt+number%ringEntries*responseSize:][:responseSize]); err != nil {
+		return verbs.StatusBadResponse, false
+	}
+	a := parseResponse(b[:])
+	if a.number != number {
+		return verbs.StatusBadResponse, false
+	}
+	if p.op != verbs.OpRead {
+		binary.NativeEndian.PutUint64(b[:], a.value)
+		return q.scatter(l, sgl, 0, b[:8])
+	}
+	if p.length == 0 {
+		return verbs.StatusOK, !q.alive(l)
+	}
+	m := q.fileOf(l, a.file)
+	if m == nil || a.length != p.length || a.value > uint64(len(m.mem)) || uint64(a.length) > uint64(len(m.mem))-a.value {
+		return verbs.StatusBadResponse, false
+	}
+	return q.scatter(l, sgl, p.offset, m.mem[a.value:][:a.length])
+}
+
+// scatter copies memory of the peer into the memory of a list, from offset off on.
+func (q *qp) scatter(l *link, sgl []verbs.SGE, off uint64, src []byte) (status verbs.Status, gone bool) {
+	k := q.pd.dev.keys
+	for len(src) > 0 {
+		n := min(len(src), sliceSize)
+		status := func() verbs.Status {
+			k.mu.RLock()
+			defer k.mu.RUnlock()
+			var space [4][]byte
+			pieces, ok := k.gatherLocked(q.pd, sgl, off, uint64(n), true, space[:0]) //nolint:gosec // not negative
+			if !ok {
+				return verbs.StatusLocalProtection
+			}
+			from := src[:n]
+			for _, to := range pieces {
+				if err := guardedCopy(to, from[:len(to)]); err != nil {
+					return verbs.StatusBadResponse
+				}
+				from = from[len(to):]
+			}
+			return verbs.StatusOK
+		}()
+		if status != verbs.StatusOK {
+			return status, false
+		}
+		if !q.alive(l) || q.stopping.Load() > 0 {
+			return verbs.StatusOK, true
+		}
+		src, off = src[n:], off+uint64(n) //nolint:gosec // not negative
+	}
+	return verbs.StatusOK, false
+}
+
+// takeFailureLocked handles what the peer says of the oldest part that it has not executed.
+func (q *qp) takeFailureLocked(s *words) {
+	r := &q.req
+	if r.acked == r.published || r.acked != s.done {
+		return
+	}
+	if s.failed>>8 == r.acked+1 {
+		status := verbs.Status(s.failed)
+		switch status {
+		case verbs.StatusRemoteInvalidRequest, verbs.StatusRemoteAccess, verbs.StatusRemoteOperation:
+		default:
+			status = verbs.StatusBadResponse
+		}
+		q.failSendLocked(status)
+		return
+	}
+	if s.noReceive == r.acked+1 && !r.rnr {
+		r.rnr, r.rnrTries = true, 0
+		if r.rnrRetry != rnrInfinite {
+			r.rnrUntil = time.Now().Add(r.rnrDelay)
+			q.armLocked(r.rnrUntil)
+		}
+	}
+}
+
+// failSendLocked ends the oldest work request and breaks the queue pair.
+func (q *qp) failSendLocked(status verbs.Status) {
+	if q.state != verbs.StateErr {
+		q.breakStatus = status
+		q.breakLocked()
+	}
+}

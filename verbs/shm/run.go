@@ -1,0 +1,243 @@
+//go:build linux
+
+package shm
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"os"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// enter takes the queue pair's lock. It returns false if the queue pair has no longer this link.
+// leave releases the lock in any case.
+func (q *qp) enter(l *link) bool {
+	q.mu.Lock()
+	q.calling = q.runner
+	return q.link == l
+}
+
+func (q *qp) leave() {
+	q.calling = false
+	q.mu.Unlock()
+}
+
+// reenter is enter after a copy.
+func (q *qp) reenter(l *link) bool {
+	ok := q.enter(l)
+	q.copying = false
+	if q.flush {
+		q.flushLocked()
+	}
+	return ok
+}
+
+// step works on both rings. It returns what it saw of the peer's, and whether there may be more
+// to do. runner: the caller is the goroutine of run.
+func (q *qp) step(l *link, runner bool) (seen words, moved bool) {
+	q.drive.Lock()
+	defer q.drive.Unlock()
+	return q.stepDriving(l, runner)
+}
+
+func (q *qp) stepDriving(l *link, runner bool) (seen words, moved bool) {
+	select {
+	case <-l.gone:
+		return seen, false
+	default:
+	}
+	q.runner = runner
+	if err := guard(func() { seen = readWords(l.peer) }); err != nil {
+		if q.enter(l) {
+			q.violatedLocked(err)
+		}
+		q.leave()
+		return seen, false
+	}
+	q.pd.dev.provider.order.onReceive()
+	moved = q.takeResponses(l, &seen)
+	return seen, q.takeRequests(l, &seen) || moved
+}
+
+// run works on the rings until the queue pair gives the link up. It is the only goroutine of a
+// connected queue pair. While there is nothing to do it sleeps in a read of the socket.
+func (q *qp) run(l *link) {
+	defer l.free()
+	buf, oob := make([]byte, maxPacket), controlSpace()
+	for {
+		select {
+		case <-l.gone:
+			return
+		default:
+		}
+		q.nudged.Store(false)
+		seen, moved := q.step(l, true)
+		q.callBack()
+		if moved || q.spin(l, &seen) {
+			continue
+		}
+		if !q.sleep(l, &seen, buf, oob) {
+			<-l.gone // the peer is gone; the queue pair stays until its owner closes it
+			return
+		}
+	}
+}
+
+// callBack calls the functions for the events of the last step.
+func (q *qp) callBack() {
+	q.mu.Lock()
+	fired := q.fired
+	q.fired = nil
+	q.mu.Unlock()
+	for _, c := range fired {
+		c.onEvent()
+	}
+	if fired != nil {
+		q.mu.Lock()
+		if q.fired == nil {
+			q.fired = fired[:0]
+		}
+		q.mu.Unlock()
+	}
+}
+
+// changed reports whether there is something that the last step has not seen.
+func (q *qp) changed(l *link, seen *words) bool {
+	return q.nudged.Load() || readWords(l.peer) != *seen
+}
+
+// spin looks for work for a bounded time, unless many others do that already.
+func (q *qp) spin(l *link, seen *words) (found bool) {
+	d := q.pd.dev
+	if d.spinning.Add(1) > int32(max(1, runtime.GOMAXPROCS(0)/2)) { //nolint:gosec // a number of processors
+		d.spinning.Add(-1)
+		return false
+	}
+	defer d.spinning.Add(-1)
+	_ = guard(func() { // a fault is found by the next step
+		for start := time.Now(); time.Since(start) < spinTime; runtime.Gosched() {
+			for range spinLoads {
+				if q.changed(l, seen) {
+					found = true
+					return
+				}
+			}
+		}
+	})
+	return found
+}
+
+// sleep waits until the peer wakes this side, or nudge does. First it says that it sleeps, and
+// looks again: a peer that publishes something afterwards sees that it must wake this side
+// (sleep_test.go searches all interleavings). It returns false when the connection has ended.
+func (q *qp) sleep(l *link, seen *words, buf, oob []byte) bool {
+	asleep := word(l.own.mem, atAsleep)
+	asleep.Store(l.sleeps.Add(1))
+	found := false
+	if !q.pd.dev.provider.mistakes.skipRetry {
+		if err := guard(func() { found = q.changed(l, seen) }); err != nil {
+			found = true
+		}
+	}
+	ok := true
+	if !found {
+		ok = q.receive(l, buf, oob)
+	}
+	asleep.Store(l.sleeps.Add(1))
+	return ok
+}
+
+// receive waits for a packet of the peer, or a nudge, and handles it.
+func (q *qp) receive(l *link, buf, oob []byte) bool {
+	if l.conn == nil {
+		select {
+		case <-l.self:
+			return true
+		case <-l.gone:
+			return false
+		}
+	}
+	n, fd, err := receive(l.raw, buf, oob)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		_ = l.conn.SetReadDeadline(time.Time{}) // a closed connection ends the next read
+		return true
+	case errors.Is(err, net.ErrClosed):
+		return false
+	case err != nil || n == 0:
+		if err != nil {
+			q.pd.dev.logger.Debug("shm: a connection ended", "queue pair", q.number, "error", err)
+		}
+		return false
+	}
+	q.drive.Lock()
+	defer q.drive.Unlock()
+	q.handlePacket(l, buf[:n], fd)
+	return true
+}
+
+// handlePacket handles a packet of the peer. The caller holds drive. A wrong packet breaks the
+// queue pair.
+func (q *qp) handlePacket(l *link, b []byte, fd int) {
+	err := func() error {
+		if len(b) == 1 && b[0] == kindWake {
+			return nil
+		}
+		if len(b) != fileSize {
+			return errors.New("a packet of the peer has a wrong length")
+		}
+		id := binary.LittleEndian.Uint32(b[4:])
+		switch b[0] {
+		case kindFile:
+			if fd < 0 || l.files[id] != nil || len(l.files) >= maxFiles {
+				return errors.New("the peer passes no memfd, one twice, or too many")
+			}
+			m, err := q.pd.dev.maps.add(fd)
+			fd = -1
+			if err != nil {
+				return err
+			}
+			l.files[id] = m
+			return nil
+		}
+		return errors.New("the peer sent a packet of an unknown kind")
+	}()
+	if fd >= 0 {
+		_ = unix.Close(fd)
+	}
+	if err != nil {
+		if q.enter(l) {
+			q.violatedLocked(err)
+		}
+		q.leave()
+	}
+}
+
+// fileOf returns the mapping of a memfd of the peer; nil if the peer has not passed it. The caller
+// holds drive.
+func (q *qp) fileOf(l *link, id uint32) *mapping {
+	if l.conn == nil {
+		m, _ := l.selfFiles.Load(id)
+		x, _ := m.(*mapping)
+		return x
+	}
+	if m := l.files[id]; m != nil {
+		return m
+	}
+	// The descriptor was sent before the request that names it, and may wait in the socket.
+	buf, oob := make([]byte, maxPacket), controlSpace()
+	for {
+		n, fd, err := receiveNow(l.raw, buf, oob)
+		if err != nil || n == 0 {
+			return nil
+		}
+		q.handlePacket(l, buf[:n], fd)
+		if m := l.files[id]; m != nil {
+			return m
+		}
+	}
+}

@@ -1,0 +1,270 @@
+//go:build linux
+
+package shm
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"crypto/rand"
+
+	"golang.org/x/sys/unix"
+)
+
+// userNamespace returns the number of this process's user namespace (user_namespaces(7)).
+func userNamespace() (uint64, error) {
+	var st unix.Stat_t
+	if err := unix.Stat("/proc/self/ns/user", &st); err != nil {
+		if errors.Is(err, unix.ENOENT) { // a kernel without user namespaces, or no /proc: user IDs alone decide
+			return 0, nil
+		}
+		return 0, fmt.Errorf("stat of /proc/self/ns/user: %w", err)
+	}
+	return st.Ino, nil
+}
+
+// listen opens the sockets of the device.
+func (d *device) listen() error {
+	var random [16]byte
+	rand.Read(random[:]) // never fails
+	d.socket = "tryst-shm-" + hex.EncodeToString(random[:])
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: "@" + d.socket, Net: "unixpacket"})
+	if err != nil {
+		return fmt.Errorf("listening on a unix socket: %w", err)
+	}
+	d.listeners = append(d.listeners, l)
+	if dir := d.provider.options.Dir; dir != "" {
+		if err := d.listenIn(dir); err != nil {
+			l.Close() //nolint:errcheck // it was not used
+			return err
+		}
+	}
+	for _, l := range d.listeners {
+		d.running.Go(func() { d.accept(l) })
+	}
+	return nil
+}
+
+// listenIn opens the socket for other network namespaces.
+func (d *device) listenIn(dir string) error {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return fmt.Errorf("the directory %q for sockets: %w", dir, err)
+	}
+	path := filepath.Join(abs, d.socket)
+	if len(path) > maxSocketName {
+		return fmt.Errorf("the path %q has %d bytes, and the name of a unix socket at most %d: choose a directory with a shorter name than %q",
+			path, len(path), maxSocketName, dir)
+	}
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		return fmt.Errorf("a unix socket in %q, which must exist, be writable and on a file system with sockets: %w", dir, err)
+	}
+	d.path = path
+	d.listeners = append(d.listeners, l)
+	return nil
+}
+
+// accept runs until the listener is closed.
+func (d *device) accept(l *net.UnixListener) {
+	for {
+		c, err := l.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // out of descriptors, for one: peers try again until their time is over
+			d.logger.Warn("shm: a connection cannot be accepted", "error", err)
+			select {
+			case <-d.done:
+				return
+			case <-time.After(100 * retryDelay):
+			}
+			continue
+		}
+		select {
+		case d.unproven <- struct{}{}:
+		default:
+			c.Close()
+			continue
+		}
+		d.running.Go(func() {
+			defer func() { <-d.unproven }()
+			if err := d.welcome(c); err != nil {
+				d.logger.Debug("shm: refused a connection", "error", err)
+				c.SetWriteDeadline(time.Now().Add(retryDelay)) //nolint:errcheck // the peer may be gone
+				c.Write(refusal(err))                          //nolint:errcheck // likewise
+				c.Close()
+			}
+		})
+	}
+}
+
+// dial connects to the socket of a peer: by its name if both are in one network namespace, else
+// by its path. The context limits how long.
+func dial(ctx context.Context, e *endpointData) (*net.UnixConn, error) {
+	var failed error
+	for _, name := range []string{"@" + e.socket, e.path} {
+		if len(name) < 2 {
+			continue
+		}
+		c, err := dialOne(ctx, name)
+		if err == nil {
+			return c, nil
+		}
+		failed = errors.Join(failed, err)
+	}
+	if failed == nil {
+		failed = errors.New("the peer's endpoint names no socket")
+	}
+	return nil, failed
+}
+
+func dialOne(ctx context.Context, name string) (*net.UnixConn, error) {
+	var dialer net.Dialer
+	for {
+		c, err := dialer.DialContext(ctx, "unixpacket", name)
+		if err == nil {
+			u, ok := c.(*net.UnixConn)
+			if !ok {
+				return nil, fmt.Errorf("a unix socket is a %T", c)
+			}
+			return u, nil
+		}
+		if !errors.Is(err, unix.EAGAIN) { // EAGAIN: too many others are connecting
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(retryDelay):
+		}
+	}
+}
+
+// checkUser returns nil if the process at the other end may read all memory of this one.
+// Descriptors go to processes of the same user in the same user namespace, which could read it
+// anyway.
+func (d *device) checkUser(c *net.UnixConn, peerNS uint64) error {
+	if d.provider.options.Trusted {
+		return nil
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var cred *unix.Ucred
+	var failed error
+	if err := raw.Control(func(fd uintptr) { cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+		return err
+	}
+	if failed != nil {
+		return fmt.Errorf("SO_PEERCRED: %w", failed)
+	}
+	if own := os.Geteuid(); own < 0 || cred.Uid != uint32(own) { //nolint:gosec // not negative
+		return fmt.Errorf("the peer is a process of user %d, this one of user %d: shared memory needs one user, or mutual TLS", cred.Uid, own)
+	}
+	if peerNS != d.userNS {
+		return fmt.Errorf("the peer is in user namespace %d, this process in %d: shared memory needs one, or mutual TLS", peerNS, d.userNS)
+	}
+	return nil
+}
+
+// receive reads a packet, waiting for it. A descriptor that comes with it is the caller's; others
+// are closed. fd is -1 for none. oob is space for control data.
+func receive(raw syscall.RawConn, buf, oob []byte) (n, fd int, err error) {
+	return receiveWith(raw, buf, oob, true)
+}
+
+func receiveWith(raw syscall.RawConn, buf, oob []byte, wait bool) (n, fd int, err error) {
+	fd = -1
+	oobn, flags := 0, 0
+	var failed error
+	read := func(s uintptr) bool {
+		for {
+			n, oobn, flags, _, failed = unix.Recvmsg(int(s), buf, oob, unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
+			if failed != unix.EINTR { //nolint:errorlint // the kernel returns errno itself
+				return failed != unix.EAGAIN //nolint:errorlint // likewise
+			}
+		}
+	}
+	if wait {
+		err = raw.Read(read)
+	} else { // not Read, which a nudge ends
+		err = raw.Control(func(s uintptr) { read(s) })
+	}
+	if err == nil {
+		err = failed
+	}
+	if err != nil {
+		return 0, -1, err
+	}
+	if oobn > 0 {
+		fd = takeDescriptor(oob[:oobn])
+	}
+	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+		return 0, -1, errors.New("the peer sent a packet that is too long, or too many descriptors; or this process has no descriptor free")
+	}
+	return n, fd, nil
+}
+
+// receiveNow is receive without waiting: EAGAIN means that there is no packet.
+func receiveNow(raw syscall.RawConn, buf, oob []byte) (n, fd int, err error) {
+	return receiveWith(raw, buf, oob, false)
+}
+
+// takeDescriptor returns the first descriptor of control data and closes the others; -1 for none.
+func takeDescriptor(oob []byte) int {
+	fd := -1
+	list, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return -1
+	}
+	for i := range list {
+		fds, err := unix.ParseUnixRights(&list[i])
+		if err != nil {
+			continue
+		}
+		for _, x := range fds {
+			if fd < 0 {
+				fd = x
+			} else {
+				_ = unix.Close(x)
+			}
+		}
+	}
+	return fd
+}
+
+// maxDescriptors is how many descriptors of a packet fit into the space for control data. The
+// kernel closes those beyond it.
+const maxDescriptors = 8
+
+func controlSpace() []byte { return make([]byte, unix.CmsgSpace(4*maxDescriptors)) }
+
+// send sends a packet without waiting, with a descriptor unless fd is negative. EAGAIN means
+// that the socket is full.
+func send(raw syscall.RawConn, b []byte, fd int) error {
+	var oob []byte
+	if fd >= 0 {
+		oob = unix.UnixRights(fd)
+	}
+	var failed error
+	err := raw.Write(func(s uintptr) bool {
+		failed = unix.Sendmsg(int(s), b, oob, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		return true
+	})
+	if err == nil {
+		err = failed
+	}
+	return err
+}
