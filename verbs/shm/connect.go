@@ -242,6 +242,7 @@ func (q *qp) attach(l *link, attempt uint64) bool {
 // startLocked starts the goroutine that works on a link.
 func (q *qp) startLocked(l *link) {
 	q.link = l
+	q.live.Store(l)
 	if q.connection != nil {
 		q.connection.Stop()
 		q.connection = nil

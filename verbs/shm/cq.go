@@ -4,6 +4,7 @@ package shm
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -17,8 +18,9 @@ type cq struct {
 
 	users atomic.Int32 // queue pairs that use it, once for each of their queues
 
-	filled atomic.Int32 // number of entries, so that Poll of an empty queue takes no lock
-	dead   atomic.Bool  // closed or overrun
+	qps    atomic.Pointer[[]*qp] // those that use it, each once for each of their queues; replaced under mu
+	filled atomic.Int32          // number of entries, so that Poll of an empty queue takes no lock
+	dead   atomic.Bool           // closed or overrun
 
 	mu      sync.Mutex // guards the fields below
 	ring    slots[cqe]
@@ -89,10 +91,45 @@ func newCQ(d *device, size int) *cq {
 }
 
 // use records that a queue pair uses the queue.
-func (c *cq) use(*qp) { c.users.Add(1) }
+func (c *cq) use(q *qp) {
+	c.users.Add(1)
+	c.change(func(list []*qp) []*qp { return append(list, q) })
+}
 
 // unuse is the opposite of use.
-func (c *cq) unuse(*qp) { c.users.Add(-1) }
+func (c *cq) unuse(q *qp) {
+	c.users.Add(-1)
+	c.change(func(list []*qp) []*qp {
+		i := slices.Index(list, q)
+		return slices.Delete(list, i, i+1)
+	})
+}
+
+// change replaces the list of queue pairs, which polls read without a lock.
+func (c *cq) change(f func([]*qp) []*qp) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var list []*qp
+	if old := c.qps.Load(); old != nil {
+		list = slices.Clone(*old)
+	}
+	list = f(list)
+	c.qps.Store(&list)
+}
+
+// drive works on the rings of the queue pairs, so that a polling goroutine need not wait for
+// another one.
+func (c *cq) drive() {
+	list := c.qps.Load()
+	if list == nil || len(*list) > maxPolled {
+		return
+	}
+	for i, q := range *list {
+		if i == 0 || q != (*list)[i-1] {
+			q.poll()
+		}
+	}
+}
 
 // OnEvent implements verbs.CallbackCQ.
 func (c *cq) OnEvent(f func()) { c.onEvent = f }
@@ -154,7 +191,9 @@ func (c *cq) purge(q *qp) {
 // Poll implements verbs.CQ.
 func (c *cq) Poll(wcs []verbs.WC) (int, error) {
 	if c.filled.Load() == 0 && !c.dead.Load() {
-		return 0, nil
+		if c.drive(); c.filled.Load() == 0 && !c.dead.Load() {
+			return 0, nil
+		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -181,6 +220,18 @@ func (c *cq) Poll(wcs []verbs.WC) (int, error) {
 
 // Arm implements verbs.CQ.
 func (c *cq) Arm(solicitedOnly bool) error {
+	if err := c.arm(solicitedOnly); err != nil {
+		return err
+	}
+	if list := c.qps.Load(); list != nil {
+		for _, q := range *list {
+			q.polledNoMore()
+		}
+	}
+	return nil
+}
+
+func (c *cq) arm(solicitedOnly bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {

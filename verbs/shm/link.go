@@ -18,6 +18,8 @@ type link struct {
 	raw  syscall.RawConn // of conn
 	self chan struct{}   // wakes run instead of a socket; one token
 	gone chan struct{}   // closed when the link was taken from its queue pair
+	// nudges holds a token when run is to look at the rings for a reason on this side.
+	nudges chan struct{}
 
 	own       *file    // ring of this side
 	ring      *mapping // of the peer; nil if the queue pair is connected to itself
@@ -36,7 +38,7 @@ type link struct {
 }
 
 func newLink(d *device, conn *net.UnixConn, own *file) *link {
-	l := &link{dev: d, conn: conn, own: own, gone: make(chan struct{}), files: make(map[uint32]*mapping), known: make(map[uint32]struct{})}
+	l := &link{dev: d, conn: conn, own: own, gone: make(chan struct{}), nudges: make(chan struct{}, 1), files: make(map[uint32]*mapping), known: make(map[uint32]struct{})}
 	packet := []byte{kindWake}
 	l.wakeFn = func(fd uintptr) bool {
 		// A full socket is as good: it wakes the peer. A closed one is noticed by run.
@@ -74,6 +76,10 @@ func (l *link) wake() {
 // nudge makes the goroutine of run look at the rings again.
 func (q *qp) nudge(l *link) {
 	q.nudged.Store(true)
+	select {
+	case l.nudges <- struct{}{}:
+	default:
+	}
 	if l.conn == nil {
 		l.wake()
 		return

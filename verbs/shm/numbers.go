@@ -64,6 +64,14 @@ const (
 	// spinTime is how long a goroutine looks for work before it sleeps. A peer that replies at
 	// once does so within this time; sleeping and waking costs about as much.
 	spinTime = 30 * time.Microsecond
+	// watchTime is how long a goroutine leaves the rings to one that polls, before it looks whether
+	// that one still does.
+	watchTime = time.Millisecond
+	// pollBatch is maxBatch for a goroutine that polls: it wants to see completions.
+	pollBatch = 4
+	// maxPolled is the number of queues of queue pairs that a poll of an empty completion queue works
+	// on. With more of them each poll would take longer than it saves.
+	maxPolled = 32
 	// spinLoads is the number of looks between two looks at the clock.
 	spinLoads = 64
 )

@@ -31,7 +31,9 @@ type Provider struct {
 // mistakes are rules that tests switch off, to see that the suite finds it.
 type mistakes struct {
 	skipEpoch bool // the responder does not look whether the poster took its memory back
-	skipRetry bool // a goroutine sleeps without a second look
+	skipLook  bool // a goroutine sleeps without a second look
+	// onSlice is called after each slice that was copied; nil for none.
+	onSlice func()
 }
 
 // New returns the provider of shared memory.

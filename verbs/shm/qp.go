@@ -29,7 +29,11 @@ type qp struct {
 	stopping atomic.Int32 // somebody waits for drive to take the link away
 	nudged   atomic.Bool  // look at the rings again, for a reason on this side
 	runner   bool         // drive is held by the goroutine of run; guarded by drive
+	seen     words        // of the last step; guarded by drive
 	barrier  fence
+	live     atomic.Pointer[link] // link; it stays usable for those who hold drive
+	polls    atomic.Uint64        // counts polls of completion queues of this queue pair
+	watched  atomic.Bool          // run relies on polls, and looks only now and then
 
 	mu     sync.Mutex // guards the fields below
 	state  verbs.QPState

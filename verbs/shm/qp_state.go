@@ -220,6 +220,7 @@ func (q *qp) takeLink() {
 	q.stopConnectingLocked()
 	if l := q.link; l != nil {
 		q.link = nil
+		q.live.Store(nil)
 		l.detach()
 	}
 }

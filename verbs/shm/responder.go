@@ -63,7 +63,11 @@ const (
 
 // takeRequests executes requests of the peer. The caller holds drive.
 func (q *qp) takeRequests(l *link, s *words) (moved bool) {
-	for range maxBatch {
+	batch := maxBatch
+	if !q.runner {
+		batch = pollBatch
+	}
+	for range batch {
 		if !q.enter(l) {
 			q.leave()
 			return moved
@@ -116,6 +120,10 @@ func (q *qp) takeRequestLocked(l *link, s *words) (wake, more bool) {
 		q.rejectLocked(l, verbs.StatusRemoteInvalidRequest)
 		return true, false
 	}
+	if !q.runner && !q.hasFiles(l, &e, b) {
+		q.nudge(l) // run reads descriptors from the socket
+		return false, false
+	}
 	if q.state == verbs.StateRTR && !q.established {
 		q.established = true
 		q.event(verbs.EventCommEstablished)
@@ -136,6 +144,19 @@ func (q *qp) takeRequestLocked(l *link, s *words) (wake, more bool) {
 		return q.executeRead(l, &e, s)
 	}
 	return q.executeAtomic(l, &e)
+}
+
+// hasFiles reports whether all memfds have been mapped that an entry names.
+func (q *qp) hasFiles(l *link, e *entry, b []byte) bool {
+	if e.op >= verbs.OpRead || e.flags&flagInline != 0 || l.conn == nil {
+		return true
+	}
+	for i := range int(e.pieces) {
+		if l.files[parsePiece(b, i).file] == nil {
+			return false
+		}
+	}
+	return true
 }
 
 // executeSend executes a part of a SEND.
@@ -403,6 +424,9 @@ func (q *qp) copyPart(l *link, e *entry, b []byte, place func(at, n uint64, piec
 				return r
 			}
 			src, at = src[n:], at+uint64(n) //nolint:gosec // not negative
+			if f := q.pd.dev.provider.mistakes.onSlice; f != nil {
+				f()
+			}
 			if !q.alive(l) || q.stopping.Load() > 0 {
 				return takenBack
 			}

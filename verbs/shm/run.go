@@ -59,8 +59,34 @@ func (q *qp) stepDriving(l *link, runner bool) (seen words, moved bool) {
 		return seen, false
 	}
 	q.pd.dev.provider.order.onReceive()
+	q.seen = seen
 	moved = q.takeResponses(l, &seen)
 	return seen, q.takeRequests(l, &seen) || moved
+}
+
+// poll works on the rings in place of run, if something has changed and nobody else does it.
+func (q *qp) poll() {
+	l := q.live.Load()
+	if l == nil || !q.drive.TryLock() {
+		return
+	}
+	defer q.drive.Unlock()
+	if q.live.Load() != l {
+		return
+	}
+	q.polls.Add(1)
+	changed := true
+	if guard(func() { changed = readWords(l.peer) != q.seen }) == nil && !changed {
+		return
+	}
+	q.stepDriving(l, false)
+}
+
+// polledNoMore tells run that nobody polls any more.
+func (q *qp) polledNoMore() {
+	if l := q.live.Load(); l != nil && q.watched.Load() {
+		q.nudge(l)
+	}
 }
 
 // run works on the rings until the queue pair gives the link up. It is the only goroutine of a
@@ -68,6 +94,7 @@ func (q *qp) stepDriving(l *link, runner bool) (seen words, moved bool) {
 func (q *qp) run(l *link) {
 	defer l.free()
 	buf, oob := make([]byte, maxPacket), controlSpace()
+	polled := uint64(0) // what q.polls was when nobody seemed to poll
 	for {
 		select {
 		case <-l.gone:
@@ -77,10 +104,18 @@ func (q *qp) run(l *link) {
 		q.nudged.Store(false)
 		seen, moved := q.step(l, true)
 		q.callBack()
-		if moved || q.spin(l, &seen) {
+		if moved {
 			continue
 		}
-		if !q.sleep(l, &seen, buf, oob) {
+		if polls := q.polls.Load(); polls != polled {
+			polled = polls
+			q.watch(l)
+			continue
+		}
+		if q.spin(l, &seen) {
+			continue
+		}
+		if q.polls.Load() == polled && !q.sleep(l, &seen, buf, oob) {
 			<-l.gone // the peer is gone; the queue pair stays until its owner closes it
 			return
 		}
@@ -108,6 +143,20 @@ func (q *qp) callBack() {
 // changed reports whether there is something that the last step has not seen.
 func (q *qp) changed(l *link, seen *words) bool {
 	return q.nudged.Load() || readWords(l.peer) != *seen
+}
+
+// watch leaves the rings to a polling goroutine for a while. Meanwhile the peer need not wake this
+// side.
+func (q *qp) watch(l *link) {
+	q.watched.Store(true)
+	defer q.watched.Store(false)
+	t := time.NewTimer(watchTime)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-l.nudges:
+	case <-l.gone:
+	}
 }
 
 // spin looks for work for a bounded time, unless many others do that already.
@@ -138,7 +187,7 @@ func (q *qp) sleep(l *link, seen *words, buf, oob []byte) bool {
 	asleep := word(l.own.mem, atAsleep)
 	asleep.Store(l.sleeps.Add(1))
 	found := false
-	if !q.pd.dev.provider.mistakes.skipRetry {
+	if !q.pd.dev.provider.mistakes.skipLook {
 		if err := guard(func() { found = q.changed(l, seen) }); err != nil {
 			found = true
 		}

@@ -1,0 +1,130 @@
+//go:build linux
+
+package shm
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// TestSourceThatWasTakenBackNeverArrives: a poster whose work request has ended writes to its
+// memory while the peer copies from it. The peer must not take that for the content.
+func TestSourceThatWasTakenBackNeverArrives(t *testing.T) {
+	if arrives(t, mistakes{}) {
+		t.Error("a message arrived whose memory its poster had taken back")
+	}
+}
+
+// TestSuiteFindsASkippedEpoch: a responder that does not look at the epoch is found.
+func TestSuiteFindsASkippedEpoch(t *testing.T) {
+	if !arrives(t, mistakes{skipEpoch: true}) {
+		t.Error("without a look at the epoch the message should have arrived, with wrong content")
+	}
+}
+
+// arrives reports whether a message of several slices completes at the receiver although the
+// sender's work request was flushed after the first slice.
+func arrives(t *testing.T, m mistakes) bool {
+	p := New(Options{})
+	p.mistakes = m
+	var x, y *testEnd
+	copied := 0
+	p.mistakes.onSlice = func() {
+		if copied++; copied > 1 {
+			return
+		}
+		if err := x.qp.ToErr(); err != nil {
+			t.Error(err)
+		}
+		x.ends(1, verbs.StatusFlushed)
+		copy(x.mem[sliceSize:], bytes.Repeat([]byte{0xee}, sliceSize)) // it is the poster's again
+	}
+	x, y = newPair(t, p, 4*sliceSize)
+	y.recv(2, 0, 2*sliceSize)
+	x.post(x.to(y, 1, verbs.OpSend, 0, 2*sliceSize, 0))
+	if !m.skipEpoch {
+		// The copy ends without a completion. The receive stays until its queue pair ends.
+		y.qp.pollUntil(t, func() bool { return copied > 0 && y.qp.resp.deaf })
+		if err := y.qp.ToErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wc := y.wait()
+	if wc.Status != verbs.StatusOK {
+		return false
+	}
+	if y.mem[sliceSize] == 0xee {
+		t.Log("the message has bytes that were never sent")
+	}
+	return true
+}
+
+// pollUntil waits for a condition of a queue pair, which is checked under its locks.
+func (q *qp) pollUntil(t *testing.T, so func() bool) {
+	t.Helper()
+	wait(t, func() bool {
+		q.drive.Lock()
+		defer q.drive.Unlock()
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return so()
+	})
+}
+
+// TestSourceOfAClosedRegionNeverArrives: closing a region takes its memory back, too.
+func TestSourceOfAClosedRegionNeverArrives(t *testing.T) {
+	p := New(Options{})
+	var x, y *testEnd
+	closed := make(chan error, 1)
+	once := false
+	p.mistakes.onSlice = func() {
+		if !once {
+			once = true
+			closed <- x.mr.Close()
+		}
+	}
+	x, y = newPair(t, p, 4*sliceSize)
+	y.recv(2, 0, 2*sliceSize)
+	x.post(x.to(y, 1, verbs.OpSend, 0, 2*sliceSize, 0))
+	if err := <-closed; err != nil {
+		t.Fatal(err)
+	}
+	x.ends(1, verbs.StatusLocalProtection)
+	y.qp.pollUntil(t, func() bool { return y.qp.resp.deaf })
+	if err := y.qp.ToErr(); err != nil {
+		t.Fatal(err)
+	}
+	y.ends(2, verbs.StatusFlushed)
+}
+
+// TestCloseWaitsForTheSlice: when Close of the destination's region has returned, nothing is
+// written to it any more.
+func TestCloseWaitsForTheSlice(t *testing.T) {
+	p := New(Options{})
+	entered, leave := make(chan struct{}), make(chan struct{})
+	once := false
+	p.mistakes.onSlice = func() {
+		if !once {
+			once = true
+			close(entered)
+			<-leave
+		}
+	}
+	x, y := newPair(t, p, 8*sliceSize)
+	for i := range x.mem {
+		x.mem[i] = 1
+	}
+	x.post(x.to(y, 1, verbs.OpWrite, 0, 8*sliceSize, 0))
+	<-entered // after the first slice, outside of all locks but drive
+	if err := y.mr.Close(); err != nil {
+		t.Fatal(err)
+	}
+	clear(y.mem)
+	close(leave)
+	x.ends(1, verbs.StatusRemoteAccess)
+	if !bytes.Equal(y.mem, make([]byte, len(y.mem))) {
+		t.Error("the region was written after Close")
+	}
+}
