@@ -13,7 +13,7 @@ import (
 // memory"). Numbers are little-endian. The words of each cache line change together.
 //
 //	0     magic, version, size of an entry
-//	64    requester's words: posted, consumed, epoch
+//	64    requester's words: posted, consumed, epoch, control
 //	128   responder's words: done, failed, noReceive, copied
 //	192   asleep
 //	4096  responses, 32 bytes each
@@ -27,6 +27,7 @@ const (
 	atPosted    = 64  // requests that were posted
 	atConsumed  = 72  // requests whose responses have been read
 	atEpoch     = 80  // epochAlive, or anything else: the poster has taken its memory back
+	atControl   = 88  // packets that were sent on the socket, besides those that only wake
 	atDone      = 128 // requests of the peer that were executed
 	atFailed    = 136 // failure of the request after those: its number + 1, shifted by 8, and the status
 	atNoReceive = 144 // number + 1 of the peer's request that waits for a receive; 0: none
@@ -204,14 +205,15 @@ func checkRing(mem []byte) (entrySize int, err error) {
 
 // words is what a side reads of the other's ring at once.
 type words struct {
-	posted, consumed, epoch         uint64
-	done, failed, noReceive, copied uint64
+	posted, consumed, epoch, control uint64
+	done, failed, noReceive, copied  uint64
 }
 
 func readWords(mem []byte) words {
 	return words{
 		posted: word(mem, atPosted).Load(), consumed: word(mem, atConsumed).Load(), epoch: word(mem, atEpoch).Load(),
-		done: word(mem, atDone).Load(), failed: word(mem, atFailed).Load(), noReceive: word(mem, atNoReceive).Load(),
+		control: word(mem, atControl).Load(),
+		done:    word(mem, atDone).Load(), failed: word(mem, atFailed).Load(), noReceive: word(mem, atNoReceive).Load(),
 		copied: word(mem, atCopied).Load(),
 	}
 }

@@ -30,7 +30,14 @@ type link struct {
 	// selfFiles takes the place of files if the queue pair is connected to itself.
 	selfFiles sync.Map
 	known     map[uint32]struct{} // own memfds that the peer got; guarded by the queue pair's lock
-	bounce    *file               // chunks for memory that is no memfd, guarded like known; nil until needed
+	// dropping has a channel for each memfd that the peer is to unmap, closed when it has. Guarded
+	// like known.
+	dropping map[uint32]chan struct{}
+	sent     uint64        // own atControl; guarded like known
+	taken    uint64        // the peer's atControl whose packets were read; guarded by drive
+	unsaid   []uint32      // memfds whose unmapping could not be confirmed yet; guarded by drive
+	ended    chan struct{} // closed when the peer has closed the connection
+	bounce   *file         // chunks for memory that is no memfd, guarded like known; nil until needed
 
 	sleeps atomic.Uint64 // own atAsleep: odd while asleep
 	rung   uint64        // the peer's atAsleep for which it was woken; guarded by the queue pair's lock
@@ -38,7 +45,7 @@ type link struct {
 }
 
 func newLink(d *device, conn *net.UnixConn, own *file) *link {
-	l := &link{dev: d, conn: conn, own: own, gone: make(chan struct{}), nudges: make(chan struct{}, 1), files: make(map[uint32]*mapping), known: make(map[uint32]struct{})}
+	l := &link{dev: d, conn: conn, own: own, gone: make(chan struct{}), ended: make(chan struct{}), nudges: make(chan struct{}, 1), files: make(map[uint32]*mapping), known: make(map[uint32]struct{}), dropping: make(map[uint32]chan struct{})}
 	packet := []byte{kindWake}
 	l.wakeFn = func(fd uintptr) bool {
 		// A full socket is as good: it wakes the peer. A closed one is noticed by run.
@@ -46,6 +53,18 @@ func newLink(d *device, conn *net.UnixConn, own *file) *link {
 		return true
 	}
 	return l
+}
+
+// controlLocked sends a packet that names a memfd, with its descriptor unless fd is negative.
+// EAGAIN means that the socket is full.
+func (l *link) controlLocked(kind byte, id uint32, fd int) error {
+	m := fileMessage(kind, id)
+	if err := send(l.raw, m[:], fd); err != nil {
+		return err
+	}
+	l.sent++
+	word(l.own.mem, atControl).Store(l.sent)
+	return nil
 }
 
 // mustWakeLocked returns the link if the peer sleeps and has not been woken yet, else nil. The

@@ -54,8 +54,6 @@ const (
 	// connectTime is how long a queue pair in RTR waits for its connection, and how long a
 	// foreign connection may take for its first message.
 	connectTime = 10 * time.Second
-	// dropTime is how long a peer may keep memory that its owner closed.
-	dropTime = 10 * time.Second
 	// maxUnproven is the number of connections that have not proved anything yet. More are closed
 	// at once.
 	maxUnproven = 256

@@ -1,6 +1,9 @@
 package shm
 
-import "log/slog"
+import (
+	"log/slog"
+	"time"
+)
 
 // Options configures New.
 type Options struct {
@@ -26,6 +29,7 @@ type Provider struct {
 	options  Options
 	order    *order
 	mistakes mistakes
+	dropTime time.Duration // how long a peer may keep memory that its owner closed
 }
 
 // mistakes are rules that tests switch off, to see that the suite finds it.
@@ -41,7 +45,7 @@ func New(o Options) *Provider {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Provider{options: o, order: new(order)}
+	return &Provider{options: o, order: new(order), dropTime: 10 * time.Second}
 }
 
 // Name implements verbs.Provider.

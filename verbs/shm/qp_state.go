@@ -71,7 +71,10 @@ func (q *qp) ToRTR(a verbs.RTRAttr) error {
 		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the peer has no GID, which names its process")
 	case a.MaxDestReadAtomic > maxReadAtomic:
 		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d outstanding reads: the limit is %d", a.MaxDestReadAtomic, maxReadAtomic)
-	case err != nil:
+	case err == nil:
+		err = d.banned(a.Peer.GID)
+	}
+	if err != nil {
 		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%v", err)
 	}
 	q.state, q.peer, q.peerPSN, q.reads = verbs.StateRTR, peer, a.Peer.PSN, a.MaxDestReadAtomic

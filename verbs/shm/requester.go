@@ -295,8 +295,7 @@ func (q *qp) announceLocked(l *link, f *file) bool {
 		return true
 	}
 	if l.conn != nil {
-		m := fileMessage(kindFile, f.id)
-		if err := send(l.raw, m[:], f.fd); err != nil {
+		if err := l.controlLocked(kindFile, f.id, f.fd); err != nil {
 			if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EPIPE) {
 				q.pd.dev.logger.Error("shm: memory cannot be shared with the peer", "queue pair", q.number, "error", err)
 			}

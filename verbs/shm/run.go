@@ -60,6 +60,14 @@ func (q *qp) stepDriving(l *link, runner bool) (seen words, moved bool) {
 	}
 	q.pd.dev.provider.order.onReceive()
 	q.seen = seen
+	if seen.control != l.taken || len(l.unsaid) > 0 {
+		if !runner { // run reads the socket
+			q.nudge(l)
+		} else if l.taken = seen.control; l.conn != nil {
+			q.drain(l, func() bool { return false })
+			q.confirm(l)
+		}
+	}
 	moved = q.takeResponses(l, &seen)
 	return seen, q.takeRequests(l, &seen) || moved
 }
@@ -116,6 +124,7 @@ func (q *qp) run(l *link) {
 			continue
 		}
 		if q.polls.Load() == polled && !q.sleep(l, &seen, buf, oob) {
+			close(l.ended)
 			<-l.gone // the peer is gone; the queue pair stays until its owner closes it
 			return
 		}
@@ -252,6 +261,26 @@ func (q *qp) handlePacket(l *link, b []byte, fd int) {
 			}
 			l.files[id] = m
 			return nil
+		case kindDrop:
+			m := l.files[id]
+			if m == nil {
+				return errors.New("the peer wants back a memfd that it did not pass")
+			}
+			delete(l.files, id)
+			q.pd.dev.maps.release(m)
+			l.unsaid = append(l.unsaid, id)
+			q.confirm(l)
+			return nil
+		case kindDropped:
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			done := l.dropping[id]
+			if done == nil {
+				return errors.New("the peer gives back a memfd that it was not asked for")
+			}
+			delete(l.dropping, id)
+			close(done)
+			return nil
 		}
 		return errors.New("the peer sent a packet of an unknown kind")
 	}()
@@ -278,15 +307,33 @@ func (q *qp) fileOf(l *link, id uint32) *mapping {
 		return m
 	}
 	// The descriptor was sent before the request that names it, and may wait in the socket.
+	q.drain(l, func() bool { return l.files[id] != nil })
+	return l.files[id]
+}
+
+// drain handles the packets that wait in the socket, until enough returns true. The caller holds
+// drive.
+func (q *qp) drain(l *link, enough func() bool) {
 	buf, oob := make([]byte, maxPacket), controlSpace()
-	for {
+	for !enough() {
 		n, fd, err := receiveNow(l.raw, buf, oob)
 		if err != nil || n == 0 {
-			return nil
+			return
 		}
 		q.handlePacket(l, buf[:n], fd)
-		if m := l.files[id]; m != nil {
-			return m
+	}
+}
+
+// confirm tells the peer which of its memfds have been unmapped. The caller holds drive.
+func (q *qp) confirm(l *link) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(l.unsaid) > 0 && q.link == l {
+		if err := l.controlLocked(kindDropped, l.unsaid[0], -1); err != nil {
+			q.resp.blocked = true // the timer tries again
+			q.armLocked(time.Now().Add(retryDelay))
+			return
 		}
+		l.unsaid = l.unsaid[1:]
 	}
 }
