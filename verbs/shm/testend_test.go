@@ -60,7 +60,7 @@ func (x *testEnd) close(list ...interface{ Close() error }) {
 }
 
 func (x *testEnd) path() verbs.Path {
-	return verbs.Path{Port: onlyPort, MTU: verbs.MTU4096, Access: qpRights, Timeout: 19, Retry: 6, RNRRetry: rnrInfinite, ReadAtomic: 4}
+	return verbs.Path{Port: onlyPort, MTU: verbs.MTU4096, Access: qpRights, Timeout: 17, Retry: 6, RNRRetry: rnrInfinite, ReadAtomic: 4}
 }
 
 func (x *testEnd) endpoint() verbs.Endpoint {

@@ -1,0 +1,266 @@
+//go:build linux
+
+package shm
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// offer is what parent and child exchange before they connect.
+type offer struct {
+	Endpoint verbs.Endpoint
+	Addr     uint64
+	RKey     verbs.RKey
+}
+
+// child is another process with one end of a connection.
+type child struct {
+	t     testing.TB
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	out   *bufio.Scanner
+	offer offer
+}
+
+const childMemory = 4 << 20
+
+// startChild starts this binary again in a role, with a device whose options are in JSON. change
+// may set what the process runs in.
+func startChild(t testing.TB, role string, o Options, change func(*exec.Cmd)) *child {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &child{t: t, cmd: exec.Command(exe)}
+	c.cmd.Env = append(os.Environ(), childVariable+"="+role, "TRYST_SHM_TEST_DIR="+o.Dir, fmt.Sprintf("TRYST_SHM_TEST_TRUSTED=%v", o.Trusted))
+	var problems bytes.Buffer
+	c.cmd.Stderr = &problems
+	if change != nil {
+		change(c.cmd)
+	}
+	c.in = must(c.cmd.StdinPipe())(t)
+	out := must(c.cmd.StdoutPipe())(t)
+	c.out = bufio.NewScanner(out)
+	if err := c.cmd.Start(); err != nil {
+		t.Skipf("cannot start a process: %v", err)
+	}
+	t.Cleanup(func() {
+		c.in.Close()
+		if err := c.cmd.Wait(); err != nil && !strings.Contains(err.Error(), "killed") {
+			t.Errorf("the child ends with %v: %s", err, problems.String())
+		}
+	})
+	if err := json.Unmarshal([]byte(c.line()), &c.offer); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// line returns the next line of the child.
+func (c *child) line() string {
+	c.t.Helper()
+	if !c.out.Scan() {
+		c.t.Fatalf("the child says nothing more: %v", c.out.Err())
+	}
+	return c.out.Text()
+}
+
+func (c *child) say(v any) {
+	c.t.Helper()
+	if err := json.NewEncoder(c.in).Encode(v); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// join connects an end to the child.
+func (c *child) join(x *testEnd) {
+	c.t.Helper()
+	c.say(offer{Endpoint: x.endpoint(), Addr: x.mr.Addr(), RKey: x.mr.RKey()})
+	x.connect(c.offer.Endpoint)
+}
+
+// remote is a signaled operation on the child's memory.
+func (c *child) remote(x *testEnd, id verbs.WRID, op verbs.Opcode, off, n, at int) verbs.SendWR {
+	return verbs.SendWR{
+		ID: id, Op: op, Signaled: true, RemoteAddr: c.offer.Addr + uint64(at), RKey: c.offer.RKey,
+		SGL: []verbs.SGE{{Addr: x.mr.Addr() + uint64(off), Length: uint32(n), LKey: x.mr.LKey()}},
+	}
+}
+
+// childT is the testing.TB of a child: the methods that testEnd uses.
+type childT struct {
+	testing.TB
+	ends []func()
+}
+
+func (*childT) Helper()             {}
+func (c *childT) Cleanup(f func())  { c.ends = append(c.ends, f) }
+func (c *childT) Fatal(args ...any) { c.die(fmt.Sprint(args...)) }
+func (c *childT) Error(args ...any) { c.die(fmt.Sprint(args...)) }
+func (c *childT) Errorf(f string, args ...any) {
+	c.die(fmt.Sprintf(f, args...))
+}
+func (c *childT) Fatalf(f string, args ...any) { c.die(fmt.Sprintf(f, args...)) }
+func (c *childT) die(text string) {
+	fmt.Fprintln(os.Stderr, text)
+	os.Exit(3)
+}
+
+// runChild is what a child does: it connects, does what its role says, and ends with its input.
+func runChild(role string) int {
+	t := &childT{}
+	p := New(Options{Dir: os.Getenv("TRYST_SHM_TEST_DIR"), Trusted: os.Getenv("TRYST_SHM_TEST_TRUSTED") == "true"})
+	x := newTestEnd(t, p, childMemory)
+	for i := range 16 {
+		x.recv(verbs.WRID(i), 64*i, 64)
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(offer{Endpoint: x.endpoint(), Addr: x.mr.Addr(), RKey: x.mr.RKey()}); err != nil {
+		return 4
+	}
+	in := json.NewDecoder(os.Stdin)
+	var peer offer
+	if err := in.Decode(&peer); err != nil {
+		return 0
+	}
+	x.connect(peer.Endpoint)
+	switch role {
+	case "echo":
+		go x.echo()
+	case "write": // until it is killed
+		for i := 0; ; i++ {
+			wr := verbs.SendWR{
+				Op: verbs.OpWrite, Signaled: true, RemoteAddr: peer.Addr, RKey: peer.RKey,
+				SGL: []verbs.SGE{{Addr: x.mr.Addr(), Length: childMemory, LKey: x.mr.LKey()}},
+			}
+			x.post(wr)
+			if x.wait().Status != verbs.StatusOK {
+				return 0
+			}
+			if i == 3 {
+				fmt.Println("writing")
+			}
+		}
+	}
+	_ = in.Decode(&peer) // waits for the end of the input
+	for i := len(t.ends) - 1; i >= 0 && role != "echo"; i-- {
+		t.ends[i]()
+	}
+	return 0
+}
+
+// echo sends back each message, until the connection ends.
+func (x *testEnd) echo() {
+	for {
+		wc := x.wait()
+		if wc.Status != verbs.StatusOK {
+			return
+		}
+		if wc.Op != verbs.WCRecv {
+			continue
+		}
+		x.post(verbs.SendWR{Op: verbs.OpSend, Signaled: true, SGL: []verbs.SGE{{Addr: x.mr.Addr() + 64*uint64(wc.ID), Length: wc.Len, LKey: x.mr.LKey()}}})
+		if wc := x.wait(); wc.Status != verbs.StatusOK {
+			return
+		}
+		x.recv(wc.ID, 64*int(wc.ID), 64)
+	}
+}
+
+// TestTwoProcesses: all operations between two processes.
+func TestTwoProcesses(t *testing.T) {
+	x := newTestEnd(t, New(Options{}), childMemory)
+	c := startChild(t, "echo", Options{}, nil)
+	c.join(x)
+	x.exercises(c)
+}
+
+// exercises runs all operations and checks what they did.
+func (x *testEnd) exercises(c *child) {
+	t := x.t
+	t.Helper()
+	for i := range x.mem[:2<<20] {
+		x.mem[i] = byte(i * 7 >> 3)
+	}
+	x.post(c.remote(x, 1, verbs.OpWrite, 0, 1<<20, 2<<20))
+	x.ends(1, verbs.StatusOK)
+	x.post(c.remote(x, 2, verbs.OpRead, 3<<20, 1<<20, 2<<20))
+	x.ends(2, verbs.StatusOK)
+	if !bytes.Equal(x.mem[:1<<20], x.mem[3<<20:]) {
+		t.Error("what was written is not what was read")
+	}
+	add := c.remote(x, 3, verbs.OpFetchAdd, 2<<20, 8, 2<<20)
+	add.Add = 5
+	x.post(add)
+	x.ends(3, verbs.StatusOK)
+	if !bytes.Equal(x.mem[2<<20:][:8], x.mem[:8]) {
+		t.Error("an atomic returns another value than was written")
+	}
+	for i := range 100 {
+		copy(x.mem, fmt.Sprintf("message %3d", i))
+		x.recv(10, 64, 64)
+		x.post(verbs.SendWR{ID: 11, Op: verbs.OpSend, Signaled: true, SGL: []verbs.SGE{{Addr: x.mr.Addr(), Length: 11, LKey: x.mr.LKey()}}})
+		for range 2 {
+			if wc := x.wait(); wc.Status != verbs.StatusOK {
+				t.Fatalf("message %d: %+v", i, wc)
+			}
+		}
+		if !bytes.Equal(x.mem[:11], x.mem[64:75]) {
+			t.Fatalf("message %d comes back as %q", i, x.mem[64:75])
+		}
+	}
+}
+
+// TestKilledPeer: a process that is killed while it writes costs its peer only the connection.
+func TestKilledPeer(t *testing.T) {
+	x := newTestEnd(t, New(Options{}), childMemory)
+	c := startChild(t, "write", Options{}, nil)
+	c.join(x)
+	c.line() // it writes
+	if err := c.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	x.post(c.remote(x, 1, verbs.OpWrite, 0, 4096, 0))
+	if wc := x.wait(); wc.ID != 1 || wc.Status == verbs.StatusOK && !x.late() {
+		t.Errorf("a write to a dead process ends with %+v", wc)
+	}
+	clear(x.mem) // nobody else writes to it
+}
+
+// late waits for the end of another empty write, after one that was executed while the process
+// was dying.
+func (x *testEnd) late() bool {
+	x.post(verbs.SendWR{ID: 2, Op: verbs.OpWrite, Signaled: true})
+	return x.wait().Status == verbs.StatusRetryExceeded
+}
+
+// TestStoppedPeer: work requests end when the peer's process does nothing, and do not wait for it.
+func TestStoppedPeer(t *testing.T) {
+	x := newTestEnd(t, New(Options{}), childMemory)
+	c := startChild(t, "echo", Options{}, nil)
+	c.join(x)
+	x.post(verbs.SendWR{ID: 1, Op: verbs.OpWrite, Signaled: true})
+	x.ends(1, verbs.StatusOK)
+	if err := c.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer c.cmd.Process.Kill()
+	start := time.Now()
+	x.post(c.remote(x, 2, verbs.OpWrite, 0, 4096, 0))
+	x.ends(2, verbs.StatusRetryExceeded)
+	if d, least := time.Since(start), x.qp.req.timeout; d < least {
+		t.Errorf("it ended after %v; the peer has %v", d, least)
+	}
+}
