@@ -16,7 +16,7 @@ TESTARGS ?=
 ALLOWED_SKIPS ?=
 # More arguments for tryst-bench in make bench-rxe, e.g. BENCHARGS='--only verbs-recv --size 1MiB'.
 BENCHARGS ?= --only verbs-recv,verbs-latency,verbs-idle --size 64KiB,1MiB,16MiB --inflight 4
-# The same for make bench-routes.
+# The same for make bench-routes and make bench-peers.
 ROUTESARGS ?=
 # How long each fuzz target runs.
 FUZZTIME ?= 10s
@@ -145,6 +145,15 @@ bench-roce: $(bench) ## Compare verbs over the RoCEv2 endpoint in Go with gRPC a
 .PHONY: bench-routes
 bench-routes: $(bench) ## Compare shm, tcp and tcp with TLS with bare copies, sockets and gRPC, results in build/bench-routes/; fails like bench
 	@$(unprivileged) $(bench) --routes --size 1MiB,16MiB --inflight 4 --check --json-dir build/bench-routes $(ROUTESARGS)
+
+.PHONY: bench-peers
+bench-peers: $(bench) build/peers/installed ## Compare shm and tcp with UCX and NIXL, which pip installs into build/peers (500 MB), results in build/bench-peers/
+	@$(unprivileged) $(bench) --peers build/peers --size 1MiB,16MiB --inflight 4 --json-dir build/bench-peers $(ROUTESARGS)
+
+build/peers/installed: internal/bench/peers/requirements.txt
+	@python3 -m venv build/peers || { echo "make bench-peers needs Python 3.10 to 3.13 with venv: on Debian and Ubuntu, apt-get install python3-venv" >&2; exit 1; }
+	@build/peers/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: -r $<
+	@cp $< $@
 
 .PHONY: bench-rxe
 bench-rxe: vm-ready ## Compare verbs with perftest in the VM with Soft-RoCE, results in build/bench-rxe/; fails like bench

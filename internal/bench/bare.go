@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -37,6 +38,9 @@ type bareAddresses struct {
 	// Memfds has a path to the memory of each tensor, by size: /proc/PID/fd/N. It is empty
 	// where the system has no memfds.
 	Memfds map[int64]string `json:"memfds"`
+	// Opaque and Version are those of a program that others wrote (peers.go).
+	Opaque  string `json:"opaque,omitempty"`
+	Version string `json:"version,omitempty"`
 }
 
 // bareServer is the serving process. It owns its listeners and its memfds.
@@ -137,20 +141,25 @@ type bare struct{ server, receiver *child }
 
 // startBare starts both processes with tensors of the sizes. The context that it returns
 // ends when one of them does.
-func (s *suite) startBare(ctx context.Context, sizes []int64) (_ *bare, _ context.Context, err error) {
+func (s *suite) startBare(ctx context.Context, sizes []int64) (*bare, context.Context, error) {
+	return startBareBy(ctx, sizes, s.Command)
+}
+
+// startBareBy starts both by a command.
+func startBareBy(ctx context.Context, sizes []int64, command func(context.Context) *exec.Cmd) (_ *bare, _ context.Context, err error) {
 	b := new(bare)
 	defer func() {
 		if err != nil {
 			b.close()
 		}
 	}()
-	if b.server, ctx, err = startChild(ctx, s.Command, setup{Sizes: sizes, Bare: &bareSetup{}}); err != nil {
+	if b.server, ctx, err = startChild(ctx, command, setup{Sizes: sizes, Bare: &bareSetup{}}); err != nil {
 		return nil, nil, err
 	}
 	if b.server.Bare == nil {
 		return nil, nil, status.New(status.Internal, "the process of the bare baselines does not say where it serves")
 	}
-	if b.receiver, ctx, err = startChild(ctx, s.Command, setup{Bare: &bareSetup{From: b.server.Bare}}); err != nil {
+	if b.receiver, ctx, err = startChild(ctx, command, setup{Bare: &bareSetup{From: b.server.Bare}}); err != nil {
 		return nil, nil, err
 	}
 	return b, ctx, nil

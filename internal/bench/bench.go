@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,6 +39,10 @@ type Options struct {
 	// Routes measures the routes between two processes of one host, and nothing else, whatever
 	// Transports has.
 	Routes bool
+	// Peers is a virtual environment of Python with the packages of internal/bench/peers. When
+	// it is set, receives over the routes are measured beside the programs there, and nothing
+	// else is.
+	Peers string
 	// Sizes has the sizes of receives in bytes, Inflight how many are concurrent.
 	Sizes    []int64
 	Inflight []int
@@ -71,7 +76,8 @@ type benchmark struct {
 	transport string // that it measures, or local
 	run       func(*suite, context.Context) error
 	takes     estimate
-	route     *route // that it measures; nil for the benchmarks that are not of routes
+	group     string // with which it runs, routesFile or peersFile; "" for those of transports
+	route     *route // that it measures; nil outside of groups
 }
 
 // local is the transport of benchmarks within one process.
@@ -83,27 +89,27 @@ const recvName = "recv"
 // benchmarks lists all benchmarks in the order in which they run. Those that measure the memory of
 // this process come first, before it has had a hundred thousand goroutines.
 func benchmarks() []benchmark {
-	return append(ofTransports(), ofRoutes()...)
+	return slices.Concat(ofTransports(), ofRoutes(), ofPeers())
 }
 
 func ofTransports() []benchmark {
 	return []benchmark{
-		{"local-match", local, (*suite).localMatch, contests(1), nil},
-		{"local-gain", local, (*suite).localGain, contests(2), nil},
-		{"waiting-value", local, (*suite).waitingValue, constant(waitingTime), nil},
-		{"waiting-receive", local, (*suite).waitingReceive, constant(waitingTime), nil},
-		{"waiting-kept", local, (*suite).waitingKept, constant(waitingTime), nil},
-		{recvName, grpctransport.Name, (*suite).recv, perReceive(3), nil},
-		{"recv-udp-loop", grpctransport.Name, (*suite).besideUDP, perReceive(1), nil},
-		{"recv-many", grpctransport.Name, (*suite).recvMany, constant(manyTime), nil},
-		{"recv-whole", grpctransport.Name, (*suite).recvWhole, constant(wholeTime), nil},
-		{"waiting-remote", grpctransport.Name, (*suite).waitingRemote, constant(remoteWaitingTime), nil},
-		{"verbs-beside-grpc", verbstransport.Name, (*suite).besideGRPC, perReceive(1), nil},
-		{"verbs-small", verbstransport.Name, (*suite).smallBesideGRPC, func(s *suite) time.Duration { return secondTime + contests(1)(s) }, nil},
-		{"verbs-udp-loop", verbstransport.Name, (*suite).besideUDP, perReceive(1), nil},
-		{"verbs-recv", verbstransport.Name, (*suite).recvVerbs, perReceive(2), nil},
-		{"verbs-latency", verbstransport.Name, func(s *suite, ctx context.Context) error { return s.pinned(ctx, (*suite).latencyVerbs) }, perWay(2), nil},
-		{"verbs-idle", verbstransport.Name, (*suite).idleVerbs, func(s *suite) time.Duration { return secondTime + s.idle }, nil},
+		{"local-match", local, (*suite).localMatch, contests(1), "", nil},
+		{"local-gain", local, (*suite).localGain, contests(2), "", nil},
+		{"waiting-value", local, (*suite).waitingValue, constant(waitingTime), "", nil},
+		{"waiting-receive", local, (*suite).waitingReceive, constant(waitingTime), "", nil},
+		{"waiting-kept", local, (*suite).waitingKept, constant(waitingTime), "", nil},
+		{recvName, grpctransport.Name, (*suite).recv, perReceive(3), "", nil},
+		{"recv-udp-loop", grpctransport.Name, (*suite).besideUDP, perReceive(1), "", nil},
+		{"recv-many", grpctransport.Name, (*suite).recvMany, constant(manyTime), "", nil},
+		{"recv-whole", grpctransport.Name, (*suite).recvWhole, constant(wholeTime), "", nil},
+		{"waiting-remote", grpctransport.Name, (*suite).waitingRemote, constant(remoteWaitingTime), "", nil},
+		{"verbs-beside-grpc", verbstransport.Name, (*suite).besideGRPC, perReceive(1), "", nil},
+		{"verbs-small", verbstransport.Name, (*suite).smallBesideGRPC, func(s *suite) time.Duration { return secondTime + contests(1)(s) }, "", nil},
+		{"verbs-udp-loop", verbstransport.Name, (*suite).besideUDP, perReceive(1), "", nil},
+		{"verbs-recv", verbstransport.Name, (*suite).recvVerbs, perReceive(2), "", nil},
+		{"verbs-latency", verbstransport.Name, func(s *suite, ctx context.Context) error { return s.pinned(ctx, (*suite).latencyVerbs) }, perWay(2), "", nil},
+		{"verbs-idle", verbstransport.Name, (*suite).idleVerbs, func(s *suite) time.Duration { return secondTime + s.idle }, "", nil},
 	}
 }
 
@@ -166,15 +172,22 @@ func Run(ctx context.Context, o Options) (_ []Row, err error) {
 
 // chosen returns the benchmarks of the options.
 func (s *suite) chosen() []benchmark {
+	group := ""
+	switch {
+	case s.Routes:
+		group = routesFile
+	case s.Peers != "":
+		group = peersFile
+	}
 	return slices.DeleteFunc(benchmarks(), func(b benchmark) bool {
 		named := slices.Contains(s.Only, b.name)
 		switch {
-		case len(s.Only) > 0 && !named:
+		case len(s.Only) > 0 && !named, b.group == peersFile && s.Peers == "":
 			return true
-		case b.route != nil:
-			return !s.Routes && !named
+		case b.group != "":
+			return b.group != group && !named
 		}
-		return s.Routes || b.transport != local && !slices.Contains(s.Transports, b.transport)
+		return group != "" || b.transport != local && !slices.Contains(s.Transports, b.transport)
 	})
 }
 
@@ -222,8 +235,10 @@ func (o *Options) complete() error {
 		return status.Errorf(status.InvalidArgument, "%d receives in flight: it must be at least 1", slices.Min(o.Inflight))
 	case o.Pairs < 1 || o.PairTime <= 0:
 		return status.Errorf(status.InvalidArgument, "%d pairs of %v: both must be positive", o.Pairs, o.PairTime)
-	case o.From != "" && o.Routes:
-		return status.New(status.InvalidArgument, "routes are measured between two processes of this host: leave out either --routes or --from")
+	case o.From != "" && (o.Routes || o.Peers != ""), o.Routes && o.Peers != "":
+		return status.New(status.InvalidArgument, "routes are measured between two processes of this host, beside their baselines or beside programs of others: set one of --routes, --peers and --from")
+	case o.Peers == "" && slices.ContainsFunc(o.Only, func(name string) bool { return strings.HasPrefix(name, "peer-") }):
+		return status.New(status.InvalidArgument, "benchmarks beside programs of others need the directory of these: set --peers; make bench-peers does")
 	case o.From != "" && len(o.Only) > 0 && !slices.Equal(o.Only, []string{recvName}):
 		return status.Errorf(status.InvalidArgument, "with a remote server only %s can be measured", recvName)
 	case o.Command == nil && o.From == "":
@@ -251,10 +266,7 @@ func (s *suite) contest() contest { return contest{pairs: s.Pairs, time: s.PairT
 
 // add reports a row.
 func (s *suite) add(r Row) {
-	r.file, r.Load = s.now.transport, s.load
-	if s.now.route != nil {
-		r.file = routesFile
-	}
+	r.file, r.Load = cmp.Or(s.now.group, s.now.transport), s.load
 	s.rows = append(s.rows, r)
 	if s.Row != nil {
 		s.Row(r)

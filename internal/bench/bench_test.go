@@ -40,7 +40,7 @@ func smoke(t *testing.T, only ...string) Options {
 func TestEachBenchmark(t *testing.T) {
 	rows := map[string]int{"recv": 2 * 2 * 3 * 2, "recv-udp-loop": 2 * 2 * 2, "waiting-remote": 2, "local-match": 2, "local-gain": 2}
 	for _, name := range Names() {
-		if name == "recv-whole" || strings.HasPrefix(name, "verbs-") || strings.HasPrefix(name, "route-") { // gigabytes; TestRxeBenchmarks, TestBenchmarksOfRoutes
+		if name == "recv-whole" || strings.HasPrefix(name, "verbs-") || strings.HasPrefix(name, "route-") || strings.HasPrefix(name, "peer-") { // gigabytes; TestRxeBenchmarks, TestBenchmarksOfRoutes, TestBesidePrograms
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
@@ -154,7 +154,8 @@ func TestOptionsThatCannotBe(t *testing.T) {
 		{func(o *Options) { o.Sizes = []int64{-1} }, "size -1: it must not be negative"},
 		{func(o *Options) { o.Inflight = []int{0} }, "0 receives in flight"},
 		{func(o *Options) { o.Pairs = -1 }, "-1 pairs"},
-		{func(o *Options) { o.Routes, o.From = true, "127.0.0.1:1" }, "leave out either --routes or --from"},
+		{func(o *Options) { o.Routes, o.From = true, "127.0.0.1:1" }, "set one of --routes, --peers and --from"},
+		{func(o *Options) { o.Only = []string{"peer-ucx-shm"} }, "set --peers"},
 		{func(o *Options) { o.Command = nil }, "neither Command nor From"},
 	} {
 		o := smoke(t)

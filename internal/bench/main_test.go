@@ -1,10 +1,13 @@
 package bench
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,6 +23,22 @@ func TestMain(m *testing.M) {
 		goleak.VerifyTestMain(m)
 	case "serve":
 		if err := Serve(context.Background(), os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	case "foreign": // speaks as peers/nixl.py does
+		in, out := io.Pipe()
+		go func() {
+			lines := bufio.NewScanner(os.Stdin)
+			lines.Buffer(nil, 1<<20)
+			for lines.Scan() {
+				line := strings.Replace(lines.Text(), `"way":"`+NIXLRead+`","conns":0`, `"way":"`+RawTCP+`","conns":1`, 1)
+				fmt.Fprintln(out, line)
+			}
+			_ = out.Close()
+		}()
+		if err := Serve(context.Background(), in, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -38,7 +38,7 @@ const routesFile = "routes"
 // is next to it, and the table in docs/performance.md has a row for each.
 func ofRoutes() []benchmark {
 	all := func(b benchmark, r *route) benchmark {
-		b.route, b.transport = r, verbstransport.Name
+		b.route, b.transport, b.group = r, verbstransport.Name, routesFile
 		if r.provider == "" {
 			b.transport = grpctransport.Name
 		}

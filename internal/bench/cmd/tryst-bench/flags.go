@@ -65,6 +65,7 @@ func parse(args []string, s streams) (given, error) {
 	flags.StringVar(&o.From, "from", "", "receive from this server instead: `HOST[:PORT]|TASK`, a TASK being one of --cluster; without a PORT 2222")
 	flags.StringSliceVar(&o.Only, "only", nil, "run only these benchmarks: `NAME,...`")
 	flags.BoolVar(&o.Routes, "routes", false, "measure each route between two processes of this host beside what is next to it, and print a row for each target")
+	flags.StringVar(&o.Peers, "peers", "", "measure routes beside UCX and NIXL, which make bench-peers installs into the virtual environment `DIR`")
 	flags.StringSliceVar(&sizes, "size", sizeTexts(bench.DefaultSizes), "what is received, `SIZE,...`, as 64KiB")
 	flags.IntSliceVar(&o.Inflight, "inflight", bench.DefaultInflight, "how many receives are under way at once, `N,...`")
 	flags.IntVar(&o.Pairs, "pairs", bench.DefaultPairs, "how many pairs a contest has")

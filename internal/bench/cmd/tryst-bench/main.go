@@ -111,7 +111,7 @@ func (s streams) execute(ctx context.Context, args []string) error {
 	rows, err := bench.Run(ctx, o)
 	if !f.json && len(rows) > 0 { // also what was measured before an error
 		write := bench.WriteTable
-		if o.Routes {
+		if o.Routes || o.Peers != "" {
 			write = bench.WriteTargets
 		}
 		written = write(s.out, rows)
