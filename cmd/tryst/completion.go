@@ -90,7 +90,7 @@ func (s streams) ofSetting(c config.Setting) values {
 // arguments returns the function for the arguments of a command.
 func (s streams) arguments(cmd *cobra.Command) cobra.CompletionFunc {
 	switch cmd.Name() {
-	case "pull", "keys":
+	case "pull", "keys", "bench":
 		return func(cmd *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 0 { // one name at most
 				return nil, cobra.ShellCompDirectiveNoFileComp

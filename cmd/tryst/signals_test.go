@@ -39,9 +39,10 @@ func TestInterruptedAtOnce(t *testing.T) {
 		{"pull", "--from", address},
 		{"serve", "--listen", "127.0.0.1:0", generate(t)},
 		{"doctor", "--cluster", "worker=" + address},
+		{"bench", "--routes", "--from", address},
 	} {
 		dir := t.TempDir()
-		if args[0] != "serve" && args[0] != "doctor" {
+		if args[0] != "serve" && args[0] != "doctor" && args[0] != "bench" {
 			args = append(args, "--out", filepath.Join(dir, "x.safetensors"))
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())

@@ -33,6 +33,7 @@ func TestTablesFitTheTerminal(t *testing.T) {
 		{[]string{"pull", "--from", address, "--force", "--out", model + ".copy.safetensors"}, []string{"PUBLICATION      tiny", "\nTENSORS ", "over grpc"}, "PUBLICATION  TENSORS  BYTES"},
 		{[]string{"keys", "--from", address}, []string{"tiny"}, "NAME  VERSION"},
 		{[]string{"keys", "--from", address, "--tensors"}, []string{"DTYPE"}, "NAME"},
+		{[]string{"bench", "--routes", "--from", address, "--provider", "roce", "--time", "1ms"}, []string{"grpc"}, "ROUTE"},
 		{[]string{"config"}, []string{"SETTING"}, "SETTING"},
 		{[]string{"gen", "--model", "tiny", "--force", "--out", model}, []string{"tiny"}, "MODEL"},
 		{[]string{"pull", "--help"}, []string{"--timeout duration"}, ""},
