@@ -155,6 +155,12 @@ build/peers/installed: internal/bench/peers/requirements.txt
 	@build/peers/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: -r $<
 	@cp $< $@
 
+# The result of a run with other work on the machine, or on another disk than that of build/, says little.
+.PHONY: bench-pull
+bench-pull: build go-ready ## Compare tryst pull of 548 MB with curl, cp and a copy in memory, results in build/bench-pull/; fails like bench
+	@$(GO) build -o $(bench)-pull ./internal/bench/cmd/tryst-bench-pull
+	@$(unprivileged) $(bench)-pull --tryst $(TRYST) --dir build/bench-pull/files --check --json-dir build/bench-pull
+
 .PHONY: bench-rxe
 bench-rxe: vm-ready ## Compare verbs with perftest in the VM with Soft-RoCE, results in build/bench-rxe/; fails like bench
 	@CGO_ENABLED=1 CGO_CPPFLAGS='$(CGO_CPPFLAGS) -DSHIM_HEADERS' $(GO) build -o $(bench)-rxe ./internal/bench/cmd/tryst-bench

@@ -49,6 +49,10 @@ const (
 	// deathWait bounds the time from the end of the connections of a process until
 	// its own end is detected.
 	deathWait = time.Second
+	// serveTick is how often the address file of a server is looked for.
+	serveTick = 5 * time.Millisecond
+	// jobPiece is the length of the pieces in which a pull requests large tensors.
+	jobPiece = 16 << 20
 	// stopWait is how long the second process may take to end.
 	stopWait = 15 * time.Second
 )
