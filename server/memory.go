@@ -19,9 +19,11 @@ import (
 // Allocator returns an allocator of memory that tensors are received into, and sent from,
 // without a copy: over verbs registered memory, over gRPC the memory of the process
 // (Options.Allocator). It stays valid when the device goes and comes back. While there is none,
-// it gives memory of the process, which is copied once also when the device is back; tensors in
-// memory of a device that is gone stay readable, and are copied once. Registered tells which is
-// which.
+// it gives memory of the process, which is copied once also when the device is back. Registered
+// memory stays readable without a device, and is registered with the next one. Devices with
+// memory windows (roce, tcp, shared memory) and those without (libibverbs) receive into memory
+// apart: what was allocated for a device of one kind is copied once over one of the other.
+// Registered tells which is which.
 //
 // Allocate returns ResourceExhausted beyond the setting arena-limit, which this memory shares
 // with what is received without a destination. To register more may take milliseconds, so

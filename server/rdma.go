@@ -123,7 +123,7 @@ func (n *node) newTransport(r *rdma, c config.Client, s Selection, nc nodeConfig
 	memory := verbstransport.MemoryOptions{Arena: c.Arena, SendLimit: c.ArenaLimit, RecvLimit: c.ArenaLimit, Idle: c.ReleaseAfter}
 	o := messageOptions(c, cmp.Or(c.RDMA.QueuePairs, DefaultQueuePairs))
 	if s.Device != nil {
-		memory.Device, o.PortOptions = s.Device.Info(), portOptions(s, c.RDMA)
+		o.PortOptions = portOptions(s, c.RDMA)
 	}
 	o.Self, o.Task, o.Host = n.process(), n.task, discovery.Network()
 	o.Others, o.Target = otherPorts(r.others, c.RDMA), r.target(nc.resolve)
@@ -133,7 +133,7 @@ func (n *node) newTransport(r *rdma, c config.Client, s Selection, nc nodeConfig
 	o.Poll, o.PeerTimeout, o.Transfers, o.Logger = mode, c.PeerTimeout, n.transfers, n.log
 	o.Lost, o.Active = r.devices.gone, func() { n.loss.touch(); n.heap.used() }
 	if limit, err := verbstransport.ReadMemlock(); err == nil && s.Device != nil {
-		if err := memory.CheckMemlock(limit, messageMemory(r.spec, o)); err != nil {
+		if err := memory.CheckMemlock(s.Device.Info(), limit, messageMemory(r.spec, o)); err != nil {
 			n.log.Warn("verbs may run out of locked memory", "reason", err)
 		}
 	}

@@ -17,8 +17,8 @@ import (
 //	 │          └── Use of a better device ────────► peers resume ─► objects closed     │
 //	 └───────────────────────── the caller finds a device ◄─────────────────────────────┘
 //
-// Receives are in the ledger (delivery.Requester), which needs no device. Tensors in memory
-// of a device that is gone stay readable until they are released.
+// Receives are in the ledger (delivery.Requester), which needs no device. Tensors stay
+// readable without one, and are registered with the next one: the memory is the transport's.
 
 // PortOptions name the device that a transport uses, with a port and an address.
 type PortOptions struct {
@@ -45,7 +45,7 @@ func (t *RdmaRemoteRendezvous) Use(d PortOptions) error {
 	if d.Rails == 0 {
 		d.Rails = 1
 	}
-	next, err := openPort(&t.opts, d)
+	next, err := openPort(&t.opts, t.memory, d)
 	if err != nil {
 		return err
 	}
@@ -138,11 +138,7 @@ func (t *RdmaRemoteRendezvous) deviceLost(p *port, err error) {
 // closePort closes a device that is not used any more, when its last link has ended.
 func (t *RdmaRemoteRendezvous) closePort(p *port) {
 	p.links.Wait()
-	s := p.memory.Stats(time.Now())
 	t.logClose("device", errors.Join(p.close(), p.device.Close()))
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	addCounts(&t.retired, s)
 }
 
 // Device returns the name of the device of the fabric that is in use. With an error there is none with an address at
@@ -162,28 +158,5 @@ func (t *RdmaRemoteRendezvous) Device() (name string, err error) {
 	return p.device.Info().Name, nil
 }
 
-// Memory returns the counts of registered memory. What counts events includes the memory of
-// earlier devices.
-func (t *RdmaRemoteRendezvous) Memory() regmem.Stats {
-	t.mu.Lock()
-	s, all := t.retired, t.inUseLocked()
-	t.mu.Unlock()
-	if len(all) > 0 {
-		now := all[0].memory.Stats(time.Now())
-		addCounts(&now, s)
-		return now
-	}
-	return s
-}
-
-// addCounts adds the counts of events; sizes are those of s.
-func addCounts(s *regmem.Stats, o regmem.Stats) {
-	s.Copies += o.Copies
-	s.CopiedBytes += o.CopiedBytes
-	s.Sending.Grown += o.Sending.Grown
-	s.Sending.Exhausted += o.Sending.Exhausted
-	s.Sending.Stuck += o.Sending.Stuck
-	s.Receiving.Grown += o.Receiving.Grown
-	s.Receiving.Exhausted += o.Receiving.Exhausted
-	s.Receiving.Stuck += o.Receiving.Stuck
-}
+// Memory returns the counts of registered memory, of all devices together.
+func (t *RdmaRemoteRendezvous) Memory() regmem.Stats { return t.memory.Stats(time.Now()) }

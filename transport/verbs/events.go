@@ -30,8 +30,7 @@ func (t *RdmaRemoteRendezvous) withPort(p *port, f func() error) error {
 // memory may have arrived and wait to be read.
 func (t *RdmaRemoteRendezvous) sweep(late time.Duration) (more bool) {
 	t.mu.Lock()
-	all := t.inUseLocked()
-	if t.closed || len(all) == 0 {
+	if t.closed {
 		t.mu.Unlock()
 		return false
 	}
@@ -42,13 +41,10 @@ func (t *RdmaRemoteRendezvous) sweep(late time.Duration) (more bool) {
 		return true
 	}
 	now := time.Now()
-	for _, p := range all {
-		again, err := p.memory.Sweep(now)
-		t.logClose("memory region", err)
-		for _, o := range p.memory.Overdue(now) {
-			t.closeAccount(o)
-		}
-		more = more || again
+	more, err := t.memory.Sweep(now)
+	t.logClose("memory region", err)
+	for _, o := range t.memory.Overdue(now) {
+		t.closeAccount(o)
 	}
 	return more
 }

@@ -213,7 +213,7 @@ func (l *link) connect(peer handshake.Offer) error {
 		Message: int(l.own.ReceiveSize), PeerMessage: int(min(peer.ReceiveSize, l.own.ReceiveSize)),
 		Eager: int(min(l.own.EagerLimit, peer.EagerLimit)), SendQueue: o.SendQueue,
 		MaxWaiting: o.MaxWaiting, Chunk: longestWrite(o, l.own, peer), Outstanding: o.Outstanding,
-		QuarantineBytes: l.port.memory.Stats(time.Now()).Receiving.Limit / 4,
+		QuarantineBytes: t.memory.Stats(time.Now()).Receiving.Limit / 4,
 	})
 	if err != nil {
 		return err

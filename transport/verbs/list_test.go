@@ -118,7 +118,7 @@ var faults = []proof{
 	{13, "every byte that is sent was written", []string{"transport/internal/wire TestV1EveryKindIsAsProtocolWritesIt"}},
 	{14, "dimensions are numbers on the wire", []string{here + " TestSuiteRequired/Content/Dimensions", "transport/internal/wire TestV8Dims0To254"}},
 	{15, "a refused registration is an error that names RLIMIT_MEMLOCK", []string{
-		here + " TestV19MemlockTooSmall", "transport/verbs/internal/regmem TestNewTellsWhatCannotBeRegisteredAndLeavesNothing",
+		here + " TestV19MemlockTooSmall", "transport/verbs/internal/regmem TestAttachTellsWhatCannotBeRegisteredAndLeavesNothing",
 	}},
 	{16, "memory that is given back is not looked at again", []string{"transport/verbs/internal/regmem TestMemoryGoesBackToTheSystem", "transport/verbs/internal/regmem TestALargeTensorHasAnArenaOfItsOwnThatIsReusedAndGivenBack"}},
 	{17, "the end of a tensor's memory is looked at, too", []string{"transport/verbs/internal/regmem TestFindLooksAtTheEnd"}},

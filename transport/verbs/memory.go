@@ -49,7 +49,7 @@ func (a deviceAllocator) Allocate(n int) (*tensor.Buffer, error) {
 func (a deviceAllocator) AllocateBuffer(b *tensor.Buffer, n int) error {
 	if all := a.t.inUse(); len(all) > 0 {
 		p := all[0]
-		from := p.memory.Allocator()
+		from := a.t.memory.Allocator()
 		if a.receive {
 			from = p.memory.ReceiveAllocator()
 		}

@@ -21,7 +21,7 @@ type port struct {
 	name       string // of device
 	kind       kind
 	pd         verbs.PD
-	memory     *regmem.Memory
+	memory     *regmem.Domain  // the transport's memory, as the device addresses it
 	configured verbs.GIDEntry  // the address when the transport was started
 	mtu        verbs.MTU       // upper bound of the path MTU
 	self       handshake.Offer // the part that all offers share
@@ -51,8 +51,8 @@ var (
 	errNoAddress = errors.New("the port has lost its address")
 )
 
-// openPort registers memory with a device and asks what its port supports.
-func openPort(o *Options, d PortOptions) (*port, error) {
+// openPort registers the memory with a device and asks what its port supports.
+func openPort(o *Options, memory *regmem.Memory, d PortOptions) (*port, error) {
 	if err := o.checkLimits(d.Device.Info(), d.Rails); err != nil {
 		return nil, err
 	}
@@ -81,9 +81,7 @@ func openPort(o *Options, d PortOptions) (*port, error) {
 	if p.pd, err = d.Device.AllocPD(); err != nil {
 		return nil, err
 	}
-	memory := o.Memory
-	memory.Device = d.Device.Info()
-	if p.memory, err = regmem.New(p.pd, memory); err != nil {
+	if p.memory, err = memory.Attach(p.pd, d.Device.Info()); err != nil {
 		return nil, errors.Join(err, p.pd.Close())
 	}
 	udp, err := p.udpEndpoint()
@@ -126,7 +124,7 @@ func (p *port) udpEndpoint() (udp verbs.UDPEndpoint, err error) {
 	return qp.Endpoint().UDP, nil
 }
 
-func (p *port) close() error { return errors.Join(p.memory.Close(), p.pd.Close()) }
+func (p *port) close() error { return errors.Join(p.memory.Detach(), p.pd.Close()) }
 
 func (p *port) String() string { return fmt.Sprintf("%s port %d", p.name, p.path.Port) }
 

@@ -61,7 +61,7 @@ type Options struct {
 	// Allocator allocates values that do not arrive in registered memory: small tensors
 	// and strings. tensor.Heap when nil.
 	Allocator tensor.Allocator
-	// Memory configures the pools of registered memory. New sets its Device and Active.
+	// Memory configures the pools of registered memory. New sets its Active.
 	Memory regmem.Options
 	// Window is the number of receives posted on each rail. SendQueue is the number of
 	// work requests that a send queue holds. EagerLimit is the largest content, in bytes,
@@ -107,7 +107,8 @@ type RdmaRemoteRendezvous struct {
 	async     func(func()) // work.Go
 	index     atomic.Uint32
 	spinners  *progress.Spinners
-	sweeps    *idle.Timer // runs while there is idle or quarantined memory
+	memory    *regmem.Memory // registered with each device that is open
+	sweeps    *idle.Timer    // runs while there is idle or quarantined memory
 
 	links group // counts the links that exist
 
@@ -115,12 +116,11 @@ type RdmaRemoteRendezvous struct {
 	// changes in order. It is taken before mu.
 	changing sync.Mutex
 
-	mu      sync.Mutex // guards what follows
-	peers   map[cluster.Task]*peer
-	closed  bool
-	ports   [kinds]*port // the devices in use; nil where there is none
-	lost    [kinds]error // why there is none
-	retired regmem.Stats // counts of the devices that are closed
+	mu     sync.Mutex // guards what follows
+	peers  map[cluster.Task]*peer
+	closed bool
+	ports  [kinds]*port // the devices in use; nil where there is none
+	lost   [kinds]error // why there is none
 	// forgotten has the counts of all peers whose records were dropped; nil for none.
 	forgotten *Connection
 
@@ -138,9 +138,13 @@ func New(o Options) (*RdmaRemoteRendezvous, error) {
 	t := &RdmaRemoteRendezvous{opts: o, peers: make(map[cluster.Task]*peer), spinners: progress.NewSpinners(0)}
 	t.sweeps = idle.NewTimer(sweepInterval, t.sweep)
 	t.opts.Memory.Active = t.sweeps.Start
+	var err error
+	if t.memory, err = regmem.New(t.opts.Memory); err != nil {
+		return nil, err
+	}
 	t.clients = newShares(maxPeers, maxPeersPerSource)
 	t.unverified = newShares(maxUnverified, maxUnverifiedPerSource)
-	if err := t.openPorts(); err != nil {
+	if err = t.openPorts(); err != nil {
 		return nil, err
 	}
 	t.async = t.work.Go
@@ -327,13 +331,14 @@ func (t *RdmaRemoteRendezvous) Close(ctx context.Context) error {
 	t.links.Wait()
 	t.stop()
 	t.work.Wait()
+	var e error
 	for _, on := range t.ports { // nothing changes them any more
-		if on == nil {
-			continue
+		if on != nil {
+			e = errors.Join(e, on.close())
 		}
-		if e := on.close(); err == nil {
-			err = e
-		}
+	}
+	if e = errors.Join(e, t.memory.Close()); err == nil {
+		err = e
 	}
 	return err
 }

@@ -23,7 +23,8 @@ type node struct {
 	pd   verbs.PD
 	cq   verbs.CQ
 	qp   verbs.QP
-	mem  *regmem.Memory
+	all  *regmem.Memory
+	mem  *regmem.Domain
 	send *regmem.Slots
 	recv *regmem.Slots
 	q    *progress.Queue
@@ -57,10 +58,11 @@ func newNode(t testing.TB, f *verbstest.Fabric, host string) *node {
 	n := &node{t: t, dev: must(f.Provider(host).Open("mem0"))(t)}
 	n.pd = must(n.dev.AllocPD())(t)
 	n.cq = must(n.dev.CreateCQ(verbs.CQConfig{Size: 4 * slots}))(t)
-	n.mem = must(regmem.New(n.pd, regmem.Options{
-		Device: n.dev.Info(), Arena: mib, SendLimit: 16 * mib, RecvLimit: 16 * mib,
+	n.all = must(regmem.New(regmem.Options{
+		Arena: mib, SendLimit: 16 * mib, RecvLimit: 16 * mib,
 		LateWrite: func(w regmem.LateWrite) { t.Error(w) },
 	}))(t)
+	n.mem = must(n.all.Attach(n.pd, n.dev.Info()))(t)
 	n.send = must(n.mem.NewSlots(slots, slotSize, regmem.SendSlots))(t)
 	n.recv = must(n.mem.NewSlots(slots, slotSize, regmem.RecvSlots))(t)
 	n.qp = must(n.pd.CreateQP(verbs.QPConfig{SendCQ: n.cq, RecvCQ: n.cq, MaxSend: slots, MaxRecv: slots}))(t)
@@ -95,12 +97,12 @@ func (n *node) connect(to *node) {
 func (n *node) close(destroyed func()) {
 	n.t.Helper()
 	gone := func() error { destroyed(); return nil }
-	for _, c := range []func() error{n.q.Stop, n.qp.Close, gone, n.send.Close, n.recv.Close, n.mem.Close, n.cq.Close, n.pd.Close, n.dev.Close} {
+	for _, c := range []func() error{n.q.Stop, n.qp.Close, gone, n.send.Close, n.recv.Close, n.all.Close, n.cq.Close, n.pd.Close, n.dev.Close} {
 		if err := c(); err != nil {
 			n.t.Error(err)
 		}
 	}
-	if s := n.mem.Stats(time.Now()); s.Sending.InUse != 0 || s.Receiving.InUse != 0 || s.Early != 0 || s.Slots != 0 {
+	if s := n.all.Stats(time.Now()); s.Sending.InUse != 0 || s.Receiving.InUse != 0 || s.Early != 0 || s.Slots != 0 {
 		n.t.Errorf("left: %+v", s)
 	}
 }
@@ -125,7 +127,7 @@ func transfers(t testing.TB, mode progress.Mode, people, each int) {
 
 	// The sender: one tensor, sent for each request.
 	const size = 100_000
-	content := must(sender.mem.Allocator().Allocate(size))(t)
+	content := must(sender.all.Allocator().Allocate(size))(t)
 	for i := range content.Bytes() {
 		content.Bytes()[i] = byte(i * 7)
 	}
@@ -193,7 +195,7 @@ func transfers(t testing.TB, mode progress.Mode, people, each int) {
 	if err := account.Close(); err != nil {
 		t.Error(err)
 	}
-	if s := sender.mem.Stats(time.Now()); s.Copies != 0 {
+	if s := sender.all.Stats(time.Now()); s.Copies != 0 {
 		t.Errorf("%d copies", s.Copies)
 	}
 	t.Logf("%+v", requester.q.Stats())

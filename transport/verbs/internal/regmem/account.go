@@ -13,8 +13,9 @@ import (
 // Account records the memory that one channel holds of the receiving pool. Each
 // generation of a channel has its own. Its methods may be called from any goroutine.
 type Account struct {
-	name string
-	m    *Memory
+	name   string
+	m      *Memory
+	domain *Domain
 
 	// The receiving pool's lock guards all fields below.
 	held        int // number of destinations
@@ -25,9 +26,10 @@ type Account struct {
 	quarantined int64  // bytes in quarantine
 }
 
-// OpenAccount returns a new account. Errors contain name.
-func (m *Memory) OpenAccount(name string) *Account {
-	a := &Account{name: name, m: m}
+// OpenAccount returns a new account of a channel over the domain's device. Errors contain name.
+func (d *Domain) OpenAccount(name string) *Account {
+	m := d.m
+	a := &Account{name: name, m: m, domain: d}
 	m.receiving.mu.Lock()
 	defer m.receiving.mu.Unlock()
 	m.accounts[a] = struct{}{}
@@ -68,19 +70,20 @@ var ErrEarlyLimit error = status.Errorf(status.ResourceExhausted, "a quarter of 
 type Destination struct {
 	buf *tensor.Buffer
 	b   *block
-	n   int // bytes that the peer writes
+	at  *region // of the account's domain
+	n   int     // bytes that the peer writes
 }
 
 // Destination allocates n bytes (at least 1) of the receiving pool. Errors: ErrMustGrow
 // with NoGrow, ErrEarlyLimit with InAdvance, ResourceExhausted when the pool is at its
 // limit.
 func (a *Account) Destination(n int, early Early, grow Grow) (Destination, error) {
-	m, p := a.m, &a.m.receiving
+	m, p, section := a.m, &a.m.receiving, a.domain.receive
 	var reserved int64
 	if early {
-		size, _ := p.sizeOf(n)
-		reserved = int64(size)
 		p.mu.Lock()
+		size, _ := section.sizeLocked(n)
+		reserved = int64(size)
 		full := m.early+reserved > p.limit/shareParts
 		if !full {
 			m.early += reserved
@@ -90,7 +93,7 @@ func (a *Account) Destination(n int, early Early, grow Grow) (Destination, error
 			return Destination{}, ErrEarlyLimit
 		}
 	}
-	b, err := p.take(n, grow)
+	b, err := section.take(n, grow, a.domain)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	m.early -= reserved
@@ -104,12 +107,12 @@ func (a *Account) Destination(n int, early Early, grow Grow) (Destination, error
 		a.early += int64(b.size)
 		m.early += int64(b.size)
 	}
-	return Destination{buf: b.buffer(n), b: b, n: n}, nil
+	return Destination{buf: b.buffer(n), b: b, at: b.arena.regionOf(a.domain), n: n}, nil
 }
 
 // Adopt is Destination in memory that exists: the first n bytes of buf, a buffer of the
-// receiver's own, or a slice of one. ok is false when that is no memory of this receiving pool, such as memory
-// of a device that is gone, or when it is a destination already. The destination holds a
+// receiver's own, or a slice of one. ok is false when that is no memory of this receiving pool, or not of the
+// domain's section of it, or when it is a destination already. The destination holds a
 // reference of its own to buf, and its rules are those of any other: the block is in the
 // account, and counts in quarantine, until Release. It takes nothing of the limit of
 // destinations that are given out in advance, since it takes nothing of the pool.
@@ -117,12 +120,13 @@ func (a *Account) Adopt(buf *tensor.Buffer, n int) (d Destination, ok bool) {
 	root, off := buf.Root()
 	b, mine := root.Owner().(*block)
 	p := &a.m.receiving
-	if !mine || b.arena.pool != p || p.closed.Load() || n <= 0 || n > buf.Len() || &buf.Bytes()[0] != &b.bytes()[off] {
+	if !mine || b.arena.section != a.domain.receive || n <= 0 || n > buf.Len() || &buf.Bytes()[0] != &b.bytes()[off] {
 		return Destination{}, false
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if b.account != nil || b.arena.state != liveArena {
+	at := b.arena.regionOf(a.domain)
+	if b.account != nil || at == nil {
 		return Destination{}, false
 	}
 	if root != buf { // other slices of the block may be destinations, too
@@ -131,7 +135,7 @@ func (a *Account) Adopt(buf *tensor.Buffer, n int) (d Destination, ok bool) {
 	b.account = a
 	a.held++
 	a.heldBytes += int64(b.size)
-	return Destination{buf: buf.Retain(), b: b, n: n}, true
+	return Destination{buf: buf.Retain(), b: b, at: at, n: n}, true
 }
 
 // IsZero reports whether d is no destination.
@@ -142,13 +146,13 @@ func (d Destination) IsZero() bool { return d.buf == nil }
 func (d Destination) Buffer() *tensor.Buffer { return d.buf }
 
 // Piece is the memory as it is described to the peer.
-func (d Destination) Piece() Piece { return d.b.piece(0, d.n) }
+func (d Destination) Piece() Piece { return d.b.piece(d.at, 0, d.n) }
 
 // Lease allows the peer of a queue pair in RTS to write to this memory and no other, with
 // a random rkey that is valid until the window is closed. The caller closes the window
-// before Release. Only for a Memory whose Leases is true.
+// before Release. Only for a Domain whose Leases is true.
 func (d Destination) Lease(qp verbs.QP) (verbs.Window, error) {
-	return qp.BindWindow(d.b.arena.mr, uint64(d.b.off), uint64(d.n), verbs.AccessRemoteWrite) //nolint:gosec // never negative
+	return qp.BindWindow(d.at.mr, uint64(d.b.off), uint64(d.n), verbs.AccessRemoteWrite) //nolint:gosec // never negative
 }
 
 // Quarantine records that the receive has ended at now without the tensor, while the

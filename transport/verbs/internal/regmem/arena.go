@@ -1,54 +1,150 @@
 package regmem
 
 import (
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// arena is memory that is mapped and registered in one piece.
+// arena is memory that is mapped in one piece, and registered with each domain of its
+// section.
 type arena struct {
-	pool *pool
-	mem  []byte
-	kind mapping
-	mr   verbs.MR
-	own  bool // for one tensor that is larger than an ordinary arena
+	pool    *pool
+	section *section
+	mem     []byte
+	own     bool // for one tensor that is larger than an ordinary arena
+
+	// regions are its registrations. The list never changes: it is replaced, with the
+	// pool's lock held, and read without.
+	regions atomic.Pointer[[]*region]
 
 	// The pool's lock guards all fields below.
+	kind  mapping
 	first *block // lowest in memory
 	used  int    // bytes allocated
 	// idleSince is the time of the first sweep that found it unused; zero when it was
 	// used since the last sweep.
 	idleSince time.Time
-	state     arenaState
 	// touched is set when a block was freed since the last discard. quietSince is the time of
 	// the first sweep since a block was allocated or freed.
 	touched    bool
 	quietSince time.Time
+
+	// A retired arena allocates nothing. It is unmapped when nothing uses it and all its
+	// registrations have ended.
+	retired  bool
+	closing  int  // registrations that are being ended
+	stuck    bool // a registration could not be ended, so the memory stays mapped
+	unmapped bool
 }
 
-// arenaState says how far an arena has come in the closing of its pool.
-type arenaState uint8
+// region is the registration of an arena with a domain.
+type region struct {
+	domain *Domain
+	mr     verbs.MR
+	addr   uint64
+	lkey   verbs.LKey
+	rkey   verbs.RKey
+}
 
-const (
-	liveArena    arenaState = iota
-	leavingArena            // allocates nothing, still registered
-	goneArena               // not registered; unmapped with its last block
-)
-
-// newArena maps and registers size bytes. It takes milliseconds: call it without p.mu.
-func newArena(p *pool, size int) (*arena, error) {
-	mem, kind, err := mapMemory(size, p.mapping.of(size))
-	if err != nil {
-		return nil, err
+// regionOf returns the registration with a domain; nil when there is none.
+func (a *arena) regionOf(d *Domain) *region {
+	for _, r := range a.all() {
+		if r.domain == d {
+			return r
+		}
 	}
-	mr, err := p.pd.RegisterMemory(mem, p.access)
+	return nil
+}
+
+// serves reports whether the arena is registered with need, or with any domain if need is
+// nil.
+func (a *arena) serves(need *Domain) bool {
+	if need == nil {
+		return len(a.all()) > 0
+	}
+	return a.regionOf(need) != nil
+}
+
+func (a *arena) all() []*region {
+	if l := a.regions.Load(); l != nil {
+		return *l
+	}
+	return nil
+}
+
+// addRegionLocked adds a registration.
+func (a *arena) addRegionLocked(r *region) {
+	list := append(slices.Clone(a.all()), r)
+	a.regions.Store(&list)
+}
+
+// takeRegionsLocked removes the registration with a domain, or all if d is nil, and
+// returns what the caller has to end with pool.end.
+func (a *arena) takeRegionsLocked(d *Domain) (gone []*region) {
+	var kept []*region
+	for _, r := range a.all() {
+		if d == nil || r.domain == d {
+			gone = append(gone, r)
+		} else {
+			kept = append(kept, r)
+		}
+	}
+	a.regions.Store(&kept)
+	a.closing += len(gone)
+	return gone
+}
+
+// addr is where the arena begins, as a device addresses it; 0 when it is not registered.
+func (a *arena) addr() uint64 {
+	if all := a.all(); len(all) > 0 {
+		return all[0].addr
+	}
+	return 0
+}
+
+// newArena maps size bytes and registers them: with need, or if it is nil with at least
+// one domain of the section. A domain that refuses the memory gets copies of what lies in
+// it. It takes milliseconds: call it with growing held and without mu.
+func (s *section) newArena(size int, need *Domain) (*arena, error) {
+	p := s.pool
+	mem, kind, err := mapMemory(size, s.mapping().of(size))
 	if err != nil {
+		return nil, s.refuse(size, need, err)
+	}
+	a := &arena{pool: p, section: s, mem: mem, kind: kind}
+	var regions []*region
+	var refused error
+	for _, m := range s.inOrder(need) {
+		if !a.fits(m.domain) {
+			continue
+		}
+		r, err := m.domain.register(a, s.access)
+		if err == nil {
+			regions = append(regions, r)
+			continue
+		}
+		if err = s.refuse(size, m.domain, err); refused == nil {
+			refused = err
+		}
+		if m.domain == need {
+			break
+		}
+	}
+	if len(regions) == 0 { // need is the first
 		unmapMemory(mem, kind)
-		return nil, err
+		return nil, refused
 	}
 	p.pattern.fill(mem)
-	return &arena{pool: p, mem: mem, kind: kind, mr: mr}, nil
+	a.regions.Store(&regions)
+	return a, nil
+}
+
+// fits reports whether a domain can register the arena's memory.
+func (a *arena) fits(d *Domain) bool {
+	return uint64(len(a.mem)) <= d.maxRegion && (d.device.GoMemory || a.kind != goHeap)
 }
 
 // idleLonger orders idle arenas: the first to deregister comes first.

@@ -3,7 +3,6 @@ package regmem
 import (
 	"time"
 
-	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
@@ -36,20 +35,6 @@ func (b *block) bytes() []byte {
 	return b.arena.mem[b.off : b.off+b.size : b.off+b.size]
 }
 
-// AllocateBuffer implements tensor.BufferAllocator.
-func (p *pool) AllocateBuffer(buf *tensor.Buffer, n int) error {
-	if n == 0 {
-		buf.Init(nil, nil)
-		return nil
-	}
-	b, err := p.take(n, MayGrow)
-	if err != nil {
-		return err
-	}
-	buf.Init(b.bytes()[:n], b)
-	return nil
-}
-
 // Reclaim implements tensor.Owner: the last reference is gone.
 func (b *block) Reclaim([]byte) { b.arena.pool.reclaim(b) }
 
@@ -61,11 +46,10 @@ type Piece struct {
 	Addr uint64 // as the device addresses it
 	Len  uint64 // bytes
 	LKey verbs.LKey
-	RKey verbs.RKey // gives no access to the sending pool, nor to a Memory that Leases
+	RKey verbs.RKey // gives no access to the sending pool, nor with a Domain that Leases
 }
 
-// piece is the n bytes of the block from offset at.
-func (b *block) piece(at, n int) Piece {
-	mr := b.arena.mr
-	return Piece{Addr: mr.Addr() + uint64(b.off+at), Len: uint64(n), LKey: mr.LKey(), RKey: mr.RKey()}
+// piece is the n bytes of the block from offset at, as registered in r.
+func (b *block) piece(r *region, at, n int) Piece {
+	return Piece{Addr: r.addr + uint64(b.off+at), Len: uint64(n), LKey: r.lkey, RKey: r.rkey}
 }

@@ -94,3 +94,15 @@ func (c *classes) find(i int) *block {
 		word = c.some[w]
 	}
 }
+
+// search is find for a block that fits.
+func (c *classes) search(i int, fits func(*block) bool) *block {
+	for ; i < len(c.free); i++ {
+		for b := c.free[i]; b != nil; b = b.next {
+			if fits(b) {
+				return b
+			}
+		}
+	}
+	return nil
+}

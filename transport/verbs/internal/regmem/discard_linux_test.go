@@ -13,7 +13,7 @@ import (
 // locks pages keeps them.
 func TestIdlePagesGoBackToTheSystem(t *testing.T) {
 	for _, software := range []bool{false, true} {
-		m, _ := newMemory(t, Options{Device: verbs.DeviceInfo{Name: "fake0", GoMemory: software}, Arena: 4 * mib, SendLimit: 4 * mib, RecvLimit: 4 * mib, Start: 4 * mib})
+		m, _ := newMemoryOn(t, verbs.DeviceInfo{Name: "fake0", GoMemory: software}, Options{Arena: 4 * mib, SendLimit: 4 * mib, RecvLimit: 4 * mib, Start: 4 * mib})
 		kept, freed := allocate(t, m, mib), allocate(t, m, mib)
 		content := bytes.Repeat([]byte{7}, mib)
 		copy(kept.Bytes(), content)

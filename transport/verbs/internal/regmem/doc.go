@@ -1,12 +1,17 @@
-// Package regmem is the registered memory of one protection domain: memory that a device
-// reads tensors from when it sends, and that peers write tensors to.
+// Package regmem is the registered memory of a process: memory that devices read tensors
+// from when they send, and that peers write tensors to.
 //
-//	Memory ─┬─ sending pool    access: none for peers         ← Allocator, Source
-//	        ├─ receiving pool  access: local and remote write ← Account.Destination
-//	        └─ Slots           messages; each set has a registration of its own
+//	Memory ─┬─ sending pool    access: none for peers         ← Allocator, Domain.Source
+//	        └─ receiving pool  access: local and remote write ← Account.Destination
+//	             ├─ section of devices whose arenas have rkeys for peers
+//	             └─ section of devices with an rkey for each transfer
+//	Domain ──── Slots           messages; each set has a registration of its own
 //
-//	pool ─── arenas, each mapped from the system and registered once
-//	           └─ blocks, allocated by size class, merged again when they are freed
+//	section ─── arenas, each mapped from the system once, registered with each Domain
+//	              └─ blocks, allocated by size class, merged again when they are freed
+//
+// A Domain is a protection domain of a device. The memory outlives it: tensors stay where
+// they are when a device goes, and are registered with the next one.
 //
 // A tensor larger than an arena gets an arena of its own. Arenas stay registered until
 // they have been idle for a while (Sweep), or until the pool's limit needs their space.
@@ -34,5 +39,7 @@
 // All peers of a device share one protection domain: a peer with the rkey of a receiving
 // arena can write anywhere in it. Where memory windows cost nothing, no peer has such an
 // rkey. Each transfer gets an rkey of its own ([Destination.Lease]), which lets one queue
-// pair write to its destination until the transfer has ended.
+// pair write to its destination until the transfer has ended. The arenas of both kinds of
+// devices are apart, so a peer with an rkey of an arena reaches nothing that was received
+// over a device of the other kind.
 package regmem

@@ -90,15 +90,25 @@ func (p *fakePD) at(piece Piece, need verbs.Access) []byte {
 	return nil
 }
 
-// newMemory returns a Memory over a fake protection domain. At the end of the test
-// nothing may be registered.
-func newMemory(t testing.TB, o Options) (*Memory, *fakePD) {
+// attached is a Memory with one domain.
+type attached struct {
+	*Memory
+	*Domain
+}
+
+// software is a device that is Go code.
+var software = verbs.DeviceInfo{Name: "fake0", GoMemory: true}
+
+// newMemory returns a Memory that is attached to a fake protection domain. At the end of
+// the test nothing may be registered.
+func newMemory(t testing.TB, o Options) (*attached, *fakePD) {
 	t.Helper()
-	pd := newFakePD()
-	if o.Device.Name == "" {
-		o.Device = verbs.DeviceInfo{Name: "fake0", GoMemory: true}
-	}
-	m, err := New(pd, o)
+	return newMemoryOn(t, software, o)
+}
+
+func newMemoryOn(t testing.TB, device verbs.DeviceInfo, o Options) (*attached, *fakePD) {
+	t.Helper()
+	m, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,11 +116,28 @@ func newMemory(t testing.TB, o Options) (*Memory, *fakePD) {
 		if err := m.Close(); err != nil {
 			t.Errorf("Close: %v", err)
 		}
+	})
+	d, pd := attach(t, m, device)
+	return &attached{m, d}, pd
+}
+
+// attach attaches a fake protection domain.
+func attach(t testing.TB, m *Memory, device verbs.DeviceInfo) (*Domain, *fakePD) {
+	t.Helper()
+	pd := newFakePD()
+	d, err := m.Attach(pd, device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Detach(); err != nil {
+			t.Errorf("Detach: %v", err)
+		}
 		if n := len(pd.open); n > 0 {
-			t.Errorf("%d regions are still registered", n)
+			t.Errorf("%d regions are still registered with %s", n, device.Name)
 		}
 	})
-	return m, pd
+	return d, pd
 }
 
 var zero time.Time

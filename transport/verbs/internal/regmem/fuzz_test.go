@@ -78,20 +78,22 @@ func FuzzPool(f *testing.F) {
 func check(t *testing.T, p *pool) {
 	t.Helper()
 	free := map[*block]bool{}
-	for c, b := range p.free.free {
-		if (b != nil) != (p.free.some[c/64]>>(c%64)&1 == 1) {
-			t.Fatalf("class %d: its bit is wrong", c)
-		}
-		for ; b != nil; b = b.next {
-			if floorClass(b.size) != c || b.out || free[b] {
-				t.Fatalf("class %d has a block of %d bytes, handed out %v", c, b.size, b.out)
+	for _, section := range p.sections {
+		for c, b := range section.free.free {
+			if (b != nil) != (section.free.some[c/64]>>(c%64)&1 == 1) {
+				t.Fatalf("class %d: its bit is wrong", c)
 			}
-			free[b] = true
+			for ; b != nil; b = b.next {
+				if floorClass(b.size) != c || b.out || free[b] || b.arena.section != section {
+					t.Fatalf("class %d has a block of %d bytes, handed out %v", c, b.size, b.out)
+				}
+				free[b] = true
+			}
 		}
 	}
-	var registered int64
+	var mapped int64
 	for _, a := range p.arenas {
-		registered += int64(len(a.mem))
+		mapped += int64(len(a.mem))
 		at, used := 0, 0
 		var below *block
 		for b := a.first; b != nil; b = b.above {
@@ -115,8 +117,8 @@ func check(t *testing.T, p *pool) {
 			t.Fatalf("an arena of %d bytes has %d in blocks; %d are used, it says %d", len(a.mem), at, used, a.used)
 		}
 	}
-	if len(free) != 0 || registered != p.registered {
-		t.Fatalf("%d free blocks belong to no arena; %d bytes are registered, it says %d", len(free), registered, p.registered)
+	if len(free) != 0 || mapped != p.mapped {
+		t.Fatalf("%d free blocks belong to no arena; %d bytes are mapped, it says %d", len(free), mapped, p.mapped)
 	}
 }
 

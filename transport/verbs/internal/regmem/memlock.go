@@ -31,11 +31,11 @@ func (l Memlock) Enough(need uint64) bool {
 }
 
 // CheckMemlock checks, before anything is registered, whether the pools may grow to their
-// limits. Its error is ResourceExhausted and verbs.ErrMemlock, and names the limit to
+// limits with a device. Its error is ResourceExhausted and verbs.ErrMemlock, and names the limit to
 // raise. A caller may treat it as a warning: the pools then grow as far as they can. extra
 // is the bytes that are locked besides: the messages of channels.
-func (o Options) CheckMemlock(l Memlock, extra uint64) error {
-	if o.Device.GoMemory {
+func (o Options) CheckMemlock(device verbs.DeviceInfo, l Memlock, extra uint64) error {
+	if device.GoMemory {
 		return nil // a software device locks nothing
 	}
 	if err := o.fill(); err != nil {
@@ -46,19 +46,19 @@ func (o Options) CheckMemlock(l Memlock, extra uint64) error {
 		return nil
 	}
 	return memlockError(fmt.Sprintf("the registered memory of %s may grow to %d bytes (%d to send, %d to receive, %d for messages)",
-		o.Device.Name, need, o.SendLimit, o.RecvLimit, extra), need, l, verbs.ErrMemlock)
+		device.Name, need, o.SendLimit, o.RecvLimit, extra), need, l, verbs.ErrMemlock)
 }
 
-// registerError wraps the error of mapping and registering size bytes.
-func (p *pool) registerError(size int, err error) error {
+// registerError wraps the error of mapping and registering size bytes of a pool.
+func registerError(device, pool string, size int, err error) error {
 	if errors.Is(err, verbs.ErrMemlock) {
 		l, lerr := ReadMemlock()
 		if lerr != nil {
 			l = Memlock{Limit: NoMemlock}
 		}
-		return memlockError(fmt.Sprintf("%s cannot register %d bytes for the %s pool", p.device, size, p.name), uint64(size), l, err)
+		return memlockError(fmt.Sprintf("%s cannot register %d bytes for the %s pool", device, size, pool), uint64(size), l, err)
 	}
-	return status.Errorf(status.ResourceExhausted, "%s cannot register %d bytes for the %s pool: %w", p.device, size, p.name, err)
+	return status.Errorf(status.ResourceExhausted, "%s cannot register %d bytes for the %s pool: %w", device, size, pool, err)
 }
 
 // memlockError names the limit that prevents what, and how to raise it to the total that

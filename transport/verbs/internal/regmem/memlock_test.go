@@ -45,7 +45,7 @@ func TestCapabilitiesCountInTheInitialUserNamespaceOnly(t *testing.T) {
 }
 
 func TestMemlockIsFoundOutBeforeAnythingIsRegistered(t *testing.T) {
-	o := Options{Device: verbs.DeviceInfo{Name: "mlx5_0"}, Arena: mib, SendLimit: 100 * mib, RecvLimit: 100 * mib}
+	device, o := verbs.DeviceInfo{Name: "mlx5_0"}, Options{Arena: mib, SendLimit: 100 * mib, RecvLimit: 100 * mib}
 	for _, c := range []struct {
 		name string
 		l    Memlock
@@ -60,7 +60,7 @@ func TestMemlockIsFoundOutBeforeAnythingIsRegistered(t *testing.T) {
 			"1048576 are taken", "its hard limit (unlimited) is enough", "ulimit -l 206848;"}},
 		{"hard is enough", Memlock{Limit: mib, Hard: 300 * mib}, []string{"its hard limit (314572800 bytes) is enough"}},
 	} {
-		err := o.CheckMemlock(c.l, mib)
+		err := o.CheckMemlock(device, c.l, mib)
 		if c.want == nil {
 			if err != nil {
 				t.Errorf("%s: %v", c.name, err)
@@ -77,8 +77,8 @@ func TestMemlockIsFoundOutBeforeAnythingIsRegistered(t *testing.T) {
 			}
 		}
 	}
-	o.Device.GoMemory = true
-	if err := o.CheckMemlock(Memlock{}, 0); err != nil {
+	device.GoMemory = true
+	if err := o.CheckMemlock(device, Memlock{}, 0); err != nil {
 		t.Errorf("a device that locks nothing: %v", err)
 	}
 }

@@ -3,6 +3,7 @@ package regmem
 import (
 	"errors"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,8 +15,6 @@ import (
 
 // Options configure a Memory.
 type Options struct {
-	// Device is the device that the memory is registered with.
-	Device verbs.DeviceInfo
 	// Arena is the size of an arena in bytes; 0 means DefaultArena. At least MinArena, at
 	// most the smaller pool. It is rounded up to a size class, or down where that exceeds
 	// the pool or the device's largest region.
@@ -23,7 +22,7 @@ type Options struct {
 	// SendLimit and RecvLimit bound the bytes that each pool registers; 0 means
 	// DefaultLimit. At least MinArena; rounded down to whole pages.
 	SendLimit, RecvLimit int64
-	// Start is how many bytes each pool registers in New and keeps registered when they
+	// Start is how many bytes each pool registers in Attach and keeps registered when they
 	// are idle, unless the limit needs them for a tensor larger than an arena. Rounded up
 	// to whole arenas. 0 means one arena, negative none.
 	Start int64
@@ -39,20 +38,24 @@ type Options struct {
 	LateWrite func(LateWrite)
 }
 
-// Memory is the registered memory of one protection domain.
+// Memory is the registered memory of a process. Its arenas are registered with each
+// protection domain that is attached.
 type Memory struct {
 	sending   pool
 	receiving pool
-	device    verbs.DeviceInfo
-	pd        verbs.PD
 	idle      time.Duration
-	leases    bool
+	start     int64 // Options.Start
 
 	copies      atomic.Int64
 	copiedBytes atomic.Int64
 	slotBytes   atomic.Int64
 
 	staging sync.Mutex // Stage checks and counts one copy at a time; taken before the sending pool's locks
+
+	// attaching is held while domains are attached and detached; taken before the locks of
+	// the pools.
+	attaching sync.Mutex
+	domains   []*Domain // guarded by attaching
 
 	// The receiving pool's lock guards all fields below and those of the accounts.
 	accounts        map[*Account]struct{}
@@ -61,30 +64,22 @@ type Memory struct {
 	quarantineCount int64 // blocks in quarantine
 }
 
-// New returns the memory of pd, with Options.Start bytes of each pool registered. The
-// caller closes it before pd. Errors: InvalidArgument for options; ResourceExhausted when
-// Start cannot be registered, which is verbs.ErrMemlock and names the limit to raise when
-// the limit of locked memory is the cause.
-func New(pd verbs.PD, o Options) (*Memory, error) {
+// The sections of the receiving pool. No rkey of one reaches the memory of the other.
+const (
+	sharedRKeys = iota // peers get the rkeys of the arenas (libibverbs)
+	leasedRKeys        // each transfer has an rkey of its own (Destination.Lease)
+)
+
+// New returns memory that is registered with no domain yet (Attach). Errors:
+// InvalidArgument for options.
+func New(o Options) (*Memory, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	m := &Memory{device: o.Device, pd: pd, idle: o.Idle, leases: o.Device.Windows && o.Device.GoMemory, accounts: make(map[*Account]struct{})}
-	rights := verbs.AccessRemoteWrite
-	if m.leases {
-		rights = verbs.AccessBindWindow
-	}
-	m.sending.setUp(m, "sending", 0, o.SendLimit, o)
-	m.receiving.setUp(m, "receiving", verbs.AccessLocalWrite|rights|verbs.AccessRelaxedOrdering, o.RecvLimit, o)
-	for _, p := range []*pool{&m.sending, &m.receiving} {
-		start := o.Start
-		if start == 0 {
-			start = int64(p.arenaSize)
-		}
-		if err := p.prepare(start); err != nil {
-			return nil, errors.Join(err, m.Close())
-		}
-	}
+	m := &Memory{idle: o.Idle, start: o.Start, accounts: make(map[*Account]struct{})}
+	write := verbs.AccessLocalWrite | verbs.AccessRelaxedOrdering
+	m.sending.setUp("sending", o.SendLimit, o, 0)
+	m.receiving.setUp("receiving", o.RecvLimit, o, write|verbs.AccessRemoteWrite, write|verbs.AccessBindWindow)
 	return m, nil
 }
 
@@ -106,52 +101,30 @@ func (o *Options) fill() error {
 		return status.Errorf(status.InvalidArgument,
 			"an arena of %d bytes: at least %d, at most the smaller pool of registered memory (%d)", o.Arena, MinArena, min(o.SendLimit, o.RecvLimit))
 	}
-	if o.Device.Limits.MRSize == 0 {
-		o.Device.Limits.MRSize = math.MaxInt
-	}
-	// Arenas (also those for one tensor) and slots have whole pages.
-	limit := o.Device.Limits.MRSize / pageMultiple * pageMultiple
-	if limit == 0 {
-		return status.Errorf(status.InvalidArgument, "%s registers at most %d bytes in one region, and at least %d are needed; use another device",
-			o.Device.Name, o.Device.Limits.MRSize, pageMultiple)
-	}
-	o.Device.Limits.MRSize = limit
 	if o.Idle == 0 {
 		o.Idle = DefaultIdle
 	}
 	return nil
 }
 
-func (p *pool) setUp(m *Memory, name string, access verbs.Access, limit int64, o Options) {
-	// A size class: otherwise a request for a whole arena would look in a class above the
-	// one that lists the free arena, and not find it.
-	most := int(min(uint64(limit), o.Device.Limits.MRSize))
-	p.arenaSize = classSize(min(ceilClass(int(o.Arena)), floorClass(most)))
-	p.name, p.pd, p.access, p.device = name, m.pd, access, o.Device.Name
-	p.mapping = mappingFor(o.Device.GoMemory)
-	p.maxRegion, p.limit = o.Device.Limits.MRSize, limit
-	p.free = newClasses(p.arenaSize)
-	p.active = o.Active
+// setUp makes a pool with a section for each of the access rights.
+func (p *pool) setUp(name string, limit int64, o Options, access ...verbs.Access) {
+	p.name, p.limit, p.active = name, limit, o.Active
+	p.largest = classSize(min(ceilClass(int(o.Arena)), floorClass(int(limit))))
 	if p.active == nil {
 		p.active = func() {}
 	}
 	if o.LateWrite != nil {
 		p.pattern = &pattern{report: o.LateWrite}
 	}
+	for _, rights := range access {
+		p.sections = append(p.sections, &section{pool: p, access: rights, arenaSize: p.largest, free: newClasses(p.largest)})
+	}
 }
 
-// Leases reports whether peers get an rkey for each destination (Destination.Lease) and
-// none for an arena. That is so where memory windows need no command to hardware: on a
-// device in software.
-func (m *Memory) Leases() bool { return m.leases }
-
-// Allocator allocates tensors that are sent without a copy. They may outlive the Memory.
-func (m *Memory) Allocator() tensor.Allocator { return &m.sending }
-
-// ReceiveAllocator allocates tensors that peers can write a content into (Account.Adopt),
-// and that are sent without a copy, too. Peers have rights to the arenas of this memory
-// while transfers into it are under way; to that of Allocator never.
-func (m *Memory) ReceiveAllocator() tensor.Allocator { return &m.receiving }
+// Allocator allocates tensors that are sent without a copy over every device. They may
+// outlive the Memory. Its error is verbs.ErrClosed while no domain is attached.
+func (m *Memory) Allocator() tensor.Allocator { return m.sending.sections[0] }
 
 // Sweep returns idle memory to the system: arenas that nothing has used for Options.Idle, and the
 // pages of what stays registered with a device that locks none. It also lets the pools try
@@ -167,11 +140,24 @@ func (m *Memory) Sweep(now time.Time) (more bool, err error) {
 	return more, errors.Join(err1, err2)
 }
 
-// Close ends all registrations. Call it when every queue pair of the protection domain is
-// destroyed. Tensors that are in use stay valid; their memory is unmapped with their last
-// reference. Owners close their Slots. Idempotent.
-func (m *Memory) Close() error {
-	return errors.Join(m.sending.close(), m.receiving.close())
+// Close detaches all domains and unmaps the memory. Tensors that are in use stay valid;
+// their memory is unmapped with their last reference. Idempotent.
+func (m *Memory) Close() (err error) {
+	m.attaching.Lock()
+	defer m.attaching.Unlock()
+	for _, d := range slices.Clone(m.domains) {
+		err = errors.Join(err, m.detach(d))
+	}
+	return errors.Join(err, m.sending.close(), m.receiving.close())
+}
+
+// detach is Domain.Detach. Called with attaching held.
+func (m *Memory) detach(d *Domain) (err error) {
+	for _, s := range d.sections() {
+		err = errors.Join(err, s.detach(d))
+	}
+	m.domains = slices.DeleteFunc(m.domains, func(o *Domain) bool { return o == d })
+	return err
 }
 
 // Stats describes a Memory and counts its work.
@@ -227,7 +213,7 @@ func (p *pool) stats() PoolStats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := PoolStats{
-		Limit: p.limit, Registered: p.registered, Start: min(p.start, p.registered), InUse: p.inUse, Buffers: p.buffers, Arenas: int64(len(p.arenas)),
+		Limit: p.limit, InUse: p.inUse, Buffers: p.buffers, Arenas: int64(len(p.arenas)),
 		Grown: p.grown, Exhausted: p.exhausted, Stuck: p.stuck,
 	}
 	for _, a := range p.arenas {
@@ -235,6 +221,13 @@ func (p *pool) stats() PoolStats {
 			s.HugePages += int64(len(a.mem))
 		}
 		s.Absent += a.absent()
+		if len(a.all()) > 0 {
+			s.Registered += int64(len(a.mem))
+		}
 	}
+	for _, o := range p.sections {
+		s.Start += o.start
+	}
+	s.Start = min(s.Start, s.Registered)
 	return s
 }

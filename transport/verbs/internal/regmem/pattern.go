@@ -75,7 +75,7 @@ func (p *pattern) handOut(pool *pool, b *block) {
 		if v == patternByte {
 			continue
 		}
-		w := LateWrite{Pool: pool.name, Addr: b.arena.mr.Addr() + uint64(b.off+i), Value: v}
+		w := LateWrite{Pool: pool.name, Addr: b.arena.addr() + uint64(b.off+i), Value: v}
 		for k := range p.past { // newest first
 			l := p.past[(p.next-1-k+2*len(p.past))%len(p.past)]
 			if at := b.off + i; l.arena == b.arena && l.off <= at && at < l.off+l.size {

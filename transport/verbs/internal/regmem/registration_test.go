@@ -54,10 +54,14 @@ func TestARefusedRegistrationIsNoReasonToRefuseLess(t *testing.T) {
 	allocate(t, m, mib/2).Release() // of the first
 }
 
-func TestNewTellsWhatCannotBeRegisteredAndLeavesNothing(t *testing.T) {
+func TestAttachTellsWhatCannotBeRegisteredAndLeavesNothing(t *testing.T) {
 	pd := newFakePD()
 	pd.limit = mib
-	_, err := New(pd, Options{Device: verbs.DeviceInfo{Name: "fake0"}, Arena: mib, SendLimit: mib, RecvLimit: mib})
+	m, err := New(Options{Arena: mib, SendLimit: mib, RecvLimit: mib})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = m.Attach(pd, verbs.DeviceInfo{Name: "fake0"})
 	if !errors.Is(err, verbs.ErrMemlock) || !strings.Contains(err.Error(), "receiving pool") {
 		t.Errorf("%v", err)
 	}
@@ -70,11 +74,11 @@ func TestOptionsAreChecked(t *testing.T) {
 	for _, o := range []Options{
 		{Arena: 1}, {Arena: 2 * DefaultLimit}, {SendLimit: 1}, {RecvLimit: -1}, {Arena: 2 * mib, SendLimit: mib},
 	} {
-		if _, err := New(newFakePD(), o); status.CodeOf(err) != status.InvalidArgument {
+		if _, err := New(o); status.CodeOf(err) != status.InvalidArgument {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
-	m, pd := newMemory(t, Options{Device: verbs.DeviceInfo{Name: "d", GoMemory: true, Limits: verbs.Limits{MRSize: mib}}, RecvLimit: 128 * mib, SendLimit: 128 * mib})
+	m, pd := newMemoryOn(t, verbs.DeviceInfo{Name: "d", GoMemory: true, Limits: verbs.Limits{MRSize: mib}}, Options{RecvLimit: 128 * mib, SendLimit: 128 * mib})
 	for mr := range pd.open {
 		if mr.Len() != mib {
 			t.Errorf("an arena of %d bytes on a device whose regions have %d", mr.Len(), mib)
@@ -89,13 +93,13 @@ func TestOptionsAreChecked(t *testing.T) {
 // below it, tensors up to it are allocated, and a freed one is used again.
 func TestARegionLimitThatIsNoWholeNumberOfPages(t *testing.T) {
 	for _, region := range []uint64{64<<10 + 1, mib - 1, mib + 63, 3*mib + 5, 3*mib + 64<<10, 33*mib + 64<<10 + 4095, 64*mib - 1} {
-		m, pd := newMemory(t, Options{Arena: 16 * mib, Device: verbs.DeviceInfo{Name: "odd0", GoMemory: true, Limits: verbs.Limits{MRSize: region}}})
+		m, pd := newMemoryOn(t, verbs.DeviceInfo{Name: "odd0", GoMemory: true, Limits: verbs.Limits{MRSize: region}}, Options{Arena: 16 * mib})
 		largest := int(region) / pageMultiple * pageMultiple
 		if s := m.Stats(zero).Sending; s.Arenas != 1 {
 			t.Errorf("regions of %d bytes: %d arenas at the start", region, s.Arenas)
 		}
 		var held []*tensor.Buffer
-		for _, n := range []int{64, m.sending.arenaSize - 64 - 5, m.sending.arenaSize, 4096, largest - 1, largest} {
+		for _, n := range []int{64, m.sending.sections[0].arenaSize - 64 - 5, m.sending.sections[0].arenaSize, 4096, largest - 1, largest} {
 			held = append(held, allocate(t, m, n))
 			check(t, &m.sending)
 		}
@@ -108,7 +112,7 @@ func TestARegionLimitThatIsNoWholeNumberOfPages(t *testing.T) {
 		made := pd.made
 		for range 5 {
 			allocate(t, m, largest-10).Release()
-			allocate(t, m, m.sending.arenaSize-10).Release()
+			allocate(t, m, m.sending.sections[0].arenaSize-10).Release()
 		}
 		if pd.made != made {
 			t.Errorf("regions of %d bytes: %d registrations for what was there", region, pd.made-made)
@@ -119,7 +123,11 @@ func TestARegionLimitThatIsNoWholeNumberOfPages(t *testing.T) {
 			}
 		}
 	}
-	_, err := New(newFakePD(), Options{Device: verbs.DeviceInfo{Name: "odd0", Limits: verbs.Limits{MRSize: 4096}}})
+	m, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = m.Attach(newFakePD(), verbs.DeviceInfo{Name: "odd0", Limits: verbs.Limits{MRSize: 4096}})
 	if status.CodeOf(err) != status.InvalidArgument || !strings.Contains(err.Error(), "odd0") {
 		t.Errorf("regions of 4096 bytes: %v", err)
 	}

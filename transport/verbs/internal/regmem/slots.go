@@ -35,7 +35,7 @@ type Slots struct {
 
 // NewSlots registers count slots of size bytes each. The caller closes them when the
 // queue pairs that use them are destroyed.
-func (m *Memory) NewSlots(count, size int, use SlotUse) (*Slots, error) {
+func (d *Domain) NewSlots(count, size int, use SlotUse) (*Slots, error) {
 	if count <= 0 || size <= 0 || size > 1<<30 || count > 1<<24 {
 		return nil, status.Errorf(status.InvalidArgument, "%d slots of %d bytes for messages", count, size)
 	}
@@ -43,11 +43,11 @@ func (m *Memory) NewSlots(count, size int, use SlotUse) (*Slots, error) {
 	stride := (size + granule - 1) / granule * granule
 	total := int64(stride) * int64(count)
 	total = (total + pageMultiple - 1) / pageMultiple * pageMultiple
-	if uint64(total) > m.sending.maxRegion {
+	if uint64(total) > d.maxRegion {
 		return nil, status.Errorf(status.ResourceExhausted, "%d slots of %d bytes for messages: a memory region of %s has %d bytes at most",
-			count, size, m.device.Name, m.sending.maxRegion)
+			count, size, d.device.Name, d.maxRegion)
 	}
-	mem, kind, err := mapMemory(int(total), m.sending.mapping)
+	mem, kind, err := mapMemory(int(total), mappingFor(d.device.GoMemory))
 	if err != nil {
 		return nil, status.Errorf(status.ResourceExhausted, "no memory for %d slots of %d bytes for messages: %w", count, size, err)
 	}
@@ -55,13 +55,13 @@ func (m *Memory) NewSlots(count, size int, use SlotUse) (*Slots, error) {
 	if use == RecvSlots {
 		access = verbs.AccessLocalWrite
 	}
-	mr, err := m.pd.RegisterMemory(mem, access)
+	mr, err := d.pd.RegisterMemory(mem, access)
 	if err != nil {
 		unmapMemory(mem, kind)
-		return nil, m.sending.registerError(int(total), err)
+		return nil, registerError(d.device.Name, "messages", int(total), err)
 	}
-	m.slotBytes.Add(total)
-	return &Slots{m: m, mem: mem, kind: kind, mr: mr, count: count, size: size, stride: stride}, nil
+	d.m.slotBytes.Add(total)
+	return &Slots{m: d.m, mem: mem, kind: kind, mr: mr, count: count, size: size, stride: stride}, nil
 }
 
 // Len is the number of slots.

@@ -23,21 +23,23 @@ func (s Source) Buffer() *tensor.Buffer { return s.buf }
 // IsZero reports whether s is no source.
 func (s Source) IsZero() bool { return s.buf == nil }
 
-// Find returns the registered memory of data, if all of data lies in registered memory.
+// Find returns the registered memory of data, if all of data lies in memory that is registered
+// with the domain.
 // data is memory of buf; the caller holds a reference to buf while it uses the piece. It
 // finds memory of both pools, so a received tensor can be sent again without a copy.
-func (m *Memory) Find(buf *tensor.Buffer, data []byte) (Piece, bool) {
+func (d *Domain) Find(buf *tensor.Buffer, data []byte) (Piece, bool) {
 	root, off := buf.Root()
 	b, ok := root.Owner().(*block)
 	if !ok || len(data) == 0 {
 		return Piece{}, false
 	}
-	if p := b.arena.pool; p != &m.sending && p != &m.receiving || p.closed.Load() {
+	r := b.arena.regionOf(d)
+	if r == nil {
 		return Piece{}, false
 	}
 	all := b.bytes()
 	if cap(data) <= len(all)-off && &all[off] == &data[0] { // all of a tensor's content
-		return b.piece(off, len(data)), true
+		return b.piece(r, off, len(data)), true
 	}
 	// A slice whose capacity ends with the block begins cap(data) before its end. If the
 	// addresses agree, all of data lies in the block. Other slices of the middle are
@@ -46,35 +48,35 @@ func (m *Memory) Find(buf *tensor.Buffer, data []byte) (Piece, bool) {
 	if at < 0 || at >= len(all) || &all[at] != &data[0] {
 		return Piece{}, false
 	}
-	return b.piece(at, len(data)), true
+	return b.piece(r, at, len(data)), true
 }
 
 // Source returns memory that the device can read data from: data itself if it lies in
 // registered memory, otherwise a copy in the sending pool. data is memory of buf. The
 // source has a reference of its own; the caller keeps its reference. Errors: as of Copy.
-func (m *Memory) Source(buf *tensor.Buffer, data []byte, grow Grow) (Source, error) {
-	if p, ok := m.Find(buf, data); ok {
+func (d *Domain) Source(buf *tensor.Buffer, data []byte, grow Grow) (Source, error) {
+	if p, ok := d.Find(buf, data); ok {
 		return Source{Piece: p, buf: buf.Retain()}, nil
 	}
-	return m.Copy(data, grow)
+	return d.Copy(data, grow)
 }
 
 // Copy returns a copy of data (at least 1 byte) in the sending pool. Errors:
 // ErrMustGrow with NoGrow, ResourceExhausted when the pool is at its limit.
-func (m *Memory) Copy(data []byte, grow Grow) (Source, error) {
-	b, err := m.sending.take(len(data), grow)
+func (d *Domain) Copy(data []byte, grow Grow) (Source, error) {
+	b, err := d.send.take(len(data), grow, d)
 	if err != nil {
 		return Source{}, err
 	}
-	return m.copyInto(b, data), nil
+	return d.copyInto(b, data), nil
 }
 
-func (m *Memory) copyInto(b *block, data []byte) Source {
+func (d *Domain) copyInto(b *block, data []byte) Source {
 	buf := b.buffer(len(data))
 	copy(buf.Bytes(), data)
-	m.copies.Add(1)
-	m.copiedBytes.Add(int64(len(data)))
-	return Source{Piece: b.piece(0, len(data)), buf: buf}
+	d.m.copies.Add(1)
+	d.m.copiedBytes.Add(int64(len(data)))
+	return Source{Piece: b.piece(b.arena.regionOf(d), 0, len(data)), buf: buf}
 }
 
 // Share counts the bytes of copies in the sending pool for one peer. The zero value is
@@ -92,23 +94,24 @@ func (s *Share) Release(n int64) { s.held.Add(-n) }
 // Only content that is larger than that may take more, while nothing else is in the pool.
 // Stage may register memory. Release the bytes of the share together with the source.
 // Errors: ResourceExhausted.
-func (m *Memory) Stage(data []byte, s *Share) (Source, error) {
-	b, err := m.stage(len(data), s)
+func (d *Domain) Stage(data []byte, s *Share) (Source, error) {
+	b, err := d.stage(len(data), s)
 	if err != nil {
 		return Source{}, err
 	}
-	return m.copyInto(b, data), nil
+	return d.copyInto(b, data), nil
 }
 
 // stage allocates the memory of a copy. It does one at a time, since each check has to
 // count the copies before it.
-func (m *Memory) stage(n int, s *Share) (*block, error) {
+func (d *Domain) stage(n int, s *Share) (*block, error) {
+	m := d.m
 	m.staging.Lock()
 	defer m.staging.Unlock()
 	if err := m.sending.leavesEnough(n, s.held.Load()); err != nil {
 		return nil, err
 	}
-	b, err := m.sending.take(n, MayGrow)
+	b, err := d.send.take(n, MayGrow, d)
 	if err == nil {
 		s.held.Add(int64(n))
 	}

@@ -16,18 +16,23 @@ func (p *pool) sweep(now time.Time, idle time.Duration) (more bool, err error) {
 	p.growing.Lock()
 	defer p.growing.Unlock()
 	p.mu.Lock()
-	p.refused = nil
-	var leaving, quiet []*arena
-	ordinary := int64(0)
+	var leaving []*ending
+	var quiet []*arena
+	ordinary := make(map[*section]int64, len(p.sections))
+	for _, s := range p.sections {
+		for _, m := range s.members {
+			m.refused = nil
+		}
+	}
 	for _, a := range p.arenas {
 		if !a.own {
-			ordinary += int64(len(a.mem))
+			ordinary[a.section] += int64(len(a.mem))
 		}
 	}
 	for _, a := range slices.Clone(p.arenas) {
 		a.quietSince = cmp.Or(a.quietSince, now)
 		switch {
-		case a.used > 0 || !a.own && ordinary-int64(len(a.mem)) < p.start:
+		case a.used > 0 || !a.own && ordinary[a.section]-int64(len(a.mem)) < a.section.start:
 			if a.used == 0 {
 				a.idleSince = cmp.Or(a.idleSince, now)
 			}
@@ -43,10 +48,9 @@ func (p *pool) sweep(now time.Time, idle time.Duration) (more bool, err error) {
 			a.idleSince, more = now, true
 		case now.Sub(a.idleSince) >= idle:
 			if !a.own {
-				ordinary -= int64(len(a.mem))
+				ordinary[a.section] -= int64(len(a.mem))
 			}
-			p.removeLocked(a)
-			leaving = append(leaving, a)
+			leaving = append(leaving, p.retireLocked(a))
 		default:
 			more = true
 		}

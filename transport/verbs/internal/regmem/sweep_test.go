@@ -9,7 +9,7 @@ import (
 )
 
 // sweepFor sweeps every second for d, and returns when it began and the last result.
-func sweepFor(t *testing.T, m *Memory, from time.Time, d time.Duration) (now time.Time, more bool) {
+func sweepFor(t *testing.T, m *attached, from time.Time, d time.Duration) (now time.Time, more bool) {
 	t.Helper()
 	for now = from; now.Sub(from) < d; now = now.Add(time.Second) {
 		var err error
@@ -24,9 +24,8 @@ func sweepFor(t *testing.T, m *Memory, from time.Time, d time.Duration) (now tim
 func TestAfterABurstOnlyTheStartStaysRegistered(t *testing.T) {
 	for _, software := range []bool{false, true} {
 		active := 0
-		m, pd := newMemory(t, Options{
-			Device: verbs.DeviceInfo{Name: "fake0", GoMemory: software},
-			Arena:  mib, SendLimit: 64 * mib, RecvLimit: 64 * mib, Active: func() { active++ },
+		m, pd := newMemoryOn(t, verbs.DeviceInfo{Name: "fake0", GoMemory: software}, Options{
+			Arena: mib, SendLimit: 64 * mib, RecvLimit: 64 * mib, Active: func() { active++ },
 		})
 		before := pd.total
 		if _, more := sweepFor(t, m, zero, time.Second); more || active > 0 {
