@@ -181,6 +181,18 @@ type PD interface {
 	Close() error
 }
 
+// SharedMemory is an optional interface of protection domains of devices whose peers, on
+// the same host, read the memory of this process.
+type SharedMemory interface {
+	// RegisterShared is RegisterMemory for memory of a file, which mem maps from offset on.
+	// While it is registered, peers may map the file read-only and read all of it, not only
+	// what work requests name. The file is a memfd of full length without holes, sealed
+	// against shrinking, growing, writable mappings and further seals. fd stays the
+	// caller's, and open until MR.Close has returned. Close may wait until peers have
+	// confirmed that they dropped their mappings.
+	RegisterShared(mem []byte, fd int, offset int64, access Access) (MR, error)
+}
+
 // MR is a registered memory region.
 type MR interface {
 	// Addr returns the address of the first byte, for SGE.Addr and SendWR.RemoteAddr.
