@@ -61,7 +61,7 @@ type Options struct {
 	// Allocator allocates values that do not arrive in registered memory: small tensors
 	// and strings. tensor.Heap when nil.
 	Allocator tensor.Allocator
-	// Memory configures the pools of registered memory. New sets its Active.
+	// Memory configures the pools of registered memory. New sets its Active and Logger.
 	Memory regmem.Options
 	// Window is the number of receives posted on each rail. SendQueue is the number of
 	// work requests that a send queue holds. EagerLimit is the largest content, in bytes,
@@ -137,7 +137,7 @@ func New(o Options) (*RdmaRemoteRendezvous, error) {
 	}
 	t := &RdmaRemoteRendezvous{opts: o, peers: make(map[cluster.Task]*peer), spinners: progress.NewSpinners(0)}
 	t.sweeps = idle.NewTimer(sweepInterval, t.sweep)
-	t.opts.Memory.Active = t.sweeps.Start
+	t.opts.Memory.Active, t.opts.Memory.Logger = t.sweeps.Start, t.opts.Logger
 	var err error
 	if t.memory, err = regmem.New(t.opts.Memory); err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package regmem
 
 import (
+	"errors"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,8 @@ type arena struct {
 	pool    *pool
 	section *section
 	mem     []byte
+	fd      int  // the memfd that the memory is; -1 when it is none
+	unshare bool // it is none because the system refused it
 	own     bool // for one tensor that is larger than an ordinary arena
 
 	// regions are its registrations. The list never changes: it is replaced, with the
@@ -109,12 +112,14 @@ func (a *arena) addr() uint64 {
 // one domain of the section. A domain that refuses the memory gets copies of what lies in
 // it. It takes milliseconds: call it with growing held and without mu.
 func (s *section) newArena(size int, need *Domain) (*arena, error) {
-	p := s.pool
-	mem, kind, err := mapMemory(size, s.mapping().of(size))
+	a, err := s.mapArena(size)
 	if err != nil {
 		return nil, s.refuse(size, need, err)
 	}
-	a := &arena{pool: p, section: s, mem: mem, kind: kind}
+	if need != nil && !a.fits(need) {
+		a.unmap()
+		return nil, s.refuse(size, need, errors.ErrUnsupported)
+	}
 	var regions []*region
 	var refused error
 	for _, m := range s.inOrder(need) {
@@ -129,22 +134,62 @@ func (s *section) newArena(size int, need *Domain) (*arena, error) {
 		if err = s.refuse(size, m.domain, err); refused == nil {
 			refused = err
 		}
-		if m.domain == need {
+		if m.domain == need { // the first one
 			break
 		}
 	}
-	if len(regions) == 0 { // need is the first
-		unmapMemory(mem, kind)
+	if len(regions) == 0 {
+		a.unmap()
 		return nil, refused
 	}
-	p.pattern.fill(mem)
+	if refused != nil {
+		s.logPartial(refused)
+	}
+	s.pool.pattern.fill(a.mem)
 	a.regions.Store(&regions)
 	return a, nil
 }
 
+// logPartial logs once that a device does not register what another one does.
+func (s *section) logPartial(err error) {
+	s.pool.partial.Do(func() {
+		s.pool.log.Warn("a device does not register all memory; what it lacks is copied, or takes another way", "reason", err)
+	})
+}
+
+// mapArena maps an arena: from a memfd when a device of the section shares memory with
+// peers.
+func (s *section) mapArena(size int) (*arena, error) {
+	a := &arena{pool: s.pool, section: s, fd: -1}
+	var err error
+	if s.sharing() {
+		if a.mem, a.fd, err = mapShared(size); err == nil {
+			a.kind = filePages
+			return a, nil
+		}
+		a.unshare = true
+		s.pool.unshared.Do(func() {
+			s.pool.log.Warn("memory that is sent cannot be shared with processes on this host; it is copied once more", "reason", err)
+		})
+	}
+	if a.mem, a.kind, err = mapMemory(size, s.mapping().of(size)); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// unmap returns the memory to the system.
+func (a *arena) unmap() {
+	unmapMemory(a.mem, a.kind)
+	if a.fd >= 0 {
+		closeFile(a.fd)
+	}
+}
+
 // fits reports whether a domain can register the arena's memory.
 func (a *arena) fits(d *Domain) bool {
-	return uint64(len(a.mem)) <= d.maxRegion && (d.device.GoMemory || a.kind != goHeap)
+	return uint64(len(a.mem)) <= d.maxRegion && (d.device.GoMemory || a.kind != goHeap) &&
+		(!a.section.shares || d.readable(a))
 }
 
 // idleLonger orders idle arenas: the first to deregister comes first.

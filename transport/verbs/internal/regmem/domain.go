@@ -2,6 +2,8 @@ package regmem
 
 import (
 	"errors"
+	"slices"
+	"sync"
 
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -14,10 +16,12 @@ type Domain struct {
 	m         *Memory
 	pd        verbs.PD
 	device    verbs.DeviceInfo
-	maxRegion uint64 // bytes of a memory region, whole pages
+	maxRegion uint64             // bytes of a memory region, whole pages
+	shared    verbs.SharedMemory // nil when peers do not map the memory
 	leases    bool
 	send      *section
 	receive   *section
+	detach    sync.Once
 }
 
 // Attach registers the memory with a protection domain: all arenas that exist, and
@@ -32,6 +36,7 @@ func (m *Memory) Attach(pd verbs.PD, device verbs.DeviceInfo) (*Domain, error) {
 		return nil, status.Errorf(status.InvalidArgument, "%s registers at most %d bytes in one region, and at least %d are needed; use another device",
 			device.Name, device.Limits.MRSize, pageMultiple)
 	}
+	d.shared, _ = pd.(verbs.SharedMemory)
 	d.leases = device.Windows && device.GoMemory
 	d.send, d.receive = m.sending.sections[0], m.receiving.sections[sharedRKeys]
 	if d.leases {
@@ -39,15 +44,15 @@ func (m *Memory) Attach(pd verbs.PD, device verbs.DeviceInfo) (*Domain, error) {
 	}
 	m.attaching.Lock()
 	defer m.attaching.Unlock()
-	if m.sending.closed.Load() {
+	if m.closed {
 		return nil, verbs.Errorf("register memory with", device.Name, verbs.ErrClosed, "the transport is closed")
 	}
-	m.domains = append(m.domains, d)
 	for _, s := range d.sections() {
 		if err := s.attach(d, m.start); err != nil {
-			return nil, errors.Join(err, m.detach(d))
+			return nil, errors.Join(err, d.leave())
 		}
 	}
+	m.domains = append(m.domains, d)
 	return d, nil
 }
 
@@ -55,21 +60,43 @@ func (d *Domain) sections() []*section { return []*section{d.send, d.receive} }
 
 // Detach ends all registrations with the domain. Call it when every queue pair of the
 // domain is destroyed. Tensors stay valid, and registered with other domains. Owners close
-// their Slots. Idempotent.
-func (d *Domain) Detach() error {
-	d.m.attaching.Lock()
-	defer d.m.attaching.Unlock()
-	return d.m.detach(d)
+// their Slots. Where peers map the memory it waits until they have dropped it. Only the
+// first call has an effect; others wait for it.
+func (d *Domain) Detach() (err error) {
+	d.detach.Do(func() {
+		d.m.attaching.Lock()
+		d.m.domains = slices.DeleteFunc(d.m.domains, func(o *Domain) bool { return o == d })
+		d.m.attaching.Unlock()
+		err = d.leave()
+	})
+	return err
+}
+
+func (d *Domain) leave() (err error) {
+	for _, s := range d.sections() {
+		err = errors.Join(err, s.detach(d))
+	}
+	return err
 }
 
 // register registers an arena.
 func (d *Domain) register(a *arena, access verbs.Access) (*region, error) {
-	mr, err := d.pd.RegisterMemory(a.mem, access)
+	var mr verbs.MR
+	var err error
+	if d.shared != nil && a.fd >= 0 {
+		mr, err = d.shared.RegisterShared(a.mem, a.fd, 0, access)
+	} else {
+		mr, err = d.pd.RegisterMemory(a.mem, access)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return &region{domain: d, mr: mr, addr: mr.Addr(), lkey: mr.LKey(), rkey: mr.RKey()}, nil
 }
+
+// readable reports whether the device sends from the arena without a copy of its own: peers
+// of a device that shares memory read a memfd. Where the system has none, the device copies.
+func (d *Domain) readable(a *arena) bool { return d.shared == nil || a.fd >= 0 || a.unshare }
 
 // Leases reports whether peers get an rkey for each destination (Destination.Lease) and
 // none for an arena. That is so where memory windows need no command to hardware: on a

@@ -24,7 +24,19 @@ type fakePD struct {
 	refuse error  // of RegisterMemory
 	limit  uint64 // bytes that may be registered; 0 for all
 	total  uint64
-	keep   error // of MR.Close
+	keep   error  // of MR.Close
+	wait   func() // called by MR.Close before it takes effect; nil for none
+}
+
+// sharingPD is a protection domain whose device shares memory with peers.
+type sharingPD struct{ *fakePD }
+
+func (p sharingPD) RegisterShared(mem []byte, fd int, offset int64, access verbs.Access) (verbs.MR, error) {
+	mr, err := p.RegisterMemory(mem, access)
+	if err == nil {
+		mr.(*fakeMR).fd, mr.(*fakeMR).offset = fd, offset
+	}
+	return mr, err
 }
 
 type fakeMR struct {
@@ -33,6 +45,8 @@ type fakeMR struct {
 	addr   uint64
 	access verbs.Access
 	key    uint32
+	fd     int // -1: not shared
+	offset int64
 }
 
 func newFakePD() *fakePD { return &fakePD{next: 1 << 40, open: make(map[*fakeMR]struct{})} }
@@ -48,7 +62,7 @@ func (p *fakePD) RegisterMemory(mem []byte, access verbs.Access) (verbs.MR, erro
 		return nil, verbs.Errorf("register", "fake0", verbs.ErrMemlock, "no more than %d bytes", p.limit)
 	}
 	p.made++
-	m := &fakeMR{pd: p, mem: mem, addr: p.next, access: access, key: uint32(p.made)}
+	m := &fakeMR{pd: p, mem: mem, addr: p.next, access: access, key: uint32(p.made), fd: -1}
 	p.next += uint64(len(mem)) + 1<<30
 	p.total += uint64(len(mem))
 	p.open[m] = struct{}{}
@@ -64,6 +78,9 @@ func (m *fakeMR) LKey() verbs.LKey { return verbs.LKey(m.key) }
 func (m *fakeMR) RKey() verbs.RKey { return verbs.RKey(m.key | 1<<31) }
 
 func (m *fakeMR) Close() error {
+	if m.pd.wait != nil && m.fd >= 0 {
+		m.pd.wait()
+	}
 	m.pd.mu.Lock()
 	defer m.pd.mu.Unlock()
 	if m.pd.keep != nil {
@@ -96,8 +113,12 @@ type attached struct {
 	*Domain
 }
 
-// software is a device that is Go code.
-var software = verbs.DeviceInfo{Name: "fake0", GoMemory: true}
+// Devices: Go code without and with memory windows, and hardware.
+var (
+	software = verbs.DeviceInfo{Name: "fake0", GoMemory: true}
+	leasing  = verbs.DeviceInfo{Name: "leasing0", GoMemory: true, Windows: true}
+	hardware = verbs.DeviceInfo{Name: "pinning0", Windows: true}
+)
 
 // newMemory returns a Memory that is attached to a fake protection domain. At the end of
 // the test nothing may be registered.
@@ -125,7 +146,19 @@ func newMemoryOn(t testing.TB, device verbs.DeviceInfo, o Options) (*attached, *
 func attach(t testing.TB, m *Memory, device verbs.DeviceInfo) (*Domain, *fakePD) {
 	t.Helper()
 	pd := newFakePD()
-	d, err := m.Attach(pd, device)
+	return attachPD(t, m, pd, pd, device), pd
+}
+
+// attachSharing attaches a fake protection domain of a device that shares memory.
+func attachSharing(t testing.TB, m *Memory) (*Domain, *fakePD) {
+	t.Helper()
+	pd := newFakePD()
+	return attachPD(t, m, sharingPD{pd}, pd, leasing), pd
+}
+
+func attachPD(t testing.TB, m *Memory, as verbs.PD, pd *fakePD, device verbs.DeviceInfo) *Domain {
+	t.Helper()
+	d, err := m.Attach(as, device)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +170,7 @@ func attach(t testing.TB, m *Memory, device verbs.DeviceInfo) (*Domain, *fakePD)
 			t.Errorf("%d regions are still registered with %s", n, device.Name)
 		}
 	})
-	return d, pd
+	return d
 }
 
 var zero time.Time

@@ -1,10 +1,12 @@
 package regmem
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
 	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/verbs"
 )
 
 // Bytes are operations, and the list of allocated blocks is the model. Blocks do not
@@ -77,6 +79,7 @@ func FuzzPool(f *testing.F) {
 // check compares the lists of a pool with its arenas.
 func check(t *testing.T, p *pool) {
 	t.Helper()
+	p.awaitEnded()
 	free := map[*block]bool{}
 	for _, section := range p.sections {
 		for c, b := range section.free.free {
@@ -133,4 +136,99 @@ func TestClasses(t *testing.T) {
 			t.Fatalf("class %d wastes %d of %d bytes", c, size-classSize(c-1), size)
 		}
 	}
+}
+
+// Bytes are operations: three kinds of devices come and go while tensors are allocated,
+// received into and released, and time passes. Each tensor is in memory of its own, which
+// has the content that was written, and is registered with each present device of a kind
+// that can have it.
+func FuzzDevices(f *testing.F) {
+	f.Add([]byte{0x00, 0x03, 0x13, 0x04, 0x01, 0x23, 0x05, 0x02, 0x33, 0x00, 0x06, 0x07})
+	f.Add([]byte{0x02, 0xf3, 0xe3, 0x04, 0x14, 0x07, 0x07, 0x02, 0x05, 0x02, 0x04, 0x00, 0x04, 0x05, 0x06})
+	f.Add([]byte("devices come and go in some order, again and again"))
+	f.Fuzz(func(t *testing.T, ops []byte) {
+		const limit = 4 * mib
+		o := Options{Arena: mib, SendLimit: limit, RecvLimit: limit}
+		o.LateWrite = func(w LateWrite) { t.Error(w) }
+		m := empty(t, o)
+		var devices [3]*Domain
+		var pds [3]*fakePD
+		type held struct {
+			buf  *tensor.Buffer
+			into bool
+			mark byte
+		}
+		var all []held
+		now := zero
+		for i, op := range ops[:min(len(ops), 120)] {
+			k, n := int(op%8), 1+int(op/8)<<(i%16)
+			switch {
+			case k < 3 && devices[k] != nil:
+				if err := devices[k].Detach(); err != nil || len(pds[k].open) > 0 {
+					t.Fatalf("step %d: %v, %d regions are left", i, err, len(pds[k].open))
+				}
+				devices[k] = nil
+			case k < 3:
+				pds[k] = newFakePD()
+				devices[k] = attachPD(t, m, []verbs.PD{pds[0], pds[1], sharingPD{pds[2]}}[k], pds[k], []verbs.DeviceInfo{leasing, hardware, leasing}[k])
+			case k < 6:
+				from := m.Allocator()
+				if d := devices[i%3]; k == 5 && d != nil {
+					from = d.ReceiveAllocator()
+				}
+				buf, err := from.Allocate(n)
+				if err != nil {
+					if !exhausted(err) && !errors.Is(err, verbs.ErrClosed) {
+						t.Fatal(err)
+					}
+					continue
+				}
+				b := buf.Bytes()
+				b[0], b[n-1] = byte(i), byte(i)
+				all = append(all, held{buf, from != m.Allocator(), byte(i)})
+			case k == 6 && len(all) > 0:
+				x := n % len(all)
+				all[x].buf.Release()
+				all = slices.Delete(all, x, x+1)
+			default:
+				now = now.Add(DefaultIdle)
+				sweep(t, m, now)
+				m.sending.awaitEnded()
+			}
+			for _, h := range all {
+				b := h.buf.Bytes()
+				if b[0] != h.mark || b[len(b)-1] != h.mark {
+					t.Fatalf("step %d: somebody else wrote to a tensor", i)
+				}
+				arena := blockOf(h.buf).arena
+				for k, d := range devices {
+					if d == nil {
+						continue
+					}
+					p, ok := d.Find(h.buf, b)
+					mem := pds[k].at(p, 0)
+					if ok && (mem == nil || &mem[0] != &b[0] || len(mem) != len(b)) {
+						t.Fatalf("step %d: device %d sends something else", i, k)
+					}
+					can := arena.kind != goHeap || k != 1
+					if h.into {
+						can = can && k != 2 && arena.section == d.receive
+					} else {
+						can = can && (k != 2 || arena.fd >= 0 || arena.unshare)
+					}
+					if ok != can {
+						t.Fatalf("step %d: registered with device %d: %v, want %v", i, k, ok, can)
+					}
+				}
+			}
+			check(t, &m.sending)
+			check(t, &m.receiving)
+			if s := m.Stats(zero); m.sending.mapped > limit || m.receiving.mapped > limit || s.Sending.Buffers+s.Receiving.Buffers != int64(len(all)) {
+				t.Fatalf("step %d: %+v, %d tensors are held", i, s, len(all))
+			}
+		}
+		for _, h := range all {
+			h.buf.Release()
+		}
+	})
 }

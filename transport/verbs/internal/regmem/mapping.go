@@ -9,11 +9,12 @@ const (
 	pages     mapping = iota // ordinary pages, which registering locks
 	lazyPages                // ordinary pages for a device that locks nothing; present when touched
 	hugePages                // huge pages of the system's pool
+	filePages                // pages of a memfd, all present
 	goHeap                   // the Go heap
 )
 
 func (m mapping) String() string {
-	return [...]string{"pages", "lazy pages", "huge pages", "Go heap"}[m]
+	return [...]string{"pages", "lazy pages", "huge pages", "pages of a memfd", "Go heap"}[m]
 }
 
 // mappingFor returns the source of memory for a device. A hardware device must never get

@@ -2,6 +2,7 @@ package regmem
 
 import (
 	"errors"
+	"log/slog"
 	"math"
 	"slices"
 	"sync"
@@ -32,6 +33,8 @@ type Options struct {
 	// Active, when not nil, is called when there is something for Sweep to do, or may be soon.
 	// It is called with a pool's lock held, often, and must not block.
 	Active func()
+	// Logger logs what makes the memory slower than it could be; nothing is logged when nil.
+	Logger *slog.Logger
 	// LateWrite, when not nil, is called for each write to free memory. Free memory is
 	// filled with a pattern, which is checked when it is allocated again. LateWrite is
 	// called with a pool's lock held. For tests, as it touches every byte.
@@ -52,10 +55,11 @@ type Memory struct {
 
 	staging sync.Mutex // Stage checks and counts one copy at a time; taken before the sending pool's locks
 
-	// attaching is held while domains are attached and detached; taken before the locks of
-	// the pools.
+	// attaching is held while a domain is attached, and guards domains and closed. It is taken
+	// before the locks of the pools.
 	attaching sync.Mutex
-	domains   []*Domain // guarded by attaching
+	domains   []*Domain
+	closed    bool
 
 	// The receiving pool's lock guards all fields below and those of the accounts.
 	accounts        map[*Account]struct{}
@@ -79,6 +83,7 @@ func New(o Options) (*Memory, error) {
 	m := &Memory{idle: o.Idle, start: o.Start, accounts: make(map[*Account]struct{})}
 	write := verbs.AccessLocalWrite | verbs.AccessRelaxedOrdering
 	m.sending.setUp("sending", o.SendLimit, o, 0)
+	m.sending.sections[0].shares = true
 	m.receiving.setUp("receiving", o.RecvLimit, o, write|verbs.AccessRemoteWrite, write|verbs.AccessBindWindow)
 	return m, nil
 }
@@ -101,6 +106,9 @@ func (o *Options) fill() error {
 		return status.Errorf(status.InvalidArgument,
 			"an arena of %d bytes: at least %d, at most the smaller pool of registered memory (%d)", o.Arena, MinArena, min(o.SendLimit, o.RecvLimit))
 	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
 	if o.Idle == 0 {
 		o.Idle = DefaultIdle
 	}
@@ -109,7 +117,7 @@ func (o *Options) fill() error {
 
 // setUp makes a pool with a section for each of the access rights.
 func (p *pool) setUp(name string, limit int64, o Options, access ...verbs.Access) {
-	p.name, p.limit, p.active = name, limit, o.Active
+	p.name, p.limit, p.active, p.log, p.ended = name, limit, o.Active, o.Logger, make(chan struct{})
 	p.largest = classSize(min(ceilClass(int(o.Arena)), floorClass(int(limit))))
 	if p.active == nil {
 		p.active = func() {}
@@ -144,20 +152,13 @@ func (m *Memory) Sweep(now time.Time) (more bool, err error) {
 // their memory is unmapped with their last reference. Idempotent.
 func (m *Memory) Close() (err error) {
 	m.attaching.Lock()
-	defer m.attaching.Unlock()
-	for _, d := range slices.Clone(m.domains) {
-		err = errors.Join(err, m.detach(d))
+	m.closed = true
+	domains := slices.Clone(m.domains)
+	m.attaching.Unlock()
+	for _, d := range domains {
+		err = errors.Join(err, d.Detach())
 	}
 	return errors.Join(err, m.sending.close(), m.receiving.close())
-}
-
-// detach is Domain.Detach. Called with attaching held.
-func (m *Memory) detach(d *Domain) (err error) {
-	for _, s := range d.sections() {
-		err = errors.Join(err, s.detach(d))
-	}
-	m.domains = slices.DeleteFunc(m.domains, func(o *Domain) bool { return o == d })
-	return err
 }
 
 // Stats describes a Memory and counts its work.

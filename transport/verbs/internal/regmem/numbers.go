@@ -19,6 +19,16 @@ const (
 	// MinArena is the smallest arena in bytes: whole pages on every machine.
 	MinArena = 1 << 20
 
+	// firstShared is the size of the first arena in bytes when arenas are memfds. All pages of
+	// one are made present at once, some ten milliseconds for 64 MiB, so arenas begin small
+	// and double what there is.
+	firstShared = 8 << 20
+
+	// endWait is how long an allocation waits for memory that peers map to go back. Peers
+	// that run confirm within a millisecond. One that does not costs an allocation at the
+	// limit this time.
+	endWait = 100 * time.Millisecond
+
 	// granule is the size of the smallest block and the alignment of all blocks, in
 	// bytes: a cache line (tensor.Alignment).
 	granule = 64

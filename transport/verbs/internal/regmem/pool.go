@@ -2,7 +2,7 @@ package regmem
 
 import (
 	"errors"
-	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -10,7 +10,6 @@ import (
 
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
-	"github.com/tryst-rdma/tryst/verbs"
 )
 
 // Grow says whether an allocation may register memory.
@@ -37,6 +36,9 @@ type pool struct {
 	active   func()   // Options.Active
 	pattern  *pattern // nil: freed blocks are not watched
 	closed   atomic.Bool
+	log      *slog.Logger
+	partial  sync.Once // the log has that a device lacks memory
+	unshared sync.Once // the log has that an arena is no memfd although a device shares memory
 
 	// growing is held while arenas are registered or deregistered, so that two
 	// goroutines that find no free memory do not both register some. It is taken before
@@ -45,14 +47,17 @@ type pool struct {
 
 	mu sync.Mutex
 	// mu guards all fields below, and the blocks and arenas of the pool.
-	arenas    []*arena // all that are not retired
-	mapped    int64    // bytes of arenas, including the one being made and retired ones that are in use
-	inUse     int64    // bytes of allocated blocks
-	buffers   int64    // number of allocated blocks
-	grown     int64    // number of arenas registered so far
-	exhausted int64    // number of allocations that failed
-	spare     []*block // headers of merged blocks, to use again
-	stuck     int64    // bytes of arenas that could not be deregistered
+	arenas    []*arena      // all that are not retired
+	mapped    int64         // bytes of arenas, including the one being made and retired ones that are in use
+	inUse     int64         // bytes of allocated blocks
+	buffers   int64         // number of allocated blocks
+	grown     int64         // number of arenas registered so far
+	exhausted int64         // number of allocations that failed
+	spare     []*block      // headers of merged blocks, to use again
+	stuck     int64         // bytes of arenas that could not be deregistered
+	ending    int           // endings under way
+	ended     chan struct{} // closed and replaced when one of them is done
+	late      error         // of endings on goroutines of their own; the next sweep returns it
 }
 
 func (b *block) buffer(n int) *tensor.Buffer {
@@ -141,16 +146,20 @@ func (p *pool) reclaim(b *block) {
 		}
 		free.put(b)
 	}
+	var e *ending
 	if !a.retired && a.used == 0 && len(a.section.members) == 0 { // no device needs it
-		p.retireLocked(a)
+		e = p.retireLocked(a)
 	}
 	if !a.retired && (a.used == 0 || a.kind == lazyPages) {
 		p.active()
 	}
-	unmap := p.doneLocked(a)
+	unmap := e == nil && p.doneLocked(a)
 	p.mu.Unlock()
+	if e != nil {
+		_ = p.end(e) // nothing is registered
+	}
 	if unmap {
-		unmapMemory(a.mem, a.kind)
+		a.unmap()
 	}
 }
 
@@ -200,77 +209,6 @@ func (p *pool) leavingLocked(need int64) (leaving []*ending) {
 	return leaving
 }
 
-// ending is registrations of an arena that have to be ended.
-type ending struct {
-	arena *arena
-	gone  []*region
-}
-
-func endingLocked(a *arena, d *Domain) *ending { return &ending{a, a.takeRegionsLocked(d)} }
-
-// retireLocked removes an arena from the pool. The caller ends its registrations (endAll). It is
-// unmapped when its last block is free.
-func (p *pool) retireLocked(a *arena) *ending {
-	a.retired = true
-	for b := a.first; b != nil && !a.own; b = b.above {
-		if !b.out {
-			a.section.free.drop(b)
-		}
-	}
-	i := slices.Index(p.arenas, a)
-	p.arenas = slices.Delete(p.arenas, i, i+1)
-	return endingLocked(a, nil)
-}
-
-// endAll ends registrations, and unmaps memory that nothing uses. Memory that cannot be deregistered
-// stays mapped, since the device may still write to it; PoolStats.Stuck counts it. Called without mu.
-func (p *pool) endAll(endings []*ending) (err error) {
-	for _, e := range endings {
-		err = errors.Join(err, p.end(e))
-	}
-	return err
-}
-
-func (p *pool) end(e *ending) error {
-	var failed error
-	for _, r := range e.gone {
-		if err := r.mr.Close(); err != nil && !errors.Is(err, verbs.ErrDeviceGone) { // a device that is gone does not write
-			failed = errors.Join(failed, fmt.Errorf("%d bytes of the %s pool stay registered with %s: %w", len(e.arena.mem), p.name, r.domain.device.Name, err))
-		}
-	}
-	a := e.arena
-	p.mu.Lock()
-	a.closing -= len(e.gone)
-	var others *ending
-	if failed != nil && !a.stuck {
-		a.stuck = true
-		p.stuck += int64(len(a.mem))
-		p.mapped -= int64(len(a.mem))
-		if !a.retired { // the device may write to memory that is allocated again
-			others = p.retireLocked(a)
-		}
-	}
-	unmap := p.doneLocked(a)
-	p.mu.Unlock()
-	if unmap {
-		unmapMemory(a.mem, a.kind)
-	}
-	if others != nil {
-		return errors.Join(failed, p.end(others))
-	}
-	return failed
-}
-
-// doneLocked reports whether the caller has to unmap an arena.
-func (p *pool) doneLocked(a *arena) bool {
-	if !a.retired || a.used > 0 || a.closing > 0 || a.stuck || a.unmapped {
-		return false
-	}
-	a.unmapped = true
-	p.mapped -= int64(len(a.mem))
-	return true
-}
-
 // close ends all registrations. Memory that is in use is unmapped with its last reference.
 func (p *pool) close() (err error) {
 	p.growing.Lock()
@@ -282,5 +220,7 @@ func (p *pool) close() (err error) {
 		leaving = append(leaving, p.retireLocked(a))
 	}
 	p.mu.Unlock()
-	return p.endAll(leaving)
+	err = p.endAll(leaving)
+	p.awaitEnded()
+	return errors.Join(err, p.takeLate())
 }

@@ -16,6 +16,7 @@ import (
 type section struct {
 	pool   *pool
 	access verbs.Access
+	shares bool // devices may share the memory with peers on the same host
 
 	// members are the attached domains. They and arenaSize change with growing and mu of
 	// the pool held, so either lock suffices to read them.
@@ -44,6 +45,13 @@ func (s *section) resizeLocked() {
 		most = min(most, m.domain.maxRegion)
 	}
 	s.arenaSize = classSize(min(ceilClass(s.pool.largest), floorClass(int(most)))) //nolint:gosec // at most the limit
+}
+
+// sharing reports whether a device shares the memory with peers. The arenas are then memfds,
+// whose pages are all present and do not go before the arena does. So none is kept for
+// later, and the first ones are small.
+func (s *section) sharing() bool {
+	return s.shares && slices.ContainsFunc(s.members, func(m *member) bool { return m.domain.shared != nil })
 }
 
 // mapping returns the source of memory for the domains of the section.
@@ -135,7 +143,10 @@ func (s *section) attach(d *Domain, start int64) error {
 	p.mu.Lock()
 	s.members = append(slices.Clone(s.members), &member{domain: d})
 	s.resizeLocked()
-	if start == 0 {
+	switch {
+	case s.sharing():
+		s.start, start = 0, -1
+	case start == 0:
 		start = int64(s.arenaSize)
 	}
 	var unfit []*ending
@@ -157,7 +168,7 @@ func (s *section) attach(d *Domain, start int64) error {
 	for _, a := range arenas { // growing is held, so none is retired meanwhile
 		r, e := d.register(a, s.access)
 		if e != nil {
-			_ = s.refuse(len(a.mem), d, e)
+			s.logPartial(s.refuse(len(a.mem), d, e))
 			continue
 		}
 		p.mu.Lock()
@@ -225,7 +236,12 @@ func (s *section) detach(d *Domain) error {
 	s.reviewLocked()
 	p.mu.Unlock()
 	p.growing.Unlock()
-	return p.endAll(ending)
+	err := p.endAll(ending)
+	if d.shared != nil {
+		p.awaitEnded()
+		err = errors.Join(err, p.takeLate())
+	}
+	return err
 }
 
 // Allocate implements tensor.Allocator. It may register memory.
@@ -305,7 +321,7 @@ func (s *section) takeFree(n int, need *Domain) (*block, error) {
 		p.handOutLocked(b, size)
 		return b, nil
 	}
-	if p.idleLocked() < int64(size)-(p.limit-p.mapped) {
+	if p.ending == 0 && p.idleLocked() < int64(size)-(p.limit-p.mapped) {
 		return nil, s.fullLocked(n)
 	}
 	if err := s.refusedLocked(s.growthLocked(size, own), need); err != nil {
@@ -345,6 +361,7 @@ func (s *section) grow(n int, need *Domain) (*block, error) {
 	leaving := p.leavingLocked(int64(size))
 	p.mu.Unlock()
 	err := p.endAll(leaving)
+	p.awaitRoom(int64(size))
 
 	p.mu.Lock()
 	if room := p.limit - p.mapped; int64(size) > room { // idle arenas are in use again meanwhile
@@ -391,7 +408,17 @@ func (s *section) growthLocked(size int, own bool) int {
 	if own {
 		return size
 	}
-	return int(min(int64(s.arenaSize), max(s.pool.limit-s.pool.mapped, int64(size)))) // the last arena below the limit is smaller
+	most := int64(s.arenaSize)
+	if s.sharing() {
+		ordinary := 0
+		for _, a := range s.pool.arenas {
+			if a.section == s && !a.own {
+				ordinary += len(a.mem)
+			}
+		}
+		most = min(most, max(firstShared, int64(classSize(floorClass(max(ordinary, granule))))))
+	}
+	return int(max(min(most, s.pool.limit-s.pool.mapped), int64(size))) // the last arena below the limit is smaller
 }
 
 // fullLocked is the error of a pool that is at its limit.

@@ -2,6 +2,7 @@ package regmem
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"time"
 )
@@ -59,7 +60,10 @@ func (p *pool) sweep(now time.Time, idle time.Duration) (more bool, err error) {
 	for _, a := range quiet {
 		p.discard(a)
 	}
-	return more, p.endAll(leaving)
+	err = p.endAll(leaving)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return more || p.ending > 0, errors.Join(err, p.lateLocked())
 }
 
 // discard gives the pages of an arena's free blocks back to the system; they are zero and present
