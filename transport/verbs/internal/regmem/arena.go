@@ -16,7 +16,6 @@ type arena struct {
 	section *section
 	mem     []byte
 	fd      int  // the memfd that the memory is; -1 when it is none
-	unshare bool // it is none because the system refused it
 	own     bool // for one tensor that is larger than an ordinary arena
 
 	// regions are its registrations. The list never changes: it is replaced, with the
@@ -167,7 +166,6 @@ func (s *section) mapArena(size int) (*arena, error) {
 			a.kind = filePages
 			return a, nil
 		}
-		a.unshare = true
 		s.pool.unshared.Do(func() {
 			s.pool.log.Warn("memory that is sent cannot be shared with processes on this host; it is copied once more", "reason", err)
 		})
@@ -188,8 +186,7 @@ func (a *arena) unmap() {
 
 // fits reports whether a domain can register the arena's memory.
 func (a *arena) fits(d *Domain) bool {
-	return uint64(len(a.mem)) <= d.maxRegion && (d.device.GoMemory || a.kind != goHeap) &&
-		(!a.section.shares || d.readable(a))
+	return uint64(len(a.mem)) <= d.maxRegion && (d.device.GoMemory || a.kind != goHeap)
 }
 
 // idleLonger orders idle arenas: the first to deregister comes first.

@@ -79,7 +79,8 @@ func (d *Domain) leave() (err error) {
 	return err
 }
 
-// register registers an arena.
+// register registers an arena. A device that shares memory with peers copies what it sends of
+// an arena that is no memfd.
 func (d *Domain) register(a *arena, access verbs.Access) (*region, error) {
 	var mr verbs.MR
 	var err error
@@ -93,10 +94,6 @@ func (d *Domain) register(a *arena, access verbs.Access) (*region, error) {
 	}
 	return &region{domain: d, mr: mr, addr: mr.Addr(), lkey: mr.LKey(), rkey: mr.RKey()}, nil
 }
-
-// readable reports whether the device sends from the arena without a copy of its own: peers
-// of a device that shares memory read a memfd. Where the system has none, the device copies.
-func (d *Domain) readable(a *arena) bool { return d.shared == nil || a.fd >= 0 || a.unshare }
 
 // Leases reports whether peers get an rkey for each destination (Destination.Lease) and
 // none for an arena. That is so where memory windows need no command to hardware: on a

@@ -154,7 +154,7 @@ func (s *section) attach(d *Domain, start int64) error {
 	for _, a := range slices.Clone(p.arenas) {
 		switch {
 		case a.section != s:
-		case !a.fits(d) && a.used == 0:
+		case a.used == 0 && (!a.fits(d) || d.shared != nil && s.shares && a.fd < 0):
 			unfit = append(unfit, p.retireLocked(a))
 		case a.fits(d):
 			arenas = append(arenas, a)

@@ -26,8 +26,7 @@ func (s Source) IsZero() bool { return s.buf == nil }
 // Find returns the registered memory of data, if all of data lies in memory that is registered
 // with the domain.
 // data is memory of buf; the caller holds a reference to buf while it uses the piece. It
-// finds memory of both pools, so a received tensor can be sent again without a copy, except
-// over a device that shares memory with peers, which reads the sending pool only.
+// finds memory of both pools, so a received tensor can be sent again without a copy.
 func (d *Domain) Find(buf *tensor.Buffer, data []byte) (Piece, bool) {
 	root, off := buf.Root()
 	b, ok := root.Owner().(*block)
@@ -35,7 +34,7 @@ func (d *Domain) Find(buf *tensor.Buffer, data []byte) (Piece, bool) {
 		return Piece{}, false
 	}
 	r := b.arena.regionOf(d)
-	if r == nil || !d.readable(b.arena) {
+	if r == nil {
 		return Piece{}, false
 	}
 	all := b.bytes()
