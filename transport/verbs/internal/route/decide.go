@@ -10,6 +10,7 @@ import (
 // done ends an event: it takes the steps that have become possible, and returns the actions of
 // the event.
 func (r *Router) done(now time.Time) []Action {
+	r.last = now
 	if target := r.pick(now); target != r.target {
 		old := r.target
 		r.target = target
@@ -28,7 +29,7 @@ func (r *Router) done(now time.Time) []Action {
 			}
 		}
 	}
-	if at := r.askAt(); !at.IsZero() && !now.Before(at) {
+	if at, ok := r.askAt(); ok && !now.Before(at) {
 		r.asking, r.askAgain, r.lastAsk = true, false, now
 		r.emit(Action{Act: Ask})
 	}
@@ -68,18 +69,18 @@ func (r *Router) pick(now time.Time) Kind {
 	switch {
 	case best == r.proposal:
 		r.differsFrom = time.Time{}
-	case Problem(r.cfg.Own, r.peer, r.proposal) != "":
-		r.proposal = None
+	case Problem(r.cfg.Own, r.peer, r.proposal) != "", !r.differsFrom.IsZero() && !now.Before(r.ownAt()):
+		r.setProposal(None, time.Time{})
+		return best
 	case r.differsFrom.IsZero():
 		r.differsFrom = now
-	case !now.Before(r.ownAt()):
-		r.proposal = None
-	}
-	if r.proposal == None {
-		r.differsFrom = time.Time{}
-		return best
 	}
 	return r.proposal
+}
+
+// setProposal records what the peer has proposed, which stays until ownAfter at least.
+func (r *Router) setProposal(k Kind, ownAfter time.Time) {
+	r.proposal, r.differsFrom, r.ownAfter = k, time.Time{}, ownAfter
 }
 
 // ownAt is when this side gives up the proposal of the peer, since Choose has another result.
@@ -128,20 +129,17 @@ func (r *Router) failedUntil(k Kind) time.Time {
 	if p.up || until.IsZero() {
 		return time.Time{}
 	}
-	if back := p.failedAt.Add(ChangeBack); back.After(until) && r.betterThanUp(k) {
+	if back := p.failedAt.Add(ChangeBack); back.After(until) && r.hasWorse(k) {
 		until = back
 	}
 	return until
 }
 
-// betterThanUp reports whether a kind is preferred to one that is up.
-func (r *Router) betterThanUp(k Kind) bool {
-	up := r.upKind()
-	if up == None {
-		return false
-	}
+// hasWorse reports whether a route is possible that is worse than k. A trial of k may then be a
+// change back.
+func (r *Router) hasWorse(k Kind) bool {
 	order := r.order()
-	return slices.Index(order, k) < slices.Index(order, up)
+	return r.known && slices.ContainsFunc(order[slices.Index(order, k)+1:], func(o Kind) bool { return Problem(r.cfg.Own, r.peer, o) == "" })
 }
 
 func (r *Router) order() []Kind {
@@ -209,7 +207,7 @@ func (r *Router) learn(now time.Time, peer Side, verified bool) bool {
 			return false
 		}
 		r.forgiveAll()
-		r.proposal, r.differsFrom, r.ownAfter = None, time.Time{}, time.Time{}
+		r.setProposal(None, time.Time{})
 	default:
 		r.forgive(r.peer, peer)
 	}
@@ -249,10 +247,10 @@ func (p *path) forgive() {
 	p.count, p.until, p.peerUntil = 0, time.Time{}, time.Time{}
 }
 
-// askAt is when the peer is to be asked for its inventory; zero for never.
-func (r *Router) askAt() time.Time {
+// askAt is when the peer is to be asked for its inventory. ok is false when it is not to be.
+func (r *Router) askAt() (at time.Time, ok bool) {
 	if !r.cfg.Callable || r.asking || !r.wanted {
-		return time.Time{}
+		return at, false
 	}
 	after := time.Duration(0)
 	switch {
@@ -262,13 +260,12 @@ func (r *Router) askAt() time.Time {
 	case r.target == None && !r.anyUp():
 		after = MaxAskBackoff // the peer may come to have another device
 	default:
-		return time.Time{}
+		return at, false
 	}
-	at := r.lastAsk.Add(after)
-	if at.Before(r.nextAsk) {
-		return r.nextAsk
+	if at = r.lastAsk.Add(after); at.Before(r.nextAsk) {
+		at = r.nextAsk
 	}
-	return at
+	return at, true
 }
 
 // Wake is the latest time for the next Tick; zero for never. It may change with each event.
@@ -279,14 +276,19 @@ func (r *Router) Wake() time.Time {
 			wake = t
 		}
 	}
-	at(r.askAt())
+	if t, ok := r.askAt(); ok {
+		at(t)
+	}
 	if !r.wanted || !r.known {
 		return wake
 	}
 	for _, k := range Kinds {
 		if k != r.target && Problem(r.cfg.Own, r.peer, k) == "" {
-			at(r.failedUntil(k))
-			at(r.paths[k].peerUntil)
+			for _, t := range [...]time.Time{r.failedUntil(k), r.paths[k].peerUntil} {
+				if t.After(r.last) { // the last event has taken notice of an earlier one
+					at(t)
+				}
+			}
 		}
 	}
 	if !r.differsFrom.IsZero() {

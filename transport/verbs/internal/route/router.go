@@ -26,6 +26,7 @@ type Router struct {
 	cfg      Config
 	proposes bool // this side proposes
 	out      []Action
+	last     time.Time // the time of the last event
 
 	wanted bool
 	known  bool // the peer has shown its inventory, or has none
@@ -171,7 +172,7 @@ func (r *Router) Request(now time.Time, peer Side, kind Kind) (acts []Action, er
 	if r.failedUntil(kind).After(now) && r.hasFresh(now) {
 		return r.done(now), status.Errorf(status.FailedPrecondition, "%v does not take the route over %v: it has failed: %s", r.cfg.Own.Task, kind, r.paths[kind].why)
 	}
-	r.proposal, r.differsFrom = kind, time.Time{}
+	r.setProposal(kind, time.Time{})
 	return r.done(now), nil
 }
 
@@ -204,11 +205,11 @@ func (r *Router) Down(now time.Time, kind Kind, err error) []Action {
 		p.failedAt, p.why = now, short(err)
 		p.until = now.Add(backoff(p.count))
 		if r.proposal == kind {
-			r.proposal = None
+			r.setProposal(None, time.Time{})
 		}
 	}
 	if !r.proposes && IsInstead(r.cfg.Peer, err) {
-		r.proposal, r.ownAfter = r.upKind(), now.Add(ChangeBack)
+		r.setProposal(r.upKind(), now.Add(ChangeBack))
 	}
 	if _, said := errors.AsType[*status.Said](err); said && r.peer.Inventory != nil {
 		r.askAgain = true // what it says may follow from what has changed there
@@ -218,4 +219,3 @@ func (r *Router) Down(now time.Time, kind Kind, err error) []Action {
 
 // Tick is the event that time has passed.
 func (r *Router) Tick(now time.Time) []Action { return r.done(now) }
-

@@ -1,0 +1,6 @@
+//go:build !race
+
+package route
+
+// searchLimit bounds the worlds of a search. No search reaches it.
+const searchLimit = 1_000_000
