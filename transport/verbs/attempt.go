@@ -235,7 +235,7 @@ func (l *link) outcome(a *attempt, e *channel.Action, dest *destination, now tim
 		}
 		if e.ByPeer && delivery.IsMoved(e.Err) {
 			a.err = &delivery.MovedError{Err: e.Err}
-			l.movedAt.CompareAndSwap(0, now.UnixNano())
+			l.movedAt.Store(now.UnixNano())
 			return
 		}
 		a.err = &delivery.FallbackError{Err: cmp.Or(a.noDest, e.Err)}

@@ -24,6 +24,10 @@ func (c *conn) Hello(ctx context.Context) (delivery.Peer, error) {
 		return known, nil
 	}
 	c.peer.keepConnected()
+	c.peer.awaitCarrier(ctx)
+	if known, ok := c.peer.known(); ok {
+		return known, nil
+	}
 	known, err := c.grpcHello(ctx)
 	if err != nil || !c.peer.transport.opts.Require {
 		return known, err
@@ -55,7 +59,7 @@ func (c *conn) grpcHello(ctx context.Context) (delivery.Peer, error) {
 	defer cancel()
 	c.peer.transport.work.Go(func() {
 		for {
-			l, _, changed := c.peer.current()
+			l, _, _, changed := c.peer.carrier()
 			if l != nil {
 				cancel()
 				return
@@ -79,14 +83,17 @@ func (c *conn) grpcHello(ctx context.Context) (delivery.Peer, error) {
 // Begin implements delivery.Conn.
 func (c *conn) Begin(t *delivery.Transfer) delivery.Attempt {
 	p := c.peer
-	l, last, _ := p.current()
-	t.Left = last.with(t.Peer)
+	l, left, until, _ := p.carrier()
+	t.Left = left.with(t.Peer)
 	switch {
 	case l != nil && !t.Fallback && !t.Plain && l.requester.Incarnation == t.Peer:
 		p.transport.active()
+		p.used(t)
 		return l.begin(t)
 	case p.transport.opts.Require:
 		return failedAttempt{&delivery.LostError{Err: status.Errorf(status.Unavailable, "the verbs channel to %v is down", p.task), Unsent: true}}
+	case !until.IsZero() && !t.Fallback && !t.Plain:
+		return failedAttempt{&delivery.LostError{Err: status.Errorf(status.Unavailable, "the channel to %v changes to another device", p.task), Unsent: true}}
 	case !t.Fallback:
 		p.counters.without.Add(1)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/regmem"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/route"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
@@ -33,6 +34,14 @@ type PortOptions struct {
 	Again func(table []verbs.GIDEntry, was verbs.GIDEntry) (now verbs.GIDEntry, same bool, err error)
 	// Path has the attributes of the queue pairs: port, MTU, timeouts, traffic class.
 	Path verbs.Path
+	// Asked says that the user has named the device. A device of RoCE in user space is used with
+	// another one in user space only if both were named.
+	Asked bool
+	// Addresses are those that peers can dial, as "host:port" (TCP); none for a process that
+	// cannot be reached. Directory identifies the directory for sockets (shared memory):
+	// processes that see the same one have the same number; 0 for none.
+	Addresses []string
+	Directory uint64
 	// Rails is the number of queue pairs of a channel, 1 to 8; 1 when 0. A channel has
 	// the smaller number of both sides (PROTOCOL.md section 9).
 	Rails int
@@ -66,6 +75,7 @@ func (t *RdmaRemoteRendezvous) Use(d PortOptions) error {
 	for _, p := range t.all() {
 		p.deviceFound(next, moved)
 	}
+	t.devicesChanged()
 	t.work.Go(func() { t.watchEvents(next) })
 	if was != nil {
 		t.work.Go(func() { t.closePort(was) })
@@ -74,7 +84,7 @@ func (t *RdmaRemoteRendezvous) Use(d PortOptions) error {
 }
 
 // present returns the port of a kind that is in use; nil while there is none.
-func (t *RdmaRemoteRendezvous) present(of kind) *port {
+func (t *RdmaRemoteRendezvous) present(of route.Kind) *port {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.ports[of]
@@ -94,7 +104,7 @@ func (t *RdmaRemoteRendezvous) inUseLocked() []*port {
 
 // takePort returns the port of a kind for one more link, which has to call port.links.done at
 // its end. The error is why there is no port.
-func (t *RdmaRemoteRendezvous) takePort(of kind) (*port, error) {
+func (t *RdmaRemoteRendezvous) takePort(of route.Kind) (*port, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	on := t.ports[of]
@@ -119,6 +129,7 @@ func (t *RdmaRemoteRendezvous) deviceLost(p *port, err error) {
 	t.ports[p.kind], t.lost[p.kind] = nil, err
 	others := len(t.inUseLocked()) > 0
 	t.mu.Unlock()
+	t.devicesChanged()
 	instead := t.fallback()
 	if others {
 		instead = "other devices where they reach the peer, and else over " + instead
@@ -129,7 +140,7 @@ func (t *RdmaRemoteRendezvous) deviceLost(p *port, err error) {
 	}
 	t.work.Go(func() {
 		t.closePort(p)
-		if t.opts.Lost != nil && p.kind == kindFabric {
+		if t.opts.Lost != nil && p.kind == route.Fabric {
 			t.opts.Lost(err)
 		}
 	})
@@ -145,11 +156,45 @@ func (t *RdmaRemoteRendezvous) closePort(p *port) {
 // present, and the error is why.
 func (t *RdmaRemoteRendezvous) Device() (name string, err error) {
 	t.mu.Lock()
-	p, lost := t.ports[kindFabric], t.lost[kindFabric]
+	p, lost := t.ports[route.Fabric], t.lost[route.Fabric]
 	t.mu.Unlock()
 	if p == nil {
 		return "", lost
 	}
+	return p.usable()
+}
+
+// DeviceStatus describes a device of a process.
+type DeviceStatus struct {
+	// Route is the kind, as in Connection.Route, and Name the device's name.
+	Route, Name string
+	// Err is why it cannot be used at present; nil if it can.
+	Err error
+}
+
+// Devices returns the devices of this process, also those that are lost.
+func (t *RdmaRemoteRendezvous) Devices() []DeviceStatus {
+	t.mu.Lock()
+	ports, lost := t.ports, t.lost
+	t.mu.Unlock()
+	var all []DeviceStatus
+	for _, k := range route.Kinds {
+		d := DeviceStatus{Route: k.String()}
+		switch p := ports[k]; {
+		case p != nil:
+			d.Name, d.Err = p.usable()
+		case lost[k] == errNoTCP || lost[k] == errNoShared: //nolint:errorlint // never wrapped: it never had one
+			continue
+		default:
+			d.Err = lost[k]
+		}
+		all = append(all, d)
+	}
+	return all
+}
+
+// usable returns the name of the device, or why the port cannot be used.
+func (p *port) usable() (name string, err error) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if p.gone {

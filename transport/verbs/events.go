@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/regmem"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/route"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
@@ -103,6 +104,9 @@ func (t *RdmaRemoteRendezvous) qpEvent(on *port, e verbs.AsyncEvent) {
 // refresh refreshes the port and logs a change.
 func (t *RdmaRemoteRendezvous) refresh(p *port) error {
 	changed, err := p.refresh()
+	if changed && len(t.opts.Others) > 0 {
+		t.work.Go(t.devicesChanged) // the caller may hold the lock of the port
+	}
 	switch {
 	case !changed:
 	case err == nil:
@@ -112,7 +116,7 @@ func (t *RdmaRemoteRendezvous) refresh(p *port) error {
 		t.opts.Logger.Warn("the port is down; check the cable and the interface; until it is active again new channels wait, and tensors without one go over "+t.fallback(), "port", p.String(), "reason", err)
 	case errors.Is(err, errNoAddress):
 		t.opts.Logger.Warn("the address of the port is gone; until the interface has one again tensors go over "+t.fallback(), "port", p.String(), "reason", err)
-		if t.opts.Lost != nil && p.kind == kindFabric {
+		if t.opts.Lost != nil && p.kind == route.Fabric {
 			t.opts.Lost(err)
 		}
 	}

@@ -25,6 +25,16 @@ const (
 	StateUp        = handshake.Up
 )
 
+// TLS is how far the gRPC connections of a process are protected (Options.TLS).
+type TLS = handshake.TLS
+
+// The values of TLS: none, the server proves its name, both sides do.
+const (
+	NoTLS     = handshake.NoTLS
+	ServerTLS = handshake.ServerTLS
+	MutualTLS = handshake.MutualTLS
+)
+
 // ErrNoAddress is the error of a device whose port has lost its address (Options.Lost).
 var ErrNoAddress = errNoAddress
 

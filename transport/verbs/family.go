@@ -120,7 +120,7 @@ func (p *port) selfAt(gid verbs.GID) handshake.Offer {
 
 // addresses returns the addresses that the port may use, the one in use first. The caller does
 // not change them.
-func (p *port) addresses() []verbs.GID { return *p.usable.Load() }
+func (p *port) addresses() []verbs.GID { return *p.reach.Load() }
 
 // setUsable sets what addresses returns. Called with mu held, or before the port is in use.
 func (p *port) setUsable() {
@@ -132,7 +132,7 @@ func (p *port) setUsable() {
 			}
 		}
 	}
-	p.usable.Store(&all)
+	p.reach.Store(&all)
 }
 
 // pathFrom returns the path of queue pairs with an address; a zero one is that in use. Called

@@ -56,6 +56,9 @@ func (p *peer) retire() bool {
 			r.timer.Stop()
 		}
 	}
+	if p.timer != nil {
+		p.timer.Stop()
+	}
 	p.gone = true
 	return true
 }

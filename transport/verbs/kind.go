@@ -4,34 +4,11 @@ import (
 	"errors"
 
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/route"
 )
 
-// kind is what a device reaches peers over. A process has at most one device of each kind, and
-// a peer a route of each.
-type kind uint8
-
-const (
-	kindFabric kind = iota // InfiniBand and RoCE: libibverbs, verbs/roce
-	kindTCP
-	kindShared // shared memory
-	kinds
-)
-
-func (k kind) String() string {
-	return [...]string{"RDMA", "TCP", "shared memory"}[min(k, kindShared)]
-}
-
-// kindOf returns the kind of devices with a link layer.
-func kindOf(l verbs.LinkLayer) kind {
-	switch l {
-	case verbs.LinkTCP:
-		return kindTCP
-	case verbs.LinkShared:
-		return kindShared
-	}
-	return kindFabric
-}
+// kinds is the size of tables with an entry for each route.Kind. That of route.None is unused.
+const kinds = route.TCP + 1
 
 // Why there is no device of a kind.
 var (
@@ -42,7 +19,7 @@ var (
 
 // openPorts opens a port on each device of the options. When it fails, none is open.
 func (t *RdmaRemoteRendezvous) openPorts() error {
-	t.lost = [kinds]error{errNoDevice, errNoTCP, errNoShared}
+	t.lost = [kinds]error{route.Fabric: errNoDevice, route.TCP: errNoTCP, route.Shared: errNoShared}
 	all := t.opts.Others
 	if t.opts.Device != nil {
 		all = append([]PortOptions{t.opts.PortOptions}, all...)

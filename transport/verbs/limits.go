@@ -40,6 +40,14 @@ const (
 	// causeTime bounds the wait for the cause of flushed completions. The device reports it
 	// by an asynchronous event, which takes a wake-up.
 	causeTime = 20 * time.Millisecond
+	// detourWait is how long receives wait for a channel over another device, when that which
+	// carried them has ended, before they take gRPC. Making a channel takes two round trips.
+	detourWait = 5 * time.Second
+	// movedWait is how long receives wait for the better channel when the peer has it up already,
+	// before they try the present one again: the peer's HELLO is under way, or has been lost.
+	movedWait = 50 * time.Millisecond
+	// usedInterval is the least time between two reports to the router that receives begin.
+	usedInterval = time.Second
 	// sweepInterval is the time between two checks of idle and quarantined memory, while there
 	// is any.
 	sweepInterval = time.Second

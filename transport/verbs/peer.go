@@ -3,10 +3,12 @@ package verbstransport
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/route"
 )
 
 // peer is the record of one remote task: a route to it over each kind of device, with its
@@ -16,15 +18,20 @@ type peer struct {
 	task      cluster.Task
 	source    string // address of its first call; empty when this process called first
 	counters  counters
+	lastUsed  atomic.Int64 // when the router heard of a receive, in nanoseconds since 1970
 
-	mu           sync.Mutex // guards what follows, up to logging, and the routes
-	closed       totals     // counts of the links that are destroyed
-	routes       [kinds]*peerRoute
+	mu           sync.Mutex    // guards what follows, up to logging, and the routes
+	closed       totals        // counts of the links that are destroyed
+	router       *route.Router // nil in a process with one device
+	routes       []*peerRoute  // in the order of route.Kinds
 	active       *link         // carries receives; nil when none does
 	disconnected func()        // reports to the response cache that active has ended
 	left         leftLink      // what this side has left of its channels
 	serial       uint64        // of the newest link
-	changed      chan struct{} // closed when active changes
+	changed      chan struct{} // closed when active or expected changes
+	expected     time.Time     // until then receives wait for the next link; zero when none is expected
+	timer        *time.Timer   // of router
+	alarm        alarm         // of timer
 	gone         bool          // the record was dropped; the task may have another one
 	closing      bool          // this process closes the peer, so changes are not logged
 	cameUp       time.Time     // when a channel was up for the first time, or again; zero for never
@@ -37,33 +44,51 @@ type peer struct {
 // newPeer makes the record of a task. Called with t.mu held.
 func newPeer(t *RdmaRemoteRendezvous, task cluster.Task, source string) *peer {
 	p := &peer{transport: t, task: task, source: source, changed: make(chan struct{})}
-	for k := range kinds {
-		p.routes[k] = newRoute(p, k)
+	for _, k := range route.Kinds {
+		p.routes = append(p.routes, newRoute(p, k))
 	}
+	p.router = newRouter(p)
 	p.noteState()
 	return p
 }
 
-// keepConnected has the machine make a channel, and another one after each break.
+// keepConnected has a channel made, and another one after each break.
 func (p *peer) keepConnected() {
 	p.mu.Lock()
-	r := p.routes[kindFabric]
+	if p.router != nil {
+		p.carryOut(p.router.Want(time.Now()))
+		p.unlock()
+		return
+	}
+	r := p.route(route.Fabric)
 	r.do(r.machine.Maintain(time.Now()))
 }
 
 // connectNow shortens the back-off of the next attempt, for a caller without a fallback.
 func (p *peer) connectNow() {
+	p.mu.Lock()
+	now := time.Now()
 	for _, r := range p.routes {
-		p.mu.Lock()
-		r.do(r.machine.Expedite(time.Now()))
+		r.take(r.machine.Expedite(now))
 	}
+	if p.router != nil {
+		p.carryOut(p.router.Expedite(now))
+	}
+	p.unlock()
 }
 
 // route returns the route of a kind.
-func (p *peer) route(k kind) *peerRoute { return p.routes[k] }
+func (p *peer) route(k route.Kind) *peerRoute { return p.routes[k-route.Kinds[0]] }
 
 // request passes a bootstrap call of the peer to the machine of its route and waits for the
 // answer.
 func (p *peer) request(ctx context.Context, from handshake.Offer) (handshake.Offer, error) {
-	return p.route(kindOf(from.Link)).request(ctx, from)
+	if p.router != nil && from.IsIntroduction() {
+		return p.asked(from)
+	}
+	k := route.KindOf(from.Link)
+	if k == route.None {
+		k = route.Fabric // its handshake says what is wrong
+	}
+	return p.route(k).request(ctx, from)
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/route"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
@@ -17,12 +18,20 @@ func (p *peer) linkUp(l *link) {
 	p.mu.Lock()
 	p.markVerified(l)
 	// A link that was left meanwhile must not become active: linkDown has run already.
-	if !l.down && (p.active == nil || p.prefers(l)) {
-		p.setActive(l)
-		p.cameUp = time.Now()
-		p.disconnected, down = down, nil
+	now := time.Now()
+	l.route.take(l.route.machine.Hello(now, l.id))
+	if !l.down {
+		l.up = true
+		if p.router != nil {
+			p.carryOut(p.router.Up(now, l.route.kind, l.requester.Incarnation))
+		}
+		if p.active == nil || p.prefers(l) {
+			p.setActive(l)
+			p.cameUp = now
+			p.disconnected, down = down, nil
+		}
 	}
-	l.route.do(l.route.machine.Hello(time.Now(), l.id))
+	p.unlock()
 	if down != nil {
 		down()
 	}
@@ -45,22 +54,52 @@ func (p *peer) setActive(l *link) {
 		p.disconnected = nil
 	}
 	p.active = l
+	if l != nil {
+		p.expected = time.Time{}
+		for _, r := range p.routes {
+			r.failed = false
+		}
+	}
 	p.noteState()
+	p.signal()
+}
+
+// signal wakes those that wait for a change of active or expected. Called with mu held.
+func (p *peer) signal() {
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
 
 // linkDown records that nothing is posted on a link any more.
 func (p *peer) linkDown(l *link) {
+	l.mu.Lock()
+	err, replaced := l.err, l.replaced != nil
+	l.mu.Unlock()
 	p.mu.Lock()
 	l.down = true
-	if p.active == l {
-		p.setActive(nil)
+	was := p.active == l
+	if was {
+		p.setActive(p.next())
 	}
 	p.left.add(l)
 	p.noteLeft()
 	p.counters.breaks.Add(1)
-	p.mu.Unlock()
+	if p.router != nil && l.up {
+		if l.reported = true; replaced {
+			err = nil
+		}
+		if p.active == nil {
+			p.expected = time.Now().Add(detourWait)
+		}
+		p.carryOut(p.downOf(l.route, err))
+		if next := p.active; was && next != nil { // it stays, although it was being replaced
+			if err != nil && !p.closing && p.transport.opts.Callable(p.task) {
+				p.transport.work.Go(p.tell)
+			}
+			p.carryOut(p.router.Up(time.Now(), next.route.kind, next.requester.Incarnation))
+		}
+	}
+	p.unlock()
 }
 
 // linkGone records that the queue pairs of a link are destroyed, which was left because of
@@ -78,7 +117,11 @@ func (p *peer) linkGone(l *link, err error, connected bool) {
 		p.logLeft(l, err, present)
 	}
 	p.mu.Lock()
-	l.route.do(l.route.machine.Broken(time.Now(), l.id, err))
+	l.route.take(l.route.machine.Broken(time.Now(), l.id, err))
+	if l.reported {
+		l.route.failures, _ = l.route.machine.Failures()
+	}
+	p.unlock()
 	p.logState()
 	l.port.links.done()
 	p.transport.links.done()
@@ -151,7 +194,7 @@ func (p *peer) current() (l *link, left leftLink, changed <-chan struct{}) {
 // known returns the peer's process, as the link that carries receives knows it. ok is false
 // when no link does.
 func (p *peer) known() (process delivery.Peer, ok bool) {
-	l, _, _ := p.current()
+	l, _, _, _ := p.carrier()
 	if l == nil {
 		return delivery.Peer{}, false
 	}
@@ -233,14 +276,18 @@ func (p *peer) existing() []*link {
 
 // close stops the handshake machines, which ends every link.
 func (p *peer) close() {
+	p.mu.Lock()
+	p.closing = true
+	if p.timer != nil {
+		p.timer.Stop()
+	}
 	for _, r := range p.routes {
-		p.mu.Lock()
 		if r.timer != nil {
 			r.timer.Stop()
 		}
-		p.closing = true
-		r.do(r.machine.Stop(time.Now()))
+		r.take(r.machine.Stop(time.Now()))
 	}
+	p.unlock()
 }
 
 // prefers reports whether l is to carry receives instead of the active link. Called with mu held.
@@ -248,7 +295,22 @@ func (p *peer) prefers(l *link) bool {
 	if l.route == p.active.route {
 		return l.id > p.active.id
 	}
-	return false
+	target := p.router.Target()
+	return l.route.kind == target && p.active.route.kind != target
+}
+
+// next returns the best link that is up after the active one has ended; nil when there is none.
+// The link goes on, also if it was being replaced. Called with mu held.
+func (p *peer) next() *link {
+	for _, r := range p.routes {
+		for _, l := range r.links {
+			if l.up && !l.down {
+				p.transport.work.Go(l.restore)
+				return l
+			}
+		}
+	}
+	return nil
 }
 
 // lostDevices is why this process has no device at all; nil while it has one. Called with mu held.
@@ -258,7 +320,7 @@ func (p *peer) lostDevices() error {
 			return nil
 		}
 	}
-	return p.routes[kindFabric].lost
+	return p.route(route.Fabric).lost
 }
 
 // shown returns the route whose state is that of the peer. Called with mu held.
@@ -266,5 +328,8 @@ func (p *peer) shown() *peerRoute {
 	if p.active != nil {
 		return p.active.route
 	}
-	return p.routes[kindFabric]
+	if p.router != nil && p.router.Target() != route.None {
+		return p.route(p.router.Target())
+	}
+	return p.route(route.Fabric)
 }

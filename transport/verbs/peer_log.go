@@ -12,6 +12,7 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/transport/internal/channel"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/route"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
@@ -81,6 +82,8 @@ const maxFacts = 16
 // peerLog is what was logged of a peer. Guarded by peer.logging.
 type peerLog struct {
 	up       bool                // the last line says that there is a channel
+	route    string              // over this kind of device
+	better   map[string]struct{} // facts about better routes that are not taken
 	kind     reasonKind          // of the present reason
 	reason   string              // its text
 	last     *status.Error       // the reason that was counted last
@@ -118,15 +121,45 @@ func (p *peer) logState() {
 // logUp logs that there is a channel. Called with logging held.
 func (p *peer) logUp(k Connection) {
 	g := &p.logged
-	if g.up {
+	if g.up && g.route == k.Route {
+		p.logBetter(k)
 		return
 	}
 	args := []any{"peer", p.task.String(), "generation", k.Generation, "queue_pairs", k.QueuePairs}
+	message := "tensors from and to the peer go over verbs"
+	if len(k.Routes) > 0 {
+		args = append(args, "route", k.Route, "device", k.Device)
+	}
+	if g.up {
+		message = "tensors from and to the peer go over another device"
+		args = append(args, "before", g.route)
+	}
 	if !g.since.IsZero() {
 		args = append(args, "without_seconds", time.Since(g.since).Round(time.Millisecond).Seconds(), "failures", g.failures)
 	}
-	*g = peerLog{up: true, short: g.short}
-	p.transport.opts.Logger.Info("tensors from and to the peer go over verbs", args...)
+	*g = peerLog{up: true, route: k.Route, short: g.short, better: g.better}
+	p.transport.opts.Logger.Info(message, args...)
+	p.logBetter(k)
+}
+
+// logBetter logs why better routes than that of the channel are not taken, each fact once. Called
+// with logging held.
+func (p *peer) logBetter(k Connection) {
+	g := &p.logged
+	for _, r := range k.Routes {
+		fact := r.Route + details.ReplaceAllString(r.Why, "#")
+		_, known := g.better[fact]
+		if !r.Better || r.Why == "" || known || len(g.better) == maxFacts {
+			continue
+		}
+		if g.better == nil {
+			g.better = make(map[string]struct{})
+		}
+		g.better[fact] = struct{}{}
+		// Without the device there is nothing to do here.
+		level := levelFor(r.Device == "", slog.LevelDebug, slog.LevelInfo)
+		p.transport.opts.Logger.Log(context.Background(), level, "a better route to the peer is not taken", "peer", p.task.String(), "route", r.Route, "reason", r.Why)
+	}
 }
 
 // logReason logs a reason why there is no channel, if it is a new fact. Called with logging held.
@@ -232,12 +265,16 @@ func (p *peer) logLeft(l *link, err error, present bool) {
 	p.mu.Lock()
 	quiet := p.closing || p.lostDevices() != nil // one line for all peers says that
 	lasted := time.Since(p.cameUp)
+	instead, other := p.transport.fallback(), p.active != nil
+	if other {
+		instead = p.active.route.kind.String()
+	}
 	p.mu.Unlock()
 	log, g := p.transport.opts.Logger, &p.logged
 	args := []any{"peer", p.task.String(), "generation", l.own.Generation, "reason", err}
 	_, said := errors.AsType[*status.Said](err)
 	switch {
-	case quiet, isOfPort(err), errors.Is(err, channel.ErrClosedHere) && !present:
+	case quiet, isOfPort(err), errors.Is(err, channel.ErrClosedHere) && !present, route.IsLeaving(p.task, err):
 		log.Debug("a channel was left", args...)
 		return
 	case handshake.IsStopping(p.task, err):
@@ -245,8 +282,10 @@ func (p *peer) logLeft(l *link, err error, present bool) {
 		return
 	}
 	// The next attempt replaces the reason in the peer's state.
-	*g = peerLog{short: g.short, failures: 1, kind: reasonBroken, reason: err.Error(), left: err.Error(), since: time.Now()}
-	args = append(args, "instead", p.transport.fallback())
+	if !other {
+		*g = peerLog{short: g.short, failures: 1, kind: reasonBroken, reason: err.Error(), left: err.Error(), since: time.Now()}
+	}
+	args = append(args, "instead", instead)
 	switch {
 	case said:
 		log.Info("the peer has closed the channel", args...)

@@ -14,6 +14,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport/internal/channel"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/route"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
@@ -26,8 +27,8 @@ func loggedPeer(t *testing.T, client bool) (p *peer, lines func() string) {
 		Callable: func(cluster.Task) bool { return !client },
 	}}
 	p = &peer{transport: tr, task: cluster.Task{Job: "worker", Index: 1}}
-	for k := range kinds {
-		p.routes[k] = &peerRoute{peer: p, kind: k}
+	for _, k := range route.Kinds {
+		p.routes = append(p.routes, &peerRoute{peer: p, kind: k})
 	}
 	return p, func() string {
 		defer b.Reset()

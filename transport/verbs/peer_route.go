@@ -7,6 +7,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/route"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
@@ -15,7 +16,7 @@ import (
 // may take time, and the machine relies on the order. peer.mu guards it.
 type peerRoute struct {
 	peer *peer
-	kind kind
+	kind route.Kind
 
 	machine  *handshake.Machine
 	actions  []handshake.Action
@@ -26,12 +27,14 @@ type peerRoute struct {
 	address  verbs.GID   // of this process, for this peer; zero for that of the port (family.go)
 	refused  []verbs.GID // addresses that the peer has refused
 	timer    *time.Timer
-	alarm    alarm // of timer
-	lost     error // why this process has no device of the kind; nil while there is one
+	alarm    alarm  // of timer
+	failures uint64 // of the machine, that the router knows of
+	failed   bool   // it has failed since a channel carried receives
+	lost     error  // why this process has no device of the kind; nil while there is one
 }
 
 // newRoute makes the route of a kind. Called with t.mu held.
-func newRoute(p *peer, k kind) *peerRoute {
+func newRoute(p *peer, k route.Kind) *peerRoute {
 	t := p.transport
 	c := handshake.Config{Self: t.opts.identity(), Peer: p.task, Callable: t.opts.Callable(p.task), Jitter: t.opts.jitter(), Backoff: t.opts.Backoff}
 	on := t.ports[k]
@@ -49,9 +52,15 @@ func newRoute(p *peer, k kind) *peerRoute {
 	return r
 }
 
-// do queues actions of the machine and starts a goroutine that executes them, unless one
-// runs. It is called with mu held and unlocks it.
+// do takes actions of the machine. It is called with mu held and unlocks it.
 func (r *peerRoute) do(acts []handshake.Action) {
+	r.take(acts)
+	r.peer.unlock()
+}
+
+// take queues actions of the machine and starts a goroutine that executes them, unless one
+// runs. Called with mu held.
+func (r *peerRoute) take(acts []handshake.Action) {
 	for i := range acts {
 		if acts[i].Kind == handshake.Make {
 			r.peer.transport.links.add() // Close waits for the link from here on
@@ -59,14 +68,10 @@ func (r *peerRoute) do(acts []handshake.Action) {
 	}
 	r.actions = append(r.actions, acts...)
 	r.arm()
-	r.peer.noteState()
-	if r.running || len(r.actions) == 0 {
-		r.peer.mu.Unlock()
-		return
+	if !r.running && len(r.actions) > 0 {
+		r.running = true
+		r.peer.transport.work.Go(r.runActions)
 	}
-	r.running = true
-	r.peer.mu.Unlock()
-	r.peer.transport.work.Go(r.runActions)
 }
 
 // runActions executes the queued actions until none is left.
@@ -226,12 +231,18 @@ func (r *peerRoute) connect(a handshake.Action) error {
 // call makes a bootstrap call and reports its outcome to the machine.
 func (r *peerRoute) call(id uint64, own handshake.Offer) {
 	r.peer.counters.bootstraps.Add(1)
+	r.peer.mu.Lock()
+	own.Inventory = r.peer.inventory()
+	r.peer.mu.Unlock()
 	ctx, cancel := context.WithTimeout(r.peer.transport.base, handshake.CallTimeout)
 	offer, err := r.peer.transport.opts.Exchanger.Exchange(ctx, r.peer.task, own)
 	cancel()
 	on := r.peer.transport.present(r.kind)
 	r.peer.mu.Lock()
 	var acts []handshake.Action
+	if err == nil && r.peer.router != nil && handshake.Validate(offer) == nil {
+		r.peer.carryOut(r.peer.router.Shown(time.Now(), route.SideOf(offer)))
+	}
 	if r.machine.Calls(id) {
 		acts = r.nextAddress(on, offer, err)
 	}
@@ -252,6 +263,10 @@ func (r *peerRoute) request(ctx context.Context, from handshake.Offer) (handshak
 		r.peer.mu.Unlock()
 		return handshake.Offer{}, errForgotten
 	}
+	if err := r.propose(from); err != nil {
+		r.peer.unlock()
+		return handshake.Offer{}, err
+	}
 	r.lastReq++
 	id := r.lastReq
 	r.requests[id] = func(o handshake.Offer, err error) { done <- result{o, err} }
@@ -259,6 +274,11 @@ func (r *peerRoute) request(ctx context.Context, from handshake.Offer) (handshak
 	r.do(append(acts, r.machine.Request(time.Now(), id, from)...))
 	select {
 	case d := <-done:
+		if d.err == nil {
+			r.peer.mu.Lock()
+			d.offer.Inventory = r.peer.inventory()
+			r.peer.mu.Unlock()
+		}
 		return d.offer, d.err
 	case <-ctx.Done():
 		r.peer.mu.Lock()
@@ -266,4 +286,17 @@ func (r *peerRoute) request(ctx context.Context, from handshake.Offer) (handshak
 		r.peer.mu.Unlock()
 		return handshake.Offer{}, status.From(context.Cause(ctx))
 	}
+}
+
+// propose passes a bootstrap call of the peer to the router, as its proposal of this route. The
+// error refuses the call. Called with mu held.
+func (r *peerRoute) propose(from handshake.Offer) error {
+	p := r.peer
+	if p.router == nil || p.closing || handshake.Validate(from) != nil {
+		return nil // the handshake refuses it
+	}
+	p.doubtFailed(from.Inventory)
+	acts, err := p.router.Request(time.Now(), route.SideOf(from), r.kind)
+	p.carryOut(acts)
+	return err
 }

@@ -1,16 +1,23 @@
 package verbstransport
 
+import (
+	"time"
+
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/route"
+)
+
 // status returns how the peer is reached, without counts.
 func (p *peer) status() Connection {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	k := Connection{Task: p.task, Since: p.since.verbsAt, StateSince: p.since.stateAt}
 	k.State, k.Reason = p.shown().machine.State()
+	k.Routes = p.routeStatus()
 	switch {
 	case p.active != nil:
 		k.Verbs, k.Generation, k.QueuePairs, k.Reason = true, p.active.own.Generation, len(p.active.rails), nil
 		k.Device, k.Local, k.Remote = p.active.port.name, p.active.own.Rails[0].GID, p.active.remote
-		k.Socket = p.active.socket
+		k.Socket, k.Route = p.active.socket, p.active.route.kind.String()
 	default:
 		if lost := p.lostDevices(); lost != nil {
 			k.Reason = lost
@@ -37,4 +44,31 @@ func (p *peer) statusWithCounts() Connection {
 	}
 	k.Stats.MessagesSent, k.Stats.MessagesReceived, k.Poll = sum.messages.Sent, sum.messages.Received, sum.poll
 	return k
+}
+
+// routeStatus returns the state of each route, the best one first. Called with mu held.
+func (p *peer) routeStatus() []RouteStatus {
+	if p.router == nil {
+		return nil
+	}
+	whys := make(map[route.Kind]string, len(route.Kinds))
+	for _, x := range p.router.Reasons(time.Now()) {
+		whys[x.Kind] = x.Why
+	}
+	own := p.transport.names.Load()
+	var all []RouteStatus
+	better := p.active != nil
+	for _, k := range route.Kinds {
+		r := p.route(k)
+		s := RouteStatus{Route: k.String(), Device: own[k], Why: whys[k], Used: p.active != nil && p.active.route == r}
+		s.State, _ = r.machine.State()
+		if s.Used {
+			better, s.Why = false, ""
+		} else if _, err := r.machine.State(); s.Why == "" && err != nil {
+			s.Why = err.Error()
+		}
+		s.Better = better
+		all = append(all, s)
+	}
+	return all
 }

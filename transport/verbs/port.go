@@ -11,6 +11,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/regmem"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/route"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
@@ -19,7 +20,8 @@ import (
 type port struct {
 	device     verbs.Device
 	name       string // of device
-	kind       kind
+	kind       route.Kind
+	options    PortOptions
 	pd         verbs.PD
 	memory     *regmem.Domain  // the transport's memory, as the device addresses it
 	configured verbs.GIDEntry  // the address when the transport was started
@@ -36,9 +38,9 @@ type port struct {
 	lid   verbs.LID
 	gone  bool             // the GID table did not have the address at the last refresh
 	table []verbs.GIDEntry // the GID table at the last refresh
-	// usable are the addresses that the port may use, the one in use first. Callers that
+	// reach are the addresses that the port may use, the one in use first. Callers that
 	// hold a peer's lock read it, so it has no lock of its own.
-	usable atomic.Pointer[[]verbs.GID]
+	reach atomic.Pointer[[]verbs.GID]
 
 	replacement func([]verbs.GIDEntry, verbs.GIDEntry) (verbs.GIDEntry, bool, error)
 	refreshing  sync.Mutex // serialises refresh, so that the last result wins; guards down
@@ -64,7 +66,7 @@ func openPort(o *Options, memory *regmem.Memory, d PortOptions) (*port, error) {
 		return nil, status.Errorf(status.InvalidArgument, "%s port %d supports messages of at most %d bytes, and those of a channel have up to %d: lower the setting eager-limit, now %d bytes",
 			d.Device.Info().Name, d.Path.Port, most, message, o.EagerLimit)
 	}
-	p := &port{device: d.Device, name: d.Device.Info().Name, kind: kindOf(info.Link), path: d.Path, configured: d.Address, replacement: d.Again, gid: d.Address.GID, mtu: d.Path.MTU, lid: info.LID, rails: d.Rails}
+	p := &port{device: d.Device, name: d.Device.Info().Name, options: d, kind: route.KindOf(info.Link), path: d.Path, configured: d.Address, replacement: d.Again, gid: d.Address.GID, mtu: d.Path.MTU, lid: info.LID, rails: d.Rails}
 	p.path.SGIDIndex = uint8(d.Address.Index) //nolint:gosec // ibv_ah_attr has 8 bits; discovery refuses more
 	if p.table, err = d.Device.GIDs(d.Path.Port); err != nil {
 		return nil, err

@@ -34,7 +34,6 @@ func (l *link) restore() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.replaced = nil
-	l.movedAt.Store(0)
 }
 
 // closeReplaced closes a channel that is replaced and idle. It reports whether that has passed

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -47,6 +48,7 @@ type stage struct {
 	heaps  []*tensortest.Allocator // allocates what each task receives
 	source *tensortest.Allocator   // allocates what is sent from memory that is not registered
 	actors []*actor                // running
+	mu     sync.Mutex              // guards steps
 	steps  map[int64]bool
 }
 
@@ -262,6 +264,8 @@ func (s *stage) keyOf(from cluster.Task, incarnation uint64, to cluster.Task, na
 
 // in returns the process's part of a step.
 func (a *actor) in(step int64) *rendezvous.BaseRemote {
+	a.s.mu.Lock()
+	defer a.s.mu.Unlock()
 	a.s.steps[step] = true
 	return a.manager.Find(step)
 }

@@ -23,6 +23,11 @@ type Connection struct {
 	Verbs      bool
 	Generation uint64
 	QueuePairs int
+	// Route is the kind of device of the channel that is up: "shared memory", "RDMA" or "TCP";
+	// empty when none is up. Routes has all kinds, the best one first, in a process with
+	// several devices.
+	Route  string
+	Routes []RouteStatus
 	// Device is the RDMA device of the channel that is up, Local its address, and Remote that
 	// of the peer. For InfiniBand these are GIDs of ports.
 	Device        string
@@ -39,6 +44,19 @@ type Connection struct {
 	Stats  Stats
 	// Poll counts what the completion queues of all channels to the peer have done.
 	Poll progress.Stats
+}
+
+// RouteStatus describes the route to a peer over one kind of device.
+type RouteStatus struct {
+	// Route is the kind, as in Connection.Route, and Device this process's device; empty for none.
+	Route, Device string
+	// State is the state of its handshake. Used says that its channel carries receives.
+	State handshake.State
+	Used  bool
+	// Why says why it is not used; empty when it is. Better says that it is preferred to the
+	// route that is used.
+	Why    string
+	Better bool
 }
 
 // Stats counts what verbs has carried to and from one peer.

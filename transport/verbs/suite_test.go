@@ -2,6 +2,7 @@ package verbstransport_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -41,6 +42,13 @@ func TestSuite(t *testing.T) {
 	transporttest.Run(t, transporttest.Suite{New: newCluster(clusterOptions{}), MaxSize: 64 << 20, Registered: true, Parallel: true})
 }
 
+// TestSuiteSideBySide: the tasks have devices of all kinds.
+func TestSuiteSideBySide(t *testing.T) {
+	o := clusterOptions{others: []verbs.LinkLayer{verbs.LinkTCP, verbs.LinkShared}}
+	transporttest.Run(t, transporttest.Suite{New: newCluster(o), MaxSize: largest, Registered: true, Parallel: true,
+		Only: []string{"Order", "Content", "Into", "Abort", "Cancel", "Cut", "Peer", "Stop"}})
+}
+
 // TestSuiteBlocking: the callers that wait for their receives poll.
 func TestSuiteBlocking(t *testing.T) {
 	transporttest.Run(t, transporttest.Suite{New: newCluster(clusterOptions{}), MaxSize: largest, Registered: true, Parallel: true,
@@ -60,7 +68,9 @@ type clusterOptions struct {
 	// open opens the device of a task on a real system, whose connections cannot be
 	// disturbed. A fabric is used when nil.
 	open func(cluster.Task) (verbs.Device, error)
-	gate bool // disturb posts instead of connections
+	// others are the link layers of each task's further devices on the fabric.
+	others []verbs.LinkLayer
+	gate   bool // disturb posts instead of connections
 	// parallel runs a stage's test in parallel with others; the package's TestMain
 	// then checks for its goroutines.
 	parallel bool
@@ -100,6 +110,12 @@ func newCluster(o clusterOptions) func(testing.TB, []cluster.Task) transporttest
 		}
 		if c.path == (verbs.Path{}) {
 			c.path = verbs.Path{Port: 1, Timeout: verbs.TimeoutCode(2 * time.Millisecond), Retry: 3, RNRRetry: 6}
+		}
+		if len(c.others) > 0 {
+			c.clusterOptions.fabric.Devices = []verbstest.DeviceOptions{{}}
+			for _, link := range c.others {
+				c.clusterOptions.fabric.Devices = append(c.clusterOptions.fabric.Devices, verbstest.DeviceOptions{Name: link.String(), Link: link})
+			}
 		}
 		if c.open == nil {
 			c.fabric = verbstest.NewFabric(c.clusterOptions.fabric)
@@ -164,6 +180,7 @@ type suiteNode struct {
 	task      cluster.Task
 	proxy     *transporttest.Proxy
 	device    verbs.Device
+	others    []verbs.Device
 	conns     *grpctransport.Conns
 	grpc      *grpctransport.RpcRemoteRendezvous
 	transport *verbstransport.RdmaRemoteRendezvous
@@ -204,6 +221,7 @@ func (c *suiteCluster) Start(task cluster.Task, o transporttest.NodeOptions) tra
 		Chunk: 64 << 10, Outstanding: 256 << 10,
 		Memory: regmem.Options{Arena: 4 << 20, LateWrite: func(w regmem.LateWrite) { c.t.Errorf("%v", w) }},
 	}
+	n.openOthers(&options)
 	if c.tune != nil {
 		c.tune(task, &options)
 	}
@@ -275,7 +293,7 @@ func (n *suiteNode) Stop(ctx context.Context) error {
 	unhurried()
 	n.serving.Wait()
 	n.proxy.SetTarget("")
-	for _, e := range []error{n.grpc.Close(ctx), n.conns.Close(), n.device.Close()} {
+	for _, e := range []error{n.grpc.Close(ctx), n.conns.Close(), n.closeDevices()} {
 		if err == nil {
 			err = e
 		}
@@ -304,7 +322,32 @@ func (n *suiteNode) Kill() {
 	_ = n.grpc.Close(ended)
 	n.kept.Close()
 	n.manager.Close()
-	_ = n.device.Close()
+	_ = n.closeDevices()
+}
+
+// openOthers opens the further devices of a node, which reach all other nodes.
+func (n *suiteNode) openOthers(o *verbstransport.Options) {
+	for _, link := range n.c.others {
+		d, err := n.c.fabric.Provider(n.task.String()).Open(link.String())
+		if err != nil {
+			n.c.t.Fatal(err)
+		}
+		gid, err := address(d)
+		if err != nil {
+			n.c.t.Fatal(err)
+		}
+		n.others = append(n.others, d)
+		o.Others = append(o.Others, verbstransport.PortOptions{Device: d, Address: gid, Path: n.c.path, Addresses: []string{"host:1"}})
+		o.Host, o.User = 1, 1
+	}
+}
+
+func (n *suiteNode) closeDevices() error {
+	err := n.device.Close()
+	for _, d := range n.others {
+		err = errors.Join(err, d.Close())
+	}
+	return err
 }
 
 // suiteLink disturbs the RDMA and gRPC connections of a task.

@@ -20,6 +20,7 @@ import (
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/progress"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/regmem"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/route"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
@@ -53,6 +54,11 @@ type Options struct {
 	Cache *transport.ResponseCache
 	Check func(rendezvous.Key) error
 
+	// User identifies the user, user namespace and host of this process: processes of one user
+	// have the same value. 0 when it is not known. TLS is how its gRPC connections are
+	// protected; NoTLS when 0. Both decide which devices reach a peer.
+	User uint64
+	TLS  TLS
 	// Host identifies the network namespace of this host: all processes in it have the
 	// same value, and no others. 0 when it is not known. It is part of each offer.
 	Host uint64
@@ -124,6 +130,11 @@ type RdmaRemoteRendezvous struct {
 	// forgotten has the counts of all peers whose records were dropped; nil for none.
 	forgotten *Connection
 
+	// own is this process with its devices in use, and names has their names. They change with
+	// mu held.
+	own   atomic.Pointer[route.Side]
+	names atomic.Pointer[[kinds]string]
+
 	// clients counts the records of peers without an address. unverified counts their
 	// links that have not received HELLO.
 	clients, unverified *shares
@@ -147,6 +158,7 @@ func New(o Options) (*RdmaRemoteRendezvous, error) {
 	if err = t.openPorts(); err != nil {
 		return nil, err
 	}
+	t.noteDevices()
 	t.async = t.work.Go
 	t.base, t.stop = context.WithCancel(context.Background())
 	t.index.Store(rand.Uint32())

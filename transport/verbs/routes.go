@@ -1,0 +1,324 @@
+package verbstransport
+
+import (
+	"context"
+	"time"
+
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport/internal/delivery"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/route"
+)
+
+// Which route to a peer is used (PROTOCOL.md section 9). A process with several devices has a
+// route.Router for each peer, which says over which kind of device a channel is maintained. A
+// process with one device has none: it maintains a channel over the fabric, and shows its device.
+
+// side is this process as its peers know it, with the devices in use. Called with t.mu held, or
+// before the transport is in use.
+func (t *RdmaRemoteRendezvous) side() *route.Side {
+	o := &t.opts
+	s := &route.Side{Task: o.Task, Incarnation: o.Self.Incarnation, Host: o.Host}
+	s.Inventory = &handshake.Inventory{User: o.User, TLS: max(o.TLS, handshake.NoTLS)}
+	for _, p := range t.inUseLocked() {
+		s.Devices = append(s.Devices, p.shown())
+	}
+	return s
+}
+
+// noteDevices notes which devices are in use, for the peers, and returns the process as its peers
+// know it. Called with t.mu held, or before the transport is in use.
+func (t *RdmaRemoteRendezvous) noteDevices() *route.Side {
+	own, names := t.side(), [kinds]string{}
+	for _, p := range t.inUseLocked() {
+		names[p.kind] = p.name
+	}
+	t.own.Store(own)
+	t.names.Store(&names)
+	return own
+}
+
+// shown is the device of the port as an inventory has it.
+func (p *port) shown() handshake.Device {
+	d := handshake.Device{Link: p.self.Link}
+	switch p.kind {
+	case route.Fabric:
+		all := p.addresses()
+		d.GIDType, d.GIDs, d.UDPPort = p.self.GIDType, all[:min(len(all), handshake.MaxReach)], p.self.Rails[0].UDP.Port
+		d.Asked = p.options.Asked
+	case route.TCP:
+		d.Addresses = p.options.Addresses
+	case route.Shared:
+		d.Directory = p.options.Directory
+	case route.None:
+	}
+	return d
+}
+
+// devicesChanged passes the present devices to all peers. Called without t.mu.
+func (t *RdmaRemoteRendezvous) devicesChanged() {
+	t.mu.Lock()
+	own := t.noteDevices()
+	t.mu.Unlock()
+	for _, p := range t.all() {
+		if p.router == nil {
+			continue
+		}
+		p.mu.Lock()
+		p.carryOut(p.router.Own(time.Now(), *own))
+		p.unlock()
+	}
+}
+
+// newRouter returns the router of a peer; nil for a process with one device.
+func newRouter(p *peer) *route.Router {
+	t := p.transport
+	if len(t.opts.Others) == 0 {
+		return nil
+	}
+	return route.New(route.Config{Own: *t.own.Load(), Peer: p.task, Callable: t.opts.Callable(p.task), Jitter: t.opts.jitter()})
+}
+
+// carryOut carries out actions of the router. Called with mu held.
+func (p *peer) carryOut(acts []route.Action) {
+	if p.closing || p.gone {
+		return
+	}
+	now := time.Now()
+	for _, a := range acts {
+		switch a.Act {
+		case route.Maintain:
+			r := p.route(a.Kind)
+			r.take(r.machine.Maintain(now))
+		case route.Rest:
+			r := p.route(a.Kind)
+			r.take(r.machine.Rest(now, status.Errorf(status.Aborted, "%v takes another route to %v", p.transport.opts.Task, p.task)))
+		case route.Leave:
+			for _, l := range p.route(a.Kind).links {
+				if l.up && !l.down {
+					p.transport.work.Go(func() { l.replace(a.Err) })
+				}
+			}
+		case route.Ask:
+			p.transport.work.Go(p.ask)
+		}
+	}
+}
+
+// unlock passes to the router what the handshakes have failed for, and unlocks mu. Every event
+// of the peer ends with it.
+func (p *peer) unlock() {
+	for _, r := range p.routes {
+		p.noteGenerations(r)
+	}
+	if p.router != nil {
+		p.reportFailures()
+		p.armRouter()
+	}
+	p.noteState()
+	p.mu.Unlock()
+}
+
+// noteGenerations passes the generations of a route to the others, which have to be above.
+func (p *peer) noteGenerations(of *peerRoute) {
+	incarnation := of.machine.Accepted()
+	last, ok := of.machine.Last(incarnation)
+	if !ok {
+		return
+	}
+	for _, r := range p.routes {
+		if r != of {
+			r.machine.Reached(incarnation, last)
+		}
+	}
+}
+
+// reportFailures reports to the router each handshake that has failed since the last time.
+func (p *peer) reportFailures() {
+	for again := true; again; {
+		again = false
+		for _, r := range p.routes {
+			if count, err := r.machine.Failures(); count != r.failures {
+				r.failures, again = count, true
+				p.carryOut(p.downOf(r, err))
+			}
+		}
+	}
+}
+
+// downOf is the event that the channel of a route has ended, or could not be made.
+func (p *peer) downOf(r *peerRoute, err error) []route.Action {
+	r.failed = r.failed || err != nil
+	acts := p.router.Down(time.Now(), r.kind, err)
+	if target := p.router.Target(); p.active == nil && !p.expected.IsZero() && (target == route.None || p.route(target).failed) {
+		p.expected = time.Time{} // no route is left that has not failed
+		p.signal()
+	}
+	return acts
+}
+
+// armRouter sets the timer to the router's next deadline. Called with mu held.
+func (p *peer) armRouter() {
+	at := p.router.Wake()
+	if at.IsZero() || p.closing || p.gone || !p.alarm.set(at) {
+		return
+	}
+	if p.timer == nil {
+		p.timer = time.AfterFunc(time.Until(at), p.tick)
+		return
+	}
+	p.timer.Reset(time.Until(at))
+}
+
+// tick reports the time to the router when the timer fires.
+func (p *peer) tick() {
+	p.mu.Lock()
+	now := time.Now()
+	if wait := p.alarm.fires(now, true); wait > 0 {
+		p.timer.Reset(wait)
+		p.mu.Unlock()
+		return
+	}
+	p.carryOut(p.router.Tick(now))
+	p.unlock()
+}
+
+// ask calls the peer for its inventory.
+func (p *peer) ask() {
+	t := p.transport
+	p.counters.bootstraps.Add(1)
+	p.mu.Lock()
+	own := handshake.Introduction(t.opts.identity())
+	own.Inventory = p.inventory()
+	p.mu.Unlock()
+	ctx, cancel := context.WithTimeout(t.base, handshake.CallTimeout)
+	offer, err := t.opts.Exchanger.Exchange(ctx, p.task, own)
+	cancel()
+	if err == nil {
+		err = handshake.Validate(offer)
+	}
+	p.mu.Lock()
+	p.carryOut(p.router.Answered(time.Now(), route.SideOf(offer), err))
+	p.unlock()
+	p.logState()
+}
+
+// inventory is what this process shows to the peer. Called with mu held.
+func (p *peer) inventory() *handshake.Inventory {
+	if p.router == nil {
+		return p.transport.own.Load().Inventory
+	}
+	return p.router.Inventory(time.Now())
+}
+
+// tell shows the peer that a route has failed while another one goes on: its end of the channel
+// may be idle and not notice. The peer may also learn it from the next call for a channel.
+func (p *peer) tell() {
+	t := p.transport
+	p.counters.bootstraps.Add(1)
+	own := handshake.Introduction(t.opts.identity())
+	p.mu.Lock()
+	own.Inventory = p.inventory()
+	p.mu.Unlock()
+	ctx, cancel := context.WithTimeout(t.base, handshake.CallTimeout)
+	defer cancel()
+	_, err := t.opts.Exchanger.Exchange(ctx, p.task, own)
+	if err != nil {
+		t.opts.Logger.Debug("a peer was not told that a route to it has failed", "peer", p.task.String(), "reason", err)
+	}
+}
+
+// doubtFailed probes the channels of routes that the peer has seen fail. Called with mu held.
+func (p *peer) doubtFailed(from *handshake.Inventory) {
+	if from == nil {
+		return
+	}
+	for _, d := range from.Devices {
+		k := route.KindOf(d.Link)
+		if k == route.None || d.FailedFor == 0 {
+			continue
+		}
+		for _, l := range p.route(k).links {
+			if l.up && !l.down {
+				p.transport.work.Go(l.doubt)
+			}
+		}
+	}
+}
+
+// asked answers a call of the peer that asks for the inventory.
+func (p *peer) asked(from handshake.Offer) (handshake.Offer, error) {
+	t := p.transport
+	if err := handshake.Validate(from); err != nil {
+		return handshake.Offer{}, err
+	}
+	p.mu.Lock()
+	switch {
+	case p.gone:
+		p.mu.Unlock()
+		return handshake.Offer{}, errForgotten
+	case p.closing:
+		p.mu.Unlock()
+		return handshake.Offer{}, handshake.Stopping(t.opts.Task)
+	}
+	p.doubtFailed(from.Inventory)
+	p.carryOut(p.router.Asked(time.Now(), route.SideOf(from)))
+	own := handshake.Introduction(t.opts.identity())
+	own.Inventory = p.inventory()
+	p.unlock()
+	return own, nil
+}
+
+// used tells the router from time to time that receives begin.
+func (p *peer) used(t *delivery.Transfer) {
+	if p.router == nil {
+		return
+	}
+	now, last := t.Began.UnixNano(), p.lastUsed.Load()
+	if now-last < int64(usedInterval) || !p.lastUsed.CompareAndSwap(last, now) {
+		return
+	}
+	p.mu.Lock()
+	p.carryOut(p.router.Used(t.Began))
+	p.unlock()
+}
+
+// carrier returns the link that a receive is to take, or until when it should wait for one: a
+// better route comes, or the next one in place of one that broke. It returns neither when no
+// channel is up or expected. changed is closed when the result may have changed.
+func (p *peer) carrier() (l *link, left leftLink, until time.Time, changed <-chan struct{}) {
+	p.mu.Lock()
+	l, left, changed, until = p.active, p.left, p.changed, p.expected
+	p.mu.Unlock()
+	if l != nil {
+		moved := l.movedAt.Load()
+		if moved == 0 {
+			return l, left, time.Time{}, changed
+		}
+		until = time.Unix(0, moved).Add(movedWait) // the peer has the better channel up already
+	}
+	if !until.IsZero() && !time.Now().Before(until) {
+		return l, left, time.Time{}, changed
+	}
+	return nil, left, until, changed
+}
+
+// awaitCarrier waits for a link while one is expected.
+func (p *peer) awaitCarrier(ctx context.Context) {
+	for {
+		l, _, until, changed := p.carrier()
+		if l != nil || until.IsZero() {
+			return
+		}
+		timer := time.NewTimer(time.Until(until))
+		select {
+		case <-changed:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,290 @@
+package verbstransport_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
+	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/verbstest"
+)
+
+// sideBySide are options of a cluster whose tasks have all kinds of devices.
+func sideBySide() clusterOptions {
+	return quick(clusterOptions{others: []verbs.LinkLayer{verbs.LinkTCP, verbs.LinkShared}})
+}
+
+// overRoute waits until both processes reach each other over a kind of device.
+func (a *actor) overRoute(b *actor, kind string) {
+	a.s.Helper()
+	if !a.s.holds(func() bool { return a.connection(b).Route == kind && b.connection(a).Route == kind }) {
+		a.s.Fatalf("the route is not %s: %+v\n%+v", kind, a.connection(b), b.connection(a))
+	}
+}
+
+// wiresOf is the connection of two processes over their devices with a link layer.
+func (s *stage) wiresOf(a, b *actor, link verbs.LinkLayer) *verbstest.Link {
+	return s.c.fabric.Between(a.host().NIC(link.String()), b.host().NIC(link.String()))
+}
+
+// exchange sends a small and a large value in each direction.
+func (a *actor) exchange(b *actor, step int64) {
+	a.s.Helper()
+	for _, way := range [][2]*actor{{a, b}, {b, a}} {
+		for i, size := range []int{100, 100 * kib} {
+			k := way[0].key(way[1], fmt.Sprint("v", i))
+			way[0].sendsBlob(step, k, uint64(step)+uint64(i), size)   //nolint:gosec // small
+			way[1].recv(step, k).isBlob(uint64(step)+uint64(i), size) //nolint:gosec // small
+		}
+	}
+}
+
+// TestBestRouteIsTaken: two processes with all kinds of devices on one host use shared memory.
+func TestBestRouteIsTaken(t *testing.T) {
+	s := newStage(t, sideBySide())
+	from, to := s.pair()
+	from.overRoute(to, "shared memory")
+	from.exchange(to, 1)
+	if k := from.connection(to); len(k.Routes) != 3 || !k.Routes[0].Used || k.Device != verbs.LinkShared.String() {
+		t.Errorf("%+v", k)
+	}
+}
+
+// TestRouteThatBreaksIsReplaced: the next best route is taken when the present one breaks, and
+// nothing takes gRPC meanwhile.
+func TestRouteThatBreaksIsReplaced(t *testing.T) {
+	s := newStage(t, sideBySide())
+	from, to := s.pair()
+	from.overRoute(to, "shared memory")
+	waits := to.recv(1, from.key(to, "waits"))
+	from.waiting(1)
+	without := to.connection(from).Stats.Without
+	s.wiresOf(from, to, verbs.LinkShared).Cut()
+	from.overRoute(to, "RDMA")
+	from.sendsBlob(1, from.key(to, "waits"), 7, 100*kib)
+	waits.isBlob(7, 100*kib)
+	from.exchange(to, 2)
+	s.c.fabric.Between(from.nic(), to.nic()).Cut()
+	from.overRoute(to, "TCP")
+	from.exchange(to, 3)
+	if now := to.connection(from).Stats.Without; now != without {
+		t.Errorf("%d receives took gRPC", now-without)
+	}
+}
+
+// unplug removes a device of a process.
+func (a *actor) unplug(name string) { a.host().NIC(name).Remove() }
+
+// plug puts a device of a process back, and has the transport use it.
+func (a *actor) plug(name string) {
+	a.s.Helper()
+	a.host().NIC(name).Insert()
+	d, err := a.s.c.fabric.Provider(a.task.String()).Open(name)
+	if err != nil {
+		a.s.Fatal(err)
+	}
+	gid, err := address(d)
+	if err != nil {
+		a.s.Fatal(err)
+	}
+	if err := a.transport.Use(verbstransport.PortOptions{Device: d, Address: gid, Path: a.c.path, Addresses: []string{"host:1"}}); err != nil {
+		a.s.Fatal(err)
+	}
+	if name == "mem0" {
+		a.device = d
+	} else {
+		a.others = append(a.others, d)
+	}
+}
+
+// load sends values from one process to another until end is closed, and checks that each comes
+// once. A few receives wait for their value at any time.
+func (a *actor) load(b *actor, first int64, end <-chan struct{}) (sent func() int64) {
+	var wg sync.WaitGroup
+	var n atomic.Int64
+	ahead := make(chan *receiving, 8)
+	wg.Go(func() {
+		defer close(ahead)
+		for step := first; ; step++ {
+			select {
+			case ahead <- b.recv(step, a.key(b, "load")):
+			case <-end:
+				return
+			}
+		}
+	})
+	wg.Go(func() {
+		step := first
+		for r := range ahead {
+			size := 100
+			if step%2 == 0 {
+				size = 50 * kib
+			}
+			a.sendsBlob(step, r.key, uint64(step), size) //nolint:gosec // small
+			r.isBlob(uint64(step), size)                 //nolint:gosec // small
+			for _, x := range []*actor{a, b} {
+				x.manager.Cleanup(step)
+				x.kept.EndStep(step)
+			}
+			n.Add(1)
+			step++
+		}
+	})
+	return func() int64 {
+		wg.Wait()
+		return n.Load()
+	}
+}
+
+// TestRoutesComeAndGoUnderLoad: the route goes from shared memory to TCP to gRPC and back while
+// values are sent in both directions. Each value comes once.
+func TestRoutesComeAndGoUnderLoad(t *testing.T) {
+	s := newStage(t, sideBySide())
+	from, to := s.pair()
+	from.overRoute(to, "shared memory")
+	end := make(chan struct{})
+	there, back := from.load(to, 1<<20, end), to.load(from, 1<<30, end)
+	from.unplug("mem0")
+	to.unplug(verbs.LinkShared.String())
+	from.overRoute(to, "TCP")
+	from.unplug(verbs.LinkTCP.String())
+	from.overRoute(to, "")
+	to.plug(verbs.LinkShared.String())
+	from.overRoute(to, "shared memory")
+	from.plug(verbs.LinkTCP.String())
+	from.unplug(verbs.LinkShared.String())
+	from.overRoute(to, "TCP")
+	from.plug(verbs.LinkShared.String())
+	from.overRoute(to, "shared memory")
+	close(end)
+	t.Logf("%d values there, %d back", there(), back())
+}
+
+// slowly makes the connection of two processes over a kind of device carry so few bytes a second
+// that a content of some MiB flows until the test ends that.
+func (s *stage) slowly(a, b *actor, link verbs.LinkLayer) (end func()) {
+	wires := s.wiresOf(a, b, link).SetBandwidth(512 * kib)
+	return func() { wires.SetBandwidth(0) }
+}
+
+// tcpOnly starts two processes that have lost what is better than TCP.
+func (s *stage) tcpOnly() (from, to *actor) {
+	s.Helper()
+	from, to = s.pair()
+	from.unplug("mem0")
+	from.unplug(verbs.LinkShared.String())
+	from.overRoute(to, "TCP")
+	return from, to
+}
+
+// TestChangeToABetterRoute: a better device comes while one receive waits and the content of
+// another one flows. The one that waits goes over it, the content ends where it began, and then
+// the old channel is closed. Nothing is lost, and nothing takes gRPC.
+func TestChangeToABetterRoute(t *testing.T) {
+	s := newStage(t, sideBySide())
+	from, to := s.tcpOnly()
+	fast := s.slowly(from, to, verbs.LinkTCP)
+	defer fast()
+	waits, flows := from.key(to, "waits"), from.key(to, "flows")
+	waiting, flowing := to.recv(1, waits), to.recv(1, flows)
+	from.waiting(2)
+	before := to.connection(from).Stats
+	from.sendsBlob(1, flows, 5, 8*mib)
+	from.waiting(1)
+	from.plug(verbs.LinkShared.String())
+	from.overRoute(to, "shared memory")
+	from.exchange(to, 2)
+	from.waiting(1)
+	from.sendsBlob(1, waits, 6, 100*kib)
+	waiting.isBlob(6, 100*kib)
+	if !flowing.underWay() {
+		t.Error("the content has come although its route is slow: it was sent again")
+	}
+	fast()
+	flowing.isBlob(5, 8*mib)
+	s.until("the old channel is closed", func() bool {
+		k := from.connection(to)
+		return k.Routes[2].State == verbstransport.StateDown && k.Stats.Breaks == before.Breaks+2
+	})
+	if now := to.connection(from).Stats; now.Lost != before.Lost || now.Without != before.Without {
+		t.Errorf("lost %d, over gRPC %d", now.Lost-before.Lost, now.Without-before.Without)
+	}
+}
+
+// TestDeafRouteIsNotTaken: no packet passes between the devices of the best kind. The next kind
+// carries receives; the status says why. So it is when a deaf device comes later: the channel that
+// is up goes on.
+func TestDeafRouteIsNotTaken(t *testing.T) {
+	s := newStage(t, sideBySide())
+	from, to := s.tcpOnly()
+	before := to.connection(from)
+	s.wiresOf(from, to, verbs.LinkShared).Cut()
+	from.plug(verbs.LinkShared.String())
+	s.until("the route over shared memory has failed", func() bool {
+		r := from.connection(to).Routes[0]
+		return r.Better && strings.Contains(r.Why, "it has failed")
+	})
+	from.exchange(to, 1)
+	if now := to.connection(from); now.Generation != before.Generation || now.Route != "TCP" || now.Stats.Lost+now.Stats.Without != before.Stats.Lost+before.Stats.Without {
+		t.Errorf("%+v\nbefore %+v", now, before)
+	}
+}
+
+// TestDeviceThatGoesUnderContent: the device that carries a content goes. The content comes over
+// the next one, and not over gRPC; so does a receive that waits.
+func TestDeviceThatGoesUnderContent(t *testing.T) {
+	for name, gone := range map[string]func(*stage, *actor, *actor){
+		"at the receiver": func(_ *stage, _, to *actor) { to.unplug(verbs.LinkShared.String()) },
+		"at the sender":   func(_ *stage, from, _ *actor) { from.unplug(verbs.LinkShared.String()) },
+		"the path":        func(s *stage, from, to *actor) { s.wiresOf(from, to, verbs.LinkShared).Cut() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, sideBySide())
+			from, to := s.pair()
+			from.overRoute(to, "shared memory")
+			defer s.slowly(from, to, verbs.LinkShared)()
+			before := to.connection(from).Stats
+			flows, waits := from.key(to, "flows"), from.key(to, "waits")
+			flowing, waiting := to.recv(1, flows), to.recv(1, waits)
+			from.waiting(2)
+			from.sendsBlob(1, flows, 5, 8*mib)
+			from.waiting(1)
+			gone(s, from, to)
+			flowing.isBlob(5, 8*mib)
+			from.sendsBlob(1, waits, 6, 100*kib)
+			waiting.isBlob(6, 100*kib)
+			if k := to.connection(from); k.Route != "RDMA" || k.Stats.Without != before.Without {
+				t.Errorf("%d receives took gRPC: %+v", k.Stats.Without-before.Without, k)
+			}
+		})
+	}
+}
+
+// TestNewRouteBreaksDuringTheChange: the better route breaks while the content of the old one
+// flows. The old channel goes on, with new receives, too.
+func TestNewRouteBreaksDuringTheChange(t *testing.T) {
+	s := newStage(t, sideBySide())
+	from, to := s.tcpOnly()
+	fast := s.slowly(from, to, verbs.LinkTCP)
+	defer fast()
+	flows := from.key(to, "flows")
+	flowing := to.recv(1, flows)
+	from.waiting(1)
+	before := to.connection(from)
+	from.sendsBlob(1, flows, 5, 8*mib)
+	from.keeps(1)
+	from.plug(verbs.LinkShared.String())
+	from.overRoute(to, "shared memory")
+	s.wiresOf(from, to, verbs.LinkShared).Cut()
+	from.transport.CheckPeer(to.task) // nothing is sent that would find out
+	from.overRoute(to, "TCP")
+	fast()
+	from.exchange(to, 2)
+	flowing.isBlob(5, 8*mib)
+	if now := to.connection(from); now.Generation != before.Generation || now.Stats.Without != before.Stats.Without {
+		t.Errorf("%+v\nbefore %+v", now, before)
+	}
+}
