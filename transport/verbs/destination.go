@@ -145,11 +145,11 @@ func (l *link) offerDest(a *attempt, dest regmem.Destination, size uint64) (chan
 // firstRail returns the rail of the first share of a content. Contents with fewer shares
 // than rails use the rails in turn. Called with mu held.
 func (l *link) firstRail(shares int) uint8 {
-	if shares == len(l.rails) {
-		return 0
+	if least := l.machine.RailOf(0, 0); shares == len(l.rails)-least {
+		return uint8(least) //nolint:gosec // at most 1
 	}
-	first := l.nextRail
-	l.nextRail = uint8(l.machine.RailOf(first, shares)) //nolint:gosec // at most wire.MaxRails
+	first := max(l.nextRail, uint8(l.machine.RailOf(0, 0))) //nolint:gosec // a rail
+	l.nextRail = uint8(l.machine.RailOf(first, shares))     //nolint:gosec // at most wire.MaxRails
 	return first
 }
 

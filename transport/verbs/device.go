@@ -42,8 +42,8 @@ type PortOptions struct {
 	// processes that see the same one have the same number; 0 for none.
 	Addresses []string
 	Directory uint64
-	// Rails is the number of queue pairs of a channel, 1 to 8; 1 when 0. A channel has
-	// the smaller number of both sides (PROTOCOL.md section 9).
+	// Rails is the number of queue pairs of a channel, 1 to 8. When 0 it is 1, and 2 over TCP,
+	// where contents have queue pairs of their own. A channel has the smaller number of both sides (PROTOCOL.md section 9).
 	Rails int
 }
 
@@ -51,9 +51,6 @@ type PortOptions struct {
 // present channels are then left, and made again over the new device. With an error nothing
 // has changed, and the device is still the caller's.
 func (t *RdmaRemoteRendezvous) Use(d PortOptions) error {
-	if d.Rails == 0 {
-		d.Rails = 1
-	}
 	next, err := openPort(&t.opts, t.memory, d)
 	if err != nil {
 		return err

@@ -25,7 +25,6 @@ func (t *RdmaRemoteRendezvous) openPorts() error {
 		all = append([]PortOptions{t.opts.PortOptions}, all...)
 	}
 	for _, o := range all {
-		o.Rails = max(1, o.Rails)
 		p, err := openPort(&t.opts, t.memory, o)
 		if err == nil && t.ports[p.kind] != nil {
 			err = errors.Join(status.Errorf(status.InvalidArgument, "%v and %v are both devices for %v; a process has one of each kind", t.ports[p.kind], p, p.kind), p.close())

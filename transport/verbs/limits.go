@@ -80,7 +80,7 @@ const (
 // pools for contents are separate.
 func (o Options) ChannelMemory() uint64 {
 	o.setDefaults()
-	return uint64(o.Rails*(o.Window+o.SendQueue)) * uint64(o.messageSize()) //nolint:gosec // not negative
+	return uint64(max(1, o.Rails)*(o.Window+o.SendQueue)) * uint64(o.messageSize()) //nolint:gosec // not negative
 }
 
 // setDefaults sets the sizes that are 0 to their defaults.
@@ -88,7 +88,7 @@ func (o *Options) setDefaults() {
 	for _, f := range []struct {
 		field *int
 		value int
-	}{{&o.Window, DefaultWindow}, {&o.SendQueue, DefaultSendQueue}, {&o.EagerLimit, DefaultEagerLimit}, {&o.Rails, 1}} {
+	}{{&o.Window, DefaultWindow}, {&o.SendQueue, DefaultSendQueue}, {&o.EagerLimit, DefaultEagerLimit}} {
 		if *f.field == 0 {
 			*f.field = f.value
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/progress"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/regmem"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/route"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
@@ -211,7 +212,7 @@ func (l *link) connect(peer handshake.Offer) error {
 	machine, err := channel.New(time.Now(), channel.Config{
 		Peer: l.peer.task.String(), Generation: l.own.Generation,
 		OwnIncarnation: t.opts.Self.Incarnation, PeerIncarnation: peer.Incarnation,
-		Rails: rails, Window: o.Window, PeerWindow: int(peer.Window),
+		Rails: rails, Apart: l.port.kind == route.TCP, Window: o.Window, PeerWindow: int(peer.Window),
 		Message: int(l.own.ReceiveSize), PeerMessage: int(min(peer.ReceiveSize, l.own.ReceiveSize)),
 		Eager: int(min(l.own.EagerLimit, peer.EagerLimit)), SendQueue: o.SendQueue,
 		MaxWaiting: o.MaxWaiting, Chunk: longestWrite(o, l.own, peer), Outstanding: o.Outstanding,

@@ -55,11 +55,14 @@ var (
 
 // openPort registers the memory with a device and asks what its port supports.
 func openPort(o *Options, memory *regmem.Memory, d PortOptions) (*port, error) {
-	if err := o.checkLimits(d.Device.Info(), d.Rails); err != nil {
-		return nil, err
-	}
 	info, err := d.Device.Port(d.Path.Port)
 	if err != nil {
+		return nil, err
+	}
+	if d.Rails == 0 {
+		d.Rails = defaultRails(info.Link)
+	}
+	if err := o.checkLimits(d.Device.Info(), d.Rails); err != nil {
 		return nil, err
 	}
 	if most, message := info.MaxMessage, o.messageSize(); int64(most) < int64(message) {
@@ -97,6 +100,15 @@ func openPort(o *Options, memory *regmem.Memory, d PortOptions) (*port, error) {
 	p.self.MaxMessage = info.MaxMessage
 	p.self.Rails = []handshake.Rail{{Endpoint: verbs.Endpoint{GID: p.gid, LID: p.lid, PSN: verbs.RandomPSN(), UDP: udp}, MTU: p.path.MTU}}
 	return p, nil
+}
+
+// defaultRails is the number of rails of a channel over a link if the options name none. Over TCP
+// contents have a rail of their own (channel.Config.Apart).
+func defaultRails(l verbs.LinkLayer) int {
+	if l == verbs.LinkTCP {
+		return 2
+	}
+	return 1
 }
 
 // identity is what an offer has without a device.

@@ -18,6 +18,10 @@ type Config struct {
 	// Rails is the number of queue pairs, 1 to wire.MaxRails. Rail 0 carries the control
 	// messages.
 	Rails int
+	// Apart keeps contents off rail 0, if there are others: in a queue pair a message cannot
+	// overtake the writes before it, which matters where they are slow (TCP). Both sides have
+	// the same.
+	Apart bool
 	// Window is the number of receives posted on each rail here, PeerWindow at the peer.
 	// At least MinWindow.
 	Window, PeerWindow int

@@ -3,22 +3,39 @@ package channel
 import "math/bits"
 
 // A content is written in shares over consecutive rails, beginning with the rail that the
-// requester chose; rail 0 follows the last rail. Both sides compute the shares (PROTOCOL.md
+// requester chose; rail 0 follows the last rail. With Config.Apart rail 1 does. Both sides compute the shares (PROTOCOL.md
 // section 8.5): the requester waits for the last write of each.
 
 // Stripes returns the number of shares of a content of size bytes. Each share goes over
 // another rail.
 func (c *Channel) Stripes(size uint64) int {
-	return int(min(max(size/c.stripe, 1), uint64(c.cfg.Rails))) //nolint:gosec // at most wire.MaxRails
+	return int(min(max(size/c.stripe, 1), uint64(c.contentRails()))) //nolint:gosec // at most wire.MaxRails
 }
 
 // RailOf returns the rail of a share. first is the rail of the first share.
-func (c *Channel) RailOf(first uint8, share int) int { return (int(first) + share) % c.cfg.Rails }
+func (c *Channel) RailOf(first uint8, share int) int {
+	n := c.contentRails()
+	skipped := c.cfg.Rails - n
+	return skipped + (max(int(first), skipped)-skipped+share)%n
+}
+
+// contentRails is the number of rails that carry contents: all, or the last ones.
+func (c *Channel) contentRails() int {
+	if c.cfg.Apart && c.cfg.Rails > 1 {
+		return c.cfg.Rails - 1
+	}
+	return c.cfg.Rails
+}
 
 // shareOf returns the number of the share that a rail carries. The content has such a
 // share only if the number is less than Stripes.
 func (c *Channel) shareOf(first uint8, rail int) int {
-	return (rail - int(first) + c.cfg.Rails) % c.cfg.Rails
+	n := c.contentRails()
+	skipped := c.cfg.Rails - n
+	if rail < skipped {
+		return n // no share
+	}
+	return (rail - max(int(first), skipped) + n) % n
 }
 
 // expects reports whether the last write of a share, or the message that replaces it, has

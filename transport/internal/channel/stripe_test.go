@@ -12,30 +12,37 @@ import (
 // TestStripes: the shares have every byte once, and each goes over another rail.
 func TestStripes(t *testing.T) {
 	for rails := 1; rails <= wire.MaxRails; rails++ {
-		c := &Channel{cfg: Config{Rails: rails}, stripe: stripeUnit}
-		for _, size := range []uint64{1, 4096, 1<<20 - 1, 1 << 20, 2<<20 - 1, 2 << 20, 3<<20 + 1, 8 << 20, 8<<20 + 4095, 1<<40 + 1} {
-			n := c.Stripes(size)
-			var at uint64
-			for share := range n {
-				from, to := stripe(size, n, share)
-				if from != at || to <= from {
-					t.Errorf("%d bytes, share %d of %d: %d to %d", size, share, n, from, to)
-				}
-				at = to
+		testStripes(t, &Channel{cfg: Config{Rails: rails}, stripe: stripeUnit}, 0)
+		testStripes(t, &Channel{cfg: Config{Rails: rails, Apart: true}, stripe: stripeUnit}, min(1, rails-1))
+	}
+}
+
+// testStripes checks the shares over the rails of a channel from least on.
+func testStripes(t *testing.T, c *Channel, least int) {
+	t.Helper()
+	rails := c.cfg.Rails
+	for _, size := range []uint64{1, 4096, 1<<20 - 1, 1 << 20, 2<<20 - 1, 2 << 20, 3<<20 + 1, 8 << 20, 8<<20 + 4095, 1<<40 + 1} {
+		n := c.Stripes(size)
+		var at uint64
+		for share := range n {
+			from, to := stripe(size, n, share)
+			if from != at || to <= from {
+				t.Errorf("%d bytes, share %d of %d: %d to %d", size, share, n, from, to)
 			}
-			if at != size {
-				t.Errorf("%d bytes in %d shares end at %d", size, n, at)
-			}
+			at = to
 		}
-		for first := range rails {
-			seen := make(map[int]bool)
-			for share := range rails {
-				rail := c.RailOf(uint8(first), share)                                                                     //nolint:gosec // a rail
-				if seen[rail] || rail >= rails || c.shareOf(uint8(first), rail) != share || share == 0 && rail != first { //nolint:gosec // a rail
-					t.Errorf("%d rails, from rail %d: share %d is on rail %d", rails, first, share, rail)
-				}
-				seen[rail] = true
+		if at != size {
+			t.Errorf("%d bytes in %d shares end at %d", size, n, at)
+		}
+	}
+	for first := least; first < rails; first++ {
+		seen := make(map[int]bool)
+		for share := range rails - least {
+			rail := c.RailOf(uint8(first), share)                                                                                     //nolint:gosec // a rail
+			if seen[rail] || rail < least || rail >= rails || c.shareOf(uint8(first), rail) != share || share == 0 && rail != first { //nolint:gosec // a rail
+				t.Errorf("%d rails, from rail %d: share %d is on rail %d", rails, first, share, rail)
 			}
+			seen[rail] = true
 		}
 	}
 }
