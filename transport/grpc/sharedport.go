@@ -27,7 +27,7 @@ const (
 // Accept or what it starts clears the read deadline, the connection counts as one without a first
 // frame. Under TLS the connection has the methods ConnectionState, which has the verified
 // certificate of the client, and NetConn. Without TLS it has those of a *net.TCPConn, so that
-// net.Buffers writes to it with one system call.
+// net.Buffers writes to it with one system call, and Socket, which returns it.
 type Acceptor interface{ Accept(conn net.Conn) }
 
 // SharedPort makes a port that gRPC serves also take the connections of queue pairs:
@@ -223,6 +223,15 @@ type handedTCP struct {
 
 // Read implements net.Conn.
 func (c *handedTCP) Read(b []byte) (int, error) { return c.h.read(b) }
+
+// Socket returns the socket, for direct reads and writes; nil while the next bytes are not those of
+// the socket, since they were read already.
+func (c *handedTCP) Socket() *net.TCPConn {
+	if len(c.h.first) > 0 {
+		return nil
+	}
+	return c.TCPConn
+}
 
 // WriteTo implements io.WriterTo. That of the socket leaves out the bytes that were read already.
 func (c *handedTCP) WriteTo(w io.Writer) (int64, error) {

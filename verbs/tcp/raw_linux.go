@@ -1,7 +1,6 @@
 package tcp
 
 import (
-	"crypto/tls"
 	"errors"
 	"net"
 	"syscall"
@@ -15,8 +14,8 @@ type rawSocket struct{ c syscall.RawConn }
 
 // rawOf returns the raw socket of a connection; nil if it has none, as under TLS.
 func rawOf(c net.Conn) *rawSocket {
-	t, ok := c.(*net.TCPConn)
-	if !ok {
+	t := socketOf(c)
+	if t == nil {
 		return nil
 	}
 	raw, err := t.SyscallConn()
@@ -24,6 +23,19 @@ func rawOf(c net.Conn) *rawSocket {
 		return nil
 	}
 	return &rawSocket{c: raw}
+}
+
+// socketOf returns the socket of a connection without TLS; nil if it has none. The owner of a
+// listener may wrap its connections: a wrapper whose reads and writes are those of its socket has the
+// method Socket.
+func socketOf(c net.Conn) *net.TCPConn {
+	switch c := c.(type) {
+	case *net.TCPConn:
+		return c
+	case interface{ Socket() *net.TCPConn }:
+		return c.Socket()
+	}
+	return nil
 }
 
 // read calls try until it returns true, each time when the socket can be read.
@@ -61,11 +73,11 @@ func ignore(err error) error {
 
 // prepare sets the options of a socket. Without them it works, only slower.
 func prepare(c net.Conn) {
-	if t, ok := c.(*tls.Conn); ok {
+	if t, ok := c.(interface{ NetConn() net.Conn }); ok { // under TLS
 		c = t.NetConn()
 	}
-	t, ok := c.(*net.TCPConn)
-	if !ok {
+	t := socketOf(c)
+	if t == nil {
 		return
 	}
 	t.SetNoDelay(true) //nolint:errcheck // Go's default anyway
