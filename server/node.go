@@ -93,6 +93,9 @@ type nodeConfig struct {
 	cache transport.CacheOptions
 }
 
+// listens reports whether the process is a server.
+func (nc *nodeConfig) listens() bool { return nc.resolve == nil }
+
 // lateManager is a Manager that is set later: the response cache needs it and is built first.
 type lateManager struct{ *rendezvous.Manager }
 

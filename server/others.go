@@ -10,6 +10,8 @@ import (
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/discovery"
+	"github.com/tryst-rdma/tryst/verbs/shm"
+	"github.com/tryst-rdma/tryst/verbs/tcp"
 )
 
 // Devices beside that of the fabric: over TCP and over shared memory. Each is opened at the start
@@ -98,5 +100,19 @@ func otherPorts(all []Selection, c config.RDMA) []verbstransport.PortOptions {
 	return ports
 }
 
-// otherSources returns the sources of these devices, by the settings.
-func otherSources(o Options) []Source { return o.others }
+// otherSources returns the sources of these devices. Those of o are for tests.
+func otherSources(c *config.Client, o Options, nc nodeConfig, log *slog.Logger) []Source {
+	if o.others != nil {
+		return o.others
+	}
+	return []Source{
+		sourceOf(tcp.New(tcp.Options{Listen: nc.addresses, Dial: nc.dial, Logger: log})),
+		sourceOf(shm.New(shm.Options{Dir: c.SHMDir, Trusted: provesNames(c.TLS, nc.listens()), Logger: log})),
+	}
+}
+
+// provesNames reports whether mutual TLS proves the names of all peers. A server proves them only if
+// it requires certificates.
+func provesNames(c config.TLS, listens bool) bool {
+	return listens && c.RequireClientCert || !listens && c.Cert != ""
+}

@@ -54,7 +54,7 @@ func (n *node) openRDMA(ctx context.Context, c config.Client, o Options, nc node
 	r.devices = newDevices(c, o.Provider, nc.localAddr, n.log)
 	var err error
 	if o.Provider == nil || o.others != nil {
-		if r.others, err = openOthers(&c, otherSources(o), n.log); err != nil {
+		if r.others, err = openOthers(&c, otherSources(&c, o, nc, n.log), n.log); err != nil {
 			return nil, err
 		}
 	}
