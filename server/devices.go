@@ -40,8 +40,9 @@ const (
 // replace (score).
 type devices struct {
 	settings         config.RDMA
-	provider         string
-	passed           *Source // the provider that the program passed; nil for none
+	provider         string                     // for the device: config.Client.Fabric
+	asked            func(provider string) bool // whether the settings name a provider
+	passed           *Source                    // the provider that the program passed; nil for none
 	kernel, software Source
 	localAddr        func(context.Context) localAddr
 	log              *slog.Logger
@@ -60,7 +61,7 @@ type devices struct {
 }
 
 func newDevices(c config.Client, p verbs.Provider, localAddr func(context.Context) localAddr, log *slog.Logger) *devices {
-	d := &devices{settings: c.RDMA, provider: c.Fabric(), localAddr: localAddr, log: log, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), cancel: func() {}}
+	d := &devices{settings: c.RDMA, provider: c.Fabric(), asked: c.Names, localAddr: localAddr, log: log, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), cancel: func() {}}
 	if p != nil {
 		s := sourceOf(p)
 		d.passed = &s
@@ -92,6 +93,13 @@ func (d *devices) find(ctx context.Context) (Selection, error) {
 	s, _, err := d.passed.open(want)
 	s.Why = "the program passed it"
 	return s, err
+}
+
+// port is a device as the transport takes it.
+func (d *devices) port(s Selection) verbstransport.PortOptions {
+	p := portOptions(s, d.settings)
+	p.Asked = d.passed != nil || d.asked(s.Name())
+	return p
 }
 
 // watch takes the first device, if there is one, and starts the search for others.
@@ -180,7 +188,7 @@ func (d *devices) search(ctx context.Context) {
 			}
 			return
 		}
-		if err = d.transport.Use(portOptions(s, d.settings)); err == nil {
+		if err = d.transport.Use(d.port(s)); err == nil {
 			d.use(s)
 			return
 		}

@@ -88,13 +88,20 @@ func closeAll(all []Selection) error {
 	return errors.Join(errs...)
 }
 
-// otherPorts are these devices as the transport takes them. The settings for the packets of a fabric
-// have no meaning for them.
-func otherPorts(all []Selection, c config.RDMA) []verbstransport.PortOptions {
+// otherPorts are these devices as the transport takes them, with what peers need to reach them. The
+// settings for the packets of a fabric have no meaning for them. addresses are those at which peers
+// dial this process.
+func otherPorts(all []Selection, c config.Client, addresses []string) []verbstransport.PortOptions {
 	var ports []verbstransport.PortOptions
 	for _, s := range all {
-		p := portOptions(s, config.RDMA{Timeout: c.Timeout, Retry: c.Retry, QueuePairs: c.QueuePairs})
+		p := portOptions(s, config.RDMA{Timeout: c.RDMA.Timeout, Retry: c.RDMA.Retry, QueuePairs: c.RDMA.QueuePairs})
 		p.Again = nil // the address never changes
+		switch s.Choice.Link {
+		case verbs.LinkTCP:
+			p.Addresses = addresses
+		case verbs.LinkShared:
+			p.Directory = discovery.Directory(c.SHMDir)
+		}
 		ports = append(ports, p)
 	}
 	return ports
@@ -107,12 +114,18 @@ func otherSources(c *config.Client, o Options, nc nodeConfig, log *slog.Logger) 
 	}
 	return []Source{
 		sourceOf(tcp.New(tcp.Options{Listen: nc.addresses, Dial: nc.dial, Logger: log})),
-		sourceOf(shm.New(shm.Options{Dir: c.SHMDir, Trusted: provesNames(c.TLS, nc.listens()), Logger: log})),
+		sourceOf(shm.New(shm.Options{Dir: c.SHMDir, Trusted: protection(c.TLS, nc.listens()) == verbstransport.MutualTLS, Logger: log})),
 	}
 }
 
-// provesNames reports whether mutual TLS proves the names of all peers. A server proves them only if
-// it requires certificates.
-func provesNames(c config.TLS, listens bool) bool {
-	return listens && c.RequireClientCert || !listens && c.Cert != ""
+// protection returns how far the gRPC connections of a process are protected. A server proves the
+// names of its peers only if it requires certificates of all.
+func protection(c config.TLS, listens bool) verbstransport.TLS {
+	switch {
+	case !c.Enabled():
+		return verbstransport.NoTLS
+	case listens && c.RequireClientCert, !listens && c.Cert != "":
+		return verbstransport.MutualTLS
+	}
+	return verbstransport.ServerTLS
 }

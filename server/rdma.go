@@ -123,10 +123,11 @@ func (n *node) newTransport(r *rdma, c config.Client, s Selection, nc nodeConfig
 	memory := verbstransport.MemoryOptions{Arena: c.Arena, SendLimit: c.ArenaLimit, RecvLimit: c.ArenaLimit, Idle: c.ReleaseAfter}
 	o := messageOptions(c, cmp.Or(c.RDMA.QueuePairs, DefaultQueuePairs))
 	if s.Device != nil {
-		o.PortOptions = portOptions(s, c.RDMA)
+		o.PortOptions = r.devices.port(s)
 	}
 	o.Self, o.Task, o.Host = n.process(), n.task, discovery.Network()
-	o.Others, o.Target = otherPorts(r.others, c.RDMA), r.target(nc.resolve)
+	o.Others, o.Target = otherPorts(r.others, c, nc.addresses), r.target(nc.resolve)
+	o.User, o.TLS = discovery.User(), protection(c.TLS, nc.listens())
 	o.Exchanger, o.Callable = bootstrap.NewExchanger(n.conns.Conn), r.callable
 	o.GRPC, o.Cache, o.Check = n.transport.Conn, n.cache, check
 	o.Require, o.Allocator, o.Memory, o.MaxWaiting = r.required, n.allocator, memory, nc.cache.MaxWaiting
