@@ -31,7 +31,12 @@ type Link struct {
 	// if nothing has failed.
 	Error string `json:"error,omitempty"`
 
-	// Device is the RDMA device of this process that the channel uses, LocalAddress its
+	// Over is the kind of device of the channel: "shared memory", "RDMA" or "TCP". Routes has each
+	// kind, the best one for this peer first, with the reason why it is not used. Over is
+	// empty without a channel. Routes is nil in a process with RDMA alone or without verbs.
+	Over   string      `json:"over,omitempty"`
+	Routes []LinkRoute `json:"routes,omitempty"`
+	// Device is the device of this process that the channel uses, LocalAddress its
 	// address, and RemoteAddress that of the peer. QueuePairs is the number of queue pairs of
 	// the channel. Generation counts the channels with this process of the peer. All are empty
 	// for another route than verbs.
@@ -46,6 +51,25 @@ type Link struct {
 	// Breaks counts the verbs channels with the peer that broke or were closed; for a process
 	// without verbs, how often the last gRPC connection to the peer has ended.
 	Breaks uint64 `json:"breaks"`
+}
+
+// LinkRoute is a way to a peer over one kind of device.
+type LinkRoute struct {
+	// Over is the kind, as in Link, and Device the device of this process; empty if it has none.
+	Over   string `json:"over"`
+	Device string `json:"device,omitempty"`
+	// Used reports whether tensors go this way. Reason is why they do not.
+	Used   bool   `json:"used"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// linkRoutes returns the routes of a connection.
+func linkRoutes(v verbstransport.Connection) []LinkRoute {
+	var all []LinkRoute
+	for _, r := range v.Routes {
+		all = append(all, LinkRoute{Over: r.Route, Device: r.Device, Used: r.Used, Reason: labelText(r.Why)})
+	}
+	return all
 }
 
 // LinkState is the state of a Link.
@@ -155,7 +179,7 @@ func (n *node) link(task cluster.Task, p *peerStates, addressed bool) Link {
 	case hasVerbs:
 		required = n.rdma.required
 		l.Route, l.Reason = currentRoute(v, required)
-		l.Breaks = v.Stats.Breaks
+		l.Breaks, l.Over, l.Routes = v.Stats.Breaks, v.Route, linkRoutes(v)
 	default:
 		required = n.rdma.required
 		l.Breaks, l.Reason = 0, "neither side has asked for a channel"

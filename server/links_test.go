@@ -275,7 +275,7 @@ func TestStateOfALink(t *testing.T) {
 			if c.verbs != nil {
 				p.verbs = map[cluster.Task]verbs{task: *c.verbs}
 			}
-			if got := n.link(task, &p, !c.client); got != c.want {
+			if got := n.link(task, &p, !c.client); !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got %+v\nwant %+v", got, c.want)
 			}
 		})

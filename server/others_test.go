@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/tryst-rdma/tryst/internal/config"
@@ -134,4 +135,39 @@ func TestNamedDeviceMustOpen(t *testing.T) {
 	}
 	_, err = StartVerbs(t.Context(), w.settings(0, func(c *config.Config) { c.Provider = "tcp,shm" }), w.options(0))
 	wantError(t, err, status.FailedPrecondition, "provider shm: no memory can be shared here")
+}
+
+// TestLinksHaveEveryRoute: a link says over which kind of device tensors go, and for each other kind
+// why they do not; so do the metrics.
+func TestLinksHaveEveryRoute(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*config.Config)
+		over   string
+		whys   map[string]string
+	}{
+		"all":     {func(*config.Config) {}, "shared memory", map[string]string{"RDMA": "shared memory is the better route", "TCP": "shared memory is the better route"}},
+		"shm off": {func(c *config.Config) { c.SHM = config.SHMOff }, "RDMA", map[string]string{"shared memory": "neither /job:worker/replica:0/task:0 nor /job:worker/replica:0/task:1 has it", "TCP": "RDMA is the better route"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newKindsTown(t, 2)
+			a, b := w.start(0, c.change), w.start(1, c.change)
+			peer := b.Task().String()
+			l := linked(t, a.Links, peer, "reached over "+c.over, func(l Link) bool { return l.Over == c.over })
+			if len(l.Routes) != 3 {
+				t.Errorf("%+v", l)
+			}
+			for _, r := range l.Routes {
+				if r.Used != (r.Over == c.over) || !strings.Contains(r.Reason, c.whys[r.Over]) || (r.Reason == "") != r.Used {
+					t.Errorf("%+v, want %q used and the reasons %q", r, c.over, c.whys)
+				}
+			}
+			metrics := metricsOf(a)
+			for _, r := range l.Routes {
+				want := fmt.Sprintf(`tryst_verbs_route{device="%s",over="%s",peer="%s",reason="%s"} %d`, r.Device, r.Over, peer, r.Reason, map[bool]int{true: 1}[r.Used])
+				if !strings.Contains(metrics, want) {
+					t.Errorf("the metrics do not have %s", want)
+				}
+			}
+		})
+	}
 }

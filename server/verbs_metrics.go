@@ -85,9 +85,9 @@ func labelText(s string) string { return strings.ToValidUTF8(status.WithoutQPNs(
 // peerMetrics are the metrics of each peer. The tasks of the cluster, whose number is bounded, have
 // their names as labels. All other peers share the label otherPeers.
 type peerMetrics struct {
-	r            *rdma
-	route, state *prometheus.Desc
-	values       []peerValue
+	r                  *rdma
+	route, state, over *prometheus.Desc
+	values             []peerValue
 }
 
 // otherPeers is the label of peers that are not in the cluster.
@@ -110,6 +110,7 @@ func newPeerMetrics(r *rdma) *peerMetrics {
 	fallbacks := desc("tryst_verbs_fallbacks_total", "Receives that fell back to gRPC or were retried, by reason.", "reason")
 	return &peerMetrics{
 		r:     r,
+		over:  prometheus.NewDesc("tryst_verbs_route", "1 for the kind of device over which verbs reaches a peer, and 0 with the reason for each other kind.", []string{"peer", "over", "device", "reason"}, nil),
 		state: desc("tryst_verbs_channel_state", "1 for the state of a peer's channel: down, handshake or up.", "state"),
 		route: desc("tryst_route", "1 for the transport that carries a peer's tensors, with the reason if it is not verbs; none if verbs is down and fallback is none.", "transport", "reason"),
 		values: []peerValue{
@@ -137,6 +138,7 @@ func newPeerMetrics(r *rdma) *peerMetrics {
 func (w *peerMetrics) Describe(c chan<- *prometheus.Desc) {
 	c <- w.route
 	c <- w.state
+	c <- w.over
 	for _, v := range w.values {
 		c <- v.desc
 	}
@@ -156,6 +158,14 @@ func (w *peerMetrics) Collect(c chan<- prometheus.Metric) {
 		name, reason := currentRoute(l, w.r.required)
 		c <- prometheus.MustNewConstMetric(w.route, prometheus.GaugeValue, 1, peer, name, reason)
 		c <- prometheus.MustNewConstMetric(w.state, prometheus.GaugeValue, 1, peer, l.State.String())
+		for _, r := range linkRoutes(l) {
+			used := 0.0
+			if r.Used {
+				used = 1
+			}
+			reason, _, _ := strings.Cut(r.Reason, "; it is tried again in ") // each text is a series
+			c <- prometheus.MustNewConstMetric(w.over, prometheus.GaugeValue, used, peer, r.Over, r.Device, reason)
+		}
 		for _, v := range w.values {
 			c <- prometheus.MustNewConstMetric(v.desc, v.kind, float64(v.read(l)), append([]string{peer}, v.labels...)...)
 		}
