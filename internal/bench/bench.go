@@ -61,13 +61,13 @@ type Options struct {
 	// each second process, second-*.pprof, over its whole life. Empty: none.
 	Profile string
 
-	many, waiting int           // concurrent receives, waiting keys; fewer in tests
-	idle          time.Duration // for which an idle channel is watched; less in tests
-	idlePeers     int           // idle peers whose memory is measured; fewer in tests
-	standIn       string        // the provider for a route whose own this build does not have; "" leaves the route out
-	polls         []string      // values of the setting poll to measure; fewer in tests
-	pool          *tensor.Pool  // for received tensors; nil: one for each benchmark. Tests set it to check it
-	loadFile      string        // file with the load average; another one in tests
+	many, waiting int               // concurrent receives, waiting keys; fewer in tests
+	idle          time.Duration     // for which an idle channel is watched; less in tests
+	idlePeers     int               // idle peers whose memory is measured; fewer in tests
+	standIns      map[string]string // providers that stand in for those of routes, in tests
+	polls         []string          // values of the setting poll to measure; fewer in tests
+	pool          *tensor.Pool      // for received tensors; nil: one for each benchmark. Tests set it to check it
+	loadFile      string            // file with the load average; another one in tests
 }
 
 // benchmark is one benchmark.

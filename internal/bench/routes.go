@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -120,15 +121,14 @@ func (r *route) apply(c *config.Client, provider string) {
 	c.Transport, c.Fallback, c.Provider = verbstransport.Name, "none", provider
 }
 
-// provider returns the provider of the route that is measured. It is "" if this build does not
-// have it.
+// routeProvider returns the provider of the route that is measured, or the one that stands in for
+// it. It is "" if this build does not have it.
 func (s *suite) routeProvider() string {
-	r := s.now.route
-	switch {
-	case r.provider == "" || slices.Contains(config.Providers(), r.provider):
-		return r.provider
+	p := s.now.route.provider
+	if p = cmp.Or(s.standIns[p], p); slices.Contains(config.Providers(), p) {
+		return p
 	}
-	return s.standIn
+	return ""
 }
 
 // missing reports why the route cannot be measured, or "".

@@ -6,14 +6,39 @@ import (
 	"testing"
 
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/server"
 )
 
-// routes are the options of smoke for the routes. Where this build lacks a provider, the
-// RoCEv2 endpoint stands in, so that every benchmark runs.
+// routes are the options of smoke for the routes. The RoCEv2 endpoint stands in for a provider
+// that has no device here, so that every benchmark runs.
 func routes(t *testing.T, only ...string) Options {
 	o := smoke(t, only...)
-	o.Routes, o.standIn, o.idlePeers, o.Inflight = true, config.ProviderRoCE, 2, []int{2}
+	o.Routes, o.idlePeers, o.Inflight, o.standIns = true, 2, []int{2}, make(map[string]string)
+	for _, provider := range []string{overShm.provider, overTCP.provider} {
+		if !hasDevice(t, provider) {
+			t.Logf("no device of %s: %s stands in", provider, config.ProviderRoCE)
+			o.standIns[provider] = config.ProviderRoCE
+		}
+	}
 	return o
+}
+
+// hasDevice reports whether a provider alone gives a server a device.
+func hasDevice(t *testing.T, provider string) bool {
+	t.Helper()
+	c := config.Default()
+	c.Listen, c.Transport, c.Provider = loopback, "verbs", provider
+	s, err := server.Start(t.Context(), c, server.Options{})
+	if err != nil {
+		return false
+	}
+	defer func() {
+		if err := s.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	_, ok := s.Verbs()
+	return ok
 }
 
 // TestBenchmarksOfRoutes runs each of them.
@@ -48,7 +73,6 @@ func TestBenchmarksOfRoutes(t *testing.T) {
 // TestRouteThatIsMissing is left out, with its reason.
 func TestRouteThatIsMissing(t *testing.T) {
 	o := routes(t, "route-shm-wait", "route-shm-small")
-	o.standIn = ""
 	var said []string
 	o.Progress = func(s string) { said = append(said, s) }
 	s := &suite{Options: o}
