@@ -143,8 +143,9 @@ bench-roce: $(bench) ## Compare verbs over the RoCEv2 endpoint in Go with gRPC a
 		--check --json-dir build/bench-roce
 
 .PHONY: bench-routes
-bench-routes: $(bench) ## Compare shm, tcp and tcp with TLS with bare copies, sockets and gRPC, results in build/bench-routes/; fails like bench
-	@$(unprivileged) $(bench) --routes --size 1MiB,16MiB --inflight 4 --check --json-dir build/bench-routes $(ROUTESARGS)
+bench-routes: $(bench) ## Compare shm, tcp and tcp with TLS with bare copies, sockets and gRPC, results in build/bench-routes/, then bench-pull; fails like bench
+	@status=0; $(unprivileged) $(bench) --routes --size 1MiB,16MiB --inflight 4 --check --json-dir build/bench-routes $(ROUTESARGS) || status=$$?; \
+		$(MAKE) --no-print-directory bench-pull && exit $$status
 
 .PHONY: bench-peers
 bench-peers: $(bench) build/peers/installed ## Compare shm and tcp with UCX and NIXL, which pip installs into build/peers (500 MB), results in build/bench-peers/

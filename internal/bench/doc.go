@@ -14,5 +14,6 @@
 // The peer of a benchmark is a second process (Peer, Serve) with a complete Tryst
 // server, and a listener of its own for each baseline. Both sides use one
 // connection with the same options, send the same memory, and receive into memory
-// from the same tensor.Pool.
+// from the same tensor.Pool. The baselines of routes run in two more processes
+// (bare.go), and so do programs of others (peers.go).
 package bench
