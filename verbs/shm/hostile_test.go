@@ -1,0 +1,379 @@
+//go:build linux
+
+package shm
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// impostor speaks the protocol of a queue pair of its own to an end, byte by byte. It knows the
+// secrets, as a hostile peer does.
+type impostor struct {
+	t    testing.TB
+	x    *testEnd
+	conn *net.UnixConn
+	e    ends
+	ring *file
+}
+
+// newImpostor connects an end to an impostor, up to the point where it passes its ring.
+func newImpostor(t testing.TB, x *testEnd) *impostor {
+	t.Helper()
+	i := &impostor{t: t, x: x}
+	own := x.qp.Endpoint()
+	data := must(parseEndpointData(own.Data))(t)
+	// The lower secret connects.
+	mine := endpointData{socket: "tryst-nowhere"}
+	i.e = ends{gids: [2]verbs.GID{{15: 9}, x.dev.(*device).gid}, qpns: [2]verbs.QPN{77, own.QPN}, secrets: [2]secret{mine.secret, data.secret}}
+	x.connect(verbs.Endpoint{QPN: 77, PSN: 5, GID: i.e.gids[0], Data: mine.append(nil)})
+	i.conn = must(net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: "@" + data.socket, Net: "unixpacket"}))(t)
+	t.Cleanup(func() { i.conn.Close() })
+	h := newHello(&i.e, x.dev.(*device).userNS)
+	body := h.body()
+	i.write(append(body, i.e.proof(connector, body)...), nil)
+	buf := make([]byte, maxPacket)
+	n := must(i.conn.Read(buf))(t)
+	if _, err := checkWelcome(buf[:n], append(body, i.e.proof(connector, body)...), &i.e); err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+func (i *impostor) write(b []byte, fds []int) {
+	i.t.Helper()
+	var oob []byte
+	if fds != nil {
+		oob = unix.UnixRights(fds...)
+	}
+	if _, _, err := i.conn.WriteMsgUnix(b, oob, nil); err != nil {
+		i.t.Logf("writing to the device: %v", err)
+	}
+}
+
+// passRing passes a ring that the impostor may write to.
+func (i *impostor) passRing() {
+	i.t.Helper()
+	i.ring = must(i.x.dev.(*device).newRing(minEntry))(i.t)
+	i.t.Cleanup(i.ring.free)
+	m := fileMessage(kindRing, 0)
+	i.write(m[:], []int{i.ring.fd})
+	wait(i.t, func() bool { return i.x.qp.live.Load() != nil })
+}
+
+// post publishes an entry, as number n.
+func (i *impostor) post(n uint64, e entry, pieces ...piece) {
+	b := i.ring.mem[entriesAt+int(n%ringEntries)*minEntry:][:minEntry]
+	e.number, e.psn, e.pieces = n, uint32(5+n), uint16(len(pieces))
+	e.put(b)
+	for at, p := range pieces {
+		putPiece(b, at, p)
+	}
+	word(i.ring.mem, atPosted).Store(n + 1)
+	i.write([]byte{kindWake}, nil)
+}
+
+// TestHostileDescriptors: a thousand descriptors that are no sealed memfd break their connection at
+// most. No descriptor, goroutine or mapping stays.
+func TestHostileDescriptors(t *testing.T) {
+	dir := t.TempDir()
+	kinds := hostileDescriptors(t, dir)
+	p := New(Options{})
+	x := newTestEnd(t, p, 4096)
+	before, goroutines := descriptors(t), runtime.NumGoroutine()
+	for round := range 1000 {
+		make1 := kinds[round%len(kinds)]
+		fds := make1()
+		if round%3 == 0 { // more descriptors than a packet may have
+			fds = append(fds, fds[0], fds[0])
+		}
+		func() {
+			i := newImpostor(t, x)
+			defer i.conn.Close()
+			m := fileMessage(kindRing, 0)
+			i.write(m[:], fds)
+			for _, fd := range fds[:1] {
+				unix.Close(fd)
+			}
+			// The device closes the connection, or answers that it refuses.
+			buf := make([]byte, maxPacket)
+			i.conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+			if n, err := i.conn.Read(buf); err == nil && n > 0 && buf[0] != kindRefused {
+				t.Fatalf("kind %d was accepted", round%len(kinds))
+			} else if os.IsTimeout(err) {
+				t.Fatalf("kind %d: the device does not answer", round%len(kinds))
+			}
+		}()
+		x.reset()
+	}
+	wait(t, func() bool { return descriptors(t) <= before && runtime.NumGoroutine() <= goroutines })
+	if n := x.mapped(); n != 0 {
+		t.Errorf("%d memfds are mapped", n)
+	}
+}
+
+// reset makes the queue pair new.
+func (x *testEnd) reset() {
+	x.t.Helper()
+	if err := x.qp.ToReset(); err != nil {
+		x.t.Fatal(err)
+	}
+	if err := x.path().Init(x.qp); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// descriptors returns how many descriptors this process has.
+func descriptors(t testing.TB) int {
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skipf("no /proc: %v", err)
+	}
+	return len(list)
+}
+
+// hostileDescriptors returns functions that make descriptors that must be refused.
+func hostileDescriptors(t testing.TB, dir string) []func() []int {
+	one := func(fd int, err error) []int {
+		t.Helper()
+		return []int{must(fd, err)(t)}
+	}
+	memfd := func(size int64, sealed int, hole bool) []int {
+		fd := must(unix.MemfdCreate("hostile", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING))(t)
+		if err := unix.Ftruncate(fd, size); err != nil {
+			t.Fatal(err)
+		}
+		if size < 1<<20 && !hole {
+			if _, err := unix.Pwrite(fd, make([]byte, size), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, sealed); err != nil {
+			t.Fatal(err)
+		}
+		return []int{fd}
+	}
+	size := int64(ringSize(minEntry))
+	return []func() []int{
+		func() []int { return one(unix.Open("/dev/zero", unix.O_RDONLY|unix.O_CLOEXEC, 0)) },
+		func() []int { return one(unix.Open(dir, unix.O_RDONLY|unix.O_CLOEXEC, 0)) },
+		func() []int {
+			return one(unix.Open(filepath.Join(dir, "file"), unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o600))
+		},
+		func() []int { return one(unix.Eventfd(0, unix.EFD_CLOEXEC)) },
+		func() []int { return one(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)) },
+		func() []int { return memfd(size, 0, false) },
+		func() []int { return memfd(size, seals&^unix.F_SEAL_SHRINK, false) },
+		func() []int { return memfd(size, seals&^unix.F_SEAL_GROW, false) },
+		func() []int { return memfd(size, seals&^unix.F_SEAL_FUTURE_WRITE, false) },
+		func() []int { return memfd(size, seals&^unix.F_SEAL_SEAL, false) },
+		func() []int { return memfd(size, seals, true) },       // a hole
+		func() []int { return memfd(1<<41, seals, true) },      // too large
+		func() []int { return memfd(0, seals, true) },          // empty
+		func() []int { return memfd(size, seals, false) },      // no ring
+		func() []int { return memfd(size-4096, seals, false) }, // too short for a ring
+	}
+}
+
+// TestHostileRings: a thousand states of a ring cost at most the connection, and nothing is written
+// outside of what was granted.
+func TestHostileRings(t *testing.T) {
+	p := New(Options{})
+	x := newTestEnd(t, p, 1<<16)
+	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test that can be repeated
+	for round := range 1000 {
+		i := newImpostor(t, x)
+		i.passRing()
+		x.recv(1, 0, 64)
+		i.disturb(random, round)
+		x.finishes(t, round%14 != 3 && round%14 != 13)
+		i.conn.Close()
+		x.reset()
+		x.wcs = nil
+	}
+	for at, b := range x.mem[64:] { // the receive has 64 bytes, and nothing else was granted
+		if b != 0 {
+			t.Fatalf("byte %d was written", 64+at)
+		}
+	}
+}
+
+// finishes waits until the device has taken what the impostor did. breaks: that breaks the queue
+// pair.
+func (x *testEnd) finishes(t *testing.T, breaks bool) {
+	l := x.qp.live.Load()
+	x.qp.pollUntil(t, func() bool {
+		if breaks {
+			return x.qp.state == verbs.StateErr
+		}
+		return x.qp.state == verbs.StateErr || x.qp.resp.deaf || x.qp.seen == readWords(l.peer) && l.sleeps.Load()%2 == 1
+	})
+}
+
+// disturb does something wrong to the ring.
+func (i *impostor) disturb(random *rand.Rand, round int) {
+	mem := i.ring.mem
+	wake := func() { i.write([]byte{kindWake}, nil) }
+	good := entry{op: verbs.OpSend, flags: flagFirst | flagLast | flagInline, total: 8, length: 8}
+	switch round % 14 {
+	case 0: // a counter that goes back
+		i.post(0, good)
+		wait(i.t, func() bool { return word(i.x.qp.live.Load().own.mem, atDone).Load() == 1 })
+		word(mem, atPosted).Store(0)
+		wake()
+	case 1: // more requests than the ring has
+		word(mem, atPosted).Store(random.Uint64())
+		wake()
+	case 2: // responses to what was never posted
+		word(mem, atDone).Store(random.Uint64())
+		wake()
+	case 3: // bytes
+		for at := range mem[entriesAt:] {
+			mem[entriesAt+at] = byte(random.Uint32())
+		}
+		word(mem, atPosted).Store(1 + uint64(random.Uint32N(ringEntries)))
+		wake()
+	case 4: // an unknown memfd
+		i.post(0, entry{op: verbs.OpSend, flags: flagFirst | flagLast, total: 300, length: 300}, piece{file: 9, length: 300})
+	case 5: // a key that was never given
+		i.post(0, entry{op: verbs.OpWrite, flags: flagFirst | flagLast | flagInline, total: 8, length: 8, rkey: verbs.RKey(random.Uint32()), addr: random.Uint64()})
+	case 6: // outside of the region
+		i.post(0, entry{
+			op: verbs.OpWrite, flags: flagFirst | flagLast | flagInline, total: 8, length: 8, rkey: i.x.mr.RKey(),
+			addr: i.x.mr.Addr() + i.x.mr.Len() - uint64(random.Uint32N(8)),
+		})
+	case 7: // longer than the receive
+		i.post(0, entry{op: verbs.OpSend, flags: flagFirst | flagLast | flagInline, total: 100, length: 100})
+	case 8: // a part in the wrong place
+		i.post(0, entry{op: verbs.OpSend, flags: flagFirst | flagInline, total: 60, length: 8})
+		i.post(1, entry{op: verbs.OpSend, flags: flagLast | flagInline, total: 60, offset: 52, length: 8})
+	case 9: // a part of another message
+		i.post(0, entry{op: verbs.OpSend, flags: flagFirst | flagInline, total: 60, length: 8})
+		i.post(1, entry{op: verbs.OpWrite, flags: flagFirst | flagLast | flagInline, total: 8, length: 8})
+	case 10: // a memfd outside of whose end the content lies
+		f := must(newMemfd(4096))(i.t)
+		defer f.free()
+		m := fileMessage(kindFile, 3)
+		i.write(m[:], []int{f.fd})
+		word(mem, atControl).Store(1)
+		i.post(0, entry{op: verbs.OpSend, flags: flagFirst | flagLast, total: 300, length: 300}, piece{file: 3, length: 300, offset: 4096 - uint64(random.Uint32N(299))})
+	case 11: // packets that do not exist
+		b := make([]byte, 2+random.IntN(maxPacket-2))
+		for at := range b {
+			b[at] = byte(random.Uint32())
+		}
+		b[0] = byte(kindDropped + 1)
+		i.write(b, nil)
+	case 12: // giving back what was not asked for
+		m := fileMessage(byte(kindDrop+random.IntN(2)), random.Uint32())
+		i.write(m[:], nil)
+	case 13: // a failure that is no status
+		word(mem, atFailed).Store(random.Uint64())
+		word(mem, atNoReceive).Store(random.Uint64())
+		wake()
+	}
+}
+
+// TestForeignConnections: what does not prove both secrets gets no descriptor, and is closed.
+func TestForeignConnections(t *testing.T) {
+	x := newTestEnd(t, New(Options{}), 4096)
+	d := x.dev.(*device)
+	data := must(parseEndpointData(x.qp.Endpoint().Data))(t)
+	e := ends{gids: [2]verbs.GID{{15: 9}, d.gid}, qpns: [2]verbs.QPN{77, x.qp.QPN()}, secrets: [2]secret{{}, data.secret}}
+	x.connect(verbs.Endpoint{QPN: 77, PSN: 5, GID: e.gids[0], Data: (&endpointData{socket: "tryst-nowhere"}).append(nil)})
+	right := func() []byte {
+		h := newHello(&e, d.userNS)
+		body := h.body()
+		return append(body, e.proof(connector, body)...)
+	}
+	for name, first := range map[string][]byte{
+		"no hello":        []byte("GET / HTTP/1.1\r\n\r\n"),
+		"a short hello":   right()[:50],
+		"a wrong proof":   append(right()[:helloSize-1], 0),
+		"another process": changed(right(), 32),
+		"another QP":      changed(right(), 52),
+		"another peer":    changed(right(), 16),
+		"another version": changed(right(), 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := must(net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: "@" + data.socket, Net: "unixpacket"}))(t)
+			defer c.Close()
+			if _, err := c.Write(first); err != nil {
+				t.Fatal(err)
+			}
+			c.SetReadDeadline(time.Now().Add(30 * time.Second))
+			buf, oob := make([]byte, maxPacket), make([]byte, 100)
+			n, oobn, _, _, err := c.ReadMsgUnix(buf, oob)
+			if err != nil || n < 3 || buf[0] != kindRefused || oobn != 0 {
+				t.Fatalf("the answer is %q with %d bytes of descriptors (%v)", buf[:n], oobn, err)
+			}
+			t.Log(string(buf[2:n]))
+			if n, _ := c.Read(buf); n != 0 {
+				t.Errorf("after the refusal come %d bytes", n)
+			}
+		})
+	}
+	if x.qp.live.Load() != nil {
+		t.Error("the queue pair is connected")
+	}
+}
+
+func changed(b []byte, at int) []byte {
+	b[at] ^= 0x55
+	return b
+}
+
+// FuzzEntry: a parsed entry lies within its message, and its content within the entry.
+func FuzzEntry(f *testing.F) {
+	b := make([]byte, minEntry)
+	(&entry{op: verbs.OpSend, flags: flagFirst | flagLast | flagInline, total: 8, length: 8}).put(b)
+	f.Add(b)
+	(&entry{op: verbs.OpWrite, flags: flagFirst, total: 1 << 20, length: 300, pieces: 1}).put(b)
+	putPiece(b, 0, piece{file: 1, length: 300, offset: 5})
+	f.Add(append([]byte(nil), b...))
+	(&entry{op: verbs.OpFetchAdd, flags: flagFirst | flagLast, total: 1, length: 8}).put(b)
+	f.Add(append([]byte(nil), b...))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) < minEntry || len(b) > maxEntry {
+			return
+		}
+		e, err := parseEntry(b)
+		if err != nil || e.op >= verbs.OpCompareSwap {
+			return
+		}
+		if e.offset+uint64(e.length) > e.total || e.total > maxMessage {
+			t.Errorf("%+v is accepted", e)
+		}
+		if e.flags&flagInline != 0 && e.op != verbs.OpRead && entryHeader+int(e.length) > len(b) {
+			t.Errorf("%+v is longer than its entry of %d bytes", e, len(b))
+		}
+		if entryHeader+int(e.pieces)*pieceSize > len(b) {
+			t.Errorf("%+v has too many pieces", e)
+		}
+	})
+}
+
+// FuzzEndpoint: what is accepted is written again as the same bytes.
+func FuzzEndpoint(f *testing.F) {
+	f.Add((&endpointData{socket: "tryst-shm-0", path: "/run/tryst/a"}).append(nil))
+	f.Add([]byte{endpointVersion})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		e, err := parseEndpointData(b)
+		if err != nil {
+			return
+		}
+		if got := fmt.Sprint(e.append(nil)); got != fmt.Sprint(b) {
+			t.Errorf("%v is written as %v", b, got)
+		}
+	})
+}

@@ -1,0 +1,159 @@
+//go:build linux
+
+package shm
+
+import (
+	"testing"
+)
+
+// The model of sleeping and waking: run.go (sleep) and link.go (mustWakeLocked, wake) as steps, each
+// of which is one access to shared memory or to the socket. Go's atomics are sequentially
+// consistent, so every execution is an interleaving of them.
+//
+//	sleeper                                poster
+//	  step: seen = posted                    posted++
+//	  asleep = next odd number               n = asleep
+//	  look: posted == seen?                  n odd and not rung: rung = n, a byte to the socket
+//	  read the socket: waits for a byte
+//	  asleep = next even number
+//
+// wakeState is a state of the model.
+type wakeState struct {
+	posted, asleep, rung, bytes int
+	// sleeper
+	at, seen int
+	// poster
+	posterAt, loaded, posts int
+}
+
+// wakeRules are the rules of the model that a test switches off.
+type wakeRules struct {
+	noLook     bool // the sleeper does not look again
+	readsFirst bool // the poster reads asleep before it publishes
+	sleepsLate bool // the sleeper says that it sleeps after it looked
+	ringsOnce  bool // the poster rings only for the first sleep
+}
+
+const (
+	sleeperStep = iota
+	sleeperSays
+	sleeperLooks
+	sleeperReads
+	sleeperWakes
+)
+
+const wakePosts = 3
+
+// next returns the states after one step of either side.
+func (r wakeRules) next(s wakeState) (list []wakeState) {
+	if x, ok := r.sleeper(s); ok {
+		list = append(list, x)
+	}
+	if x, ok := r.poster(s); ok {
+		list = append(list, x)
+	}
+	return list
+}
+
+func (r wakeRules) sleeper(s wakeState) (wakeState, bool) {
+	says, looks := sleeperSays, sleeperLooks
+	if r.sleepsLate {
+		says, looks = looks, says
+	}
+	switch s.at {
+	case sleeperStep:
+		if s.seen == wakePosts {
+			return s, false // it has seen everything
+		}
+		if s.seen = s.posted; s.seen < wakePosts {
+			s.at = sleeperSays
+		}
+	case says:
+		s.asleep++
+		s.at++
+	case looks:
+		s.at++
+		if s.posted != s.seen && !r.noLook {
+			s.at = sleeperWakes
+			if s.asleep%2 == 0 { // with sleepsLate it has said nothing yet
+				s.at = sleeperStep
+			}
+		}
+	case sleeperReads:
+		if s.bytes == 0 {
+			return s, false
+		}
+		s.bytes--
+		s.at = sleeperWakes
+	case sleeperWakes:
+		s.asleep++
+		s.at = sleeperStep
+	}
+	return s, true
+}
+
+func (r wakeRules) poster(s wakeState) (wakeState, bool) {
+	publish, load := 0, 1
+	if r.readsFirst {
+		publish, load = load, publish
+	}
+	switch s.posterAt {
+	case publish:
+		if s.posts == wakePosts {
+			return s, false
+		}
+		s.posted++
+		s.posterAt++
+	case load:
+		if s.posts == wakePosts {
+			return s, false
+		}
+		s.loaded = s.asleep
+		s.posterAt++
+	case 2:
+		if s.loaded%2 == 1 && s.loaded != s.rung && (!r.ringsOnce || s.rung == 0) {
+			s.rung = s.loaded
+			s.bytes++
+		}
+		s.loaded, s.posterAt = 0, 0
+		s.posts++
+	}
+	return s, true
+}
+
+// sleepsForever searches all interleavings for one in which the sleeper does not see everything.
+func (r wakeRules) sleepsForever() (found bool, states int) {
+	seen := map[wakeState]bool{{}: true}
+	for list := []wakeState{{}}; len(list) > 0; {
+		s := list[len(list)-1]
+		list = list[:len(list)-1]
+		after := r.next(s)
+		if len(after) == 0 && s.seen < wakePosts {
+			found = true
+		}
+		for _, x := range after {
+			if !seen[x] {
+				seen[x] = true
+				list = append(list, x)
+			}
+		}
+	}
+	return found, len(seen)
+}
+
+// TestNoWakeUpIsLostInAnyInterleaving: each rule is needed.
+func TestNoWakeUpIsLostInAnyInterleaving(t *testing.T) {
+	if found, states := (wakeRules{}).sleepsForever(); found || states < 100 {
+		t.Errorf("a wake-up is lost: %v, in %d states", found, states)
+	}
+	for name, r := range map[string]wakeRules{
+		"no second look":           {noLook: true},
+		"asleep read too early":    {readsFirst: true},
+		"asleep stored too late":   {sleepsLate: true},
+		"rung for the first sleep": {ringsOnce: true},
+	} {
+		if found, _ := r.sleepsForever(); !found {
+			t.Errorf("%s: no wake-up is lost without the rule", name)
+		}
+	}
+}
