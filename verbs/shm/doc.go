@@ -20,8 +20,7 @@
 //	   ▼ completion                            completion of the receive
 //
 // A unix socket connects the two queue pairs. Over it go the proofs of the handshake, the
-// descriptors, and a byte that wakes the other side when it sleeps. PROTOCOL.md, "Queue pairs
-// over shared memory", has every byte.
+// descriptors, and a byte that wakes the other side when it sleeps. PROTOCOL.md, section 12, has every byte.
 //
 // # Trust
 //

@@ -20,7 +20,7 @@ func newSecret() (s secret) {
 	return s
 }
 
-// endpointData is what Endpoint.Data contains (PROTOCOL.md, "Queue pairs over shared memory"):
+// endpointData is what Endpoint.Data contains (PROTOCOL.md, section 12):
 //
 //	0      version
 //	1      secret

@@ -377,3 +377,41 @@ func FuzzEndpoint(f *testing.F) {
 		}
 	})
 }
+
+// TestConnectionsWithoutAProofAreBounded: connections that say nothing end, and those beyond the
+// bound end at once. They keep nobody else out for long.
+func TestConnectionsWithoutAProofAreBounded(t *testing.T) {
+	x := newTestEnd(t, New(Options{}), 4096)
+	d := x.dev.(*device)
+	dialed := func() *net.UnixConn {
+		c := must(net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: "@" + d.socket, Net: "unixpacket"}))(t)
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	for range maxUnproven {
+		dialed()
+	}
+	wait(t, func() bool { return len(d.unproven) == maxUnproven })
+	c := dialed()
+	c.SetReadDeadline(time.Now().Add(30 * time.Second))
+	if n, err := c.Read(make([]byte, 1)); n > 0 || os.IsTimeout(err) {
+		t.Errorf("one connection more stays: %d bytes, %v", n, err)
+	}
+}
+
+// TestMemfdsOfAPeerAreBounded: one more than maxFiles breaks the queue pair.
+func TestMemfdsOfAPeerAreBounded(t *testing.T) {
+	x := newTestEnd(t, New(Options{}), 4096)
+	i := newImpostor(t, x)
+	i.passRing()
+	f := must(newMemfd(4096))(t)
+	defer f.free()
+	for n := range uint32(maxFiles) + 1 {
+		m := fileMessage(kindFile, n)
+		i.write(m[:], []int{f.fd})
+	}
+	x.finishes(t, true)
+	if n := x.mapped(); n > 2 { // the ring, and one memfd under many numbers
+		t.Errorf("%d memfds are mapped", n)
+	}
+}

@@ -9,8 +9,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// The memory of a ring, a memfd of the queue pair's owner (PROTOCOL.md, "Queue pairs over shared
-// memory"). Numbers are little-endian. The words of each cache line change together.
+// The memory of a ring, a memfd of the queue pair's owner (PROTOCOL.md, section 12). Numbers are little-endian. The words of each cache line change together.
 //
 //	0     magic, version, size of an entry
 //	64    requester's words: posted, consumed, epoch, control
