@@ -44,7 +44,7 @@ func (q *qp) connect(ctx context.Context, attempt uint64) {
 // dialAndProve is the connector's side of the handshake.
 func (q *qp) dialAndProve(ctx context.Context, peer *endpointData, e *ends) (l *link, err error) {
 	d := q.pd.dev
-	c, err := dial(ctx, peer)
+	c, err := d.dial(ctx, peer)
 	if err != nil {
 		return nil, err
 	}

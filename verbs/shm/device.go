@@ -68,7 +68,7 @@ type device struct {
 
 	listeners []*net.UnixListener
 	socket    string         // the name of the first one, in the abstract namespace
-	path      string         // of the second one; empty for none
+	hasPath   bool           // the second one is in Options.Dir, by the same name
 	unproven  chan struct{}  // holds a token for each accepted connection without a proof
 	running   sync.WaitGroup // goroutines of listeners and of connections that prove themselves
 

@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"fmt"
+	"strings"
 
 	"github.com/tryst-rdma/tryst/verbs"
 )
@@ -20,49 +21,52 @@ func newSecret() (s secret) {
 	return s
 }
 
-// endpointData is what Endpoint.Data contains (PROTOCOL.md, section 12):
+// endpointData is what Endpoint.Data contains (PROTOCOL.md, section 12.1):
 //
 //	0      version
 //	1      secret
-//	17     length of the socket's name in the abstract namespace, and the name
-//	then   length of the socket's path, and the path; 0 for none
+//	17     name of the socket
+//	59     1 if it is in the directory for sockets, too; else 0
 type endpointData struct {
 	secret secret
 	socket string
-	path   string
+	inDir  bool
 }
 
-const endpointVersion = 1
+const (
+	endpointVersion = 1
+	// socketPrefix and 32 hex digits are the name of a socket. A peer can name no other one, so it
+	// cannot make this process connect to another service.
+	socketPrefix = "tryst-shm-"
+	socketLen    = len(socketPrefix) + 32
+	endpointSize = 1 + 16 + socketLen + 1
+)
 
 func (e *endpointData) append(b []byte) []byte {
 	b = append(b, endpointVersion)
-	b = append(b, e.secret[:]...)
-	b = append(append(b, byte(len(e.socket))), e.socket...)
-	return append(append(b, byte(len(e.path))), e.path...)
+	b = append(append(b, e.secret[:]...), e.socket...)
+	if e.inDir {
+		return append(b, 1)
+	}
+	return append(b, 0)
 }
 
 func parseEndpointData(b []byte) (e endpointData, err error) {
-	if len(b) == 0 {
+	switch {
+	case len(b) == 0:
 		return e, fmt.Errorf("the peer's endpoint has no data: its device is not of package shm")
-	}
-	if b[0] != endpointVersion {
+	case b[0] != endpointVersion:
 		return e, fmt.Errorf("the peer's endpoint has version %d, this side knows %d", b[0], endpointVersion)
+	case len(b) != endpointSize:
+		return e, fmt.Errorf("the peer's endpoint has %d bytes instead of %d", len(b), endpointSize)
 	}
-	rest := b[1:]
-	if len(rest) < len(e.secret) {
-		return e, fmt.Errorf("the peer's endpoint has %d bytes", len(b))
+	copy(e.secret[:], b[1:])
+	e.socket = string(b[17 : 17+socketLen])
+	digits, ok := strings.CutPrefix(e.socket, socketPrefix)
+	if !ok || strings.Trim(digits, "0123456789abcdef") != "" || b[endpointSize-1] > 1 {
+		return e, fmt.Errorf("the peer's endpoint names the socket %q, which no device of this package has", e.socket)
 	}
-	rest = rest[copy(e.secret[:], rest):]
-	for _, to := range []*string{&e.socket, &e.path} {
-		if len(rest) == 0 || len(rest) <= int(rest[0]) || rest[0] > maxSocketName {
-			return e, fmt.Errorf("the peer's endpoint of %d bytes has a wrong socket name", len(b))
-		}
-		*to = string(rest[1 : 1+rest[0]])
-		rest = rest[1+rest[0]:]
-	}
-	if len(rest) > 0 { // a later version may append
-		return e, fmt.Errorf("the peer's endpoint has %d bytes too many", len(rest))
-	}
+	e.inDir = b[endpointSize-1] == 1
 	return e, nil
 }
 

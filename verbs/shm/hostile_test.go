@@ -17,6 +17,9 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
+// nowhere is the name of a socket that does not exist.
+const nowhere = socketPrefix + "00000000000000000000000000000000"
+
 // impostor speaks the protocol of a queue pair of its own to an end, byte by byte. It knows the
 // secrets, as a hostile peer does.
 type impostor struct {
@@ -34,7 +37,7 @@ func newImpostor(t testing.TB, x *testEnd) *impostor {
 	own := x.qp.Endpoint()
 	data := must(parseEndpointData(own.Data))(t)
 	// The lower secret connects.
-	mine := endpointData{socket: "tryst-nowhere"}
+	mine := endpointData{socket: nowhere}
 	i.e = ends{gids: [2]verbs.GID{{15: 9}, x.dev.(*device).gid}, qpns: [2]verbs.QPN{77, own.QPN}, secrets: [2]secret{mine.secret, data.secret}}
 	x.connect(verbs.Endpoint{QPN: 77, PSN: 5, GID: i.e.gids[0], Data: mine.append(nil)})
 	i.conn = must(net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: "@" + data.socket, Net: "unixpacket"}))(t)
@@ -290,7 +293,7 @@ func TestForeignConnections(t *testing.T) {
 	d := x.dev.(*device)
 	data := must(parseEndpointData(x.qp.Endpoint().Data))(t)
 	e := ends{gids: [2]verbs.GID{{15: 9}, d.gid}, qpns: [2]verbs.QPN{77, x.qp.QPN()}, secrets: [2]secret{{}, data.secret}}
-	x.connect(verbs.Endpoint{QPN: 77, PSN: 5, GID: e.gids[0], Data: (&endpointData{socket: "tryst-nowhere"}).append(nil)})
+	x.connect(verbs.Endpoint{QPN: 77, PSN: 5, GID: e.gids[0], Data: (&endpointData{socket: nowhere}).append(nil)})
 	right := func() []byte {
 		h := newHello(&e, d.userNS)
 		body := h.body()
@@ -365,7 +368,7 @@ func FuzzEntry(f *testing.F) {
 
 // FuzzEndpoint: what is accepted is written again as the same bytes.
 func FuzzEndpoint(f *testing.F) {
-	f.Add((&endpointData{socket: "tryst-shm-0", path: "/run/tryst/a"}).append(nil))
+	f.Add((&endpointData{socket: nowhere, inDir: true}).append(nil))
 	f.Add([]byte{endpointVersion})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		e, err := parseEndpointData(b)

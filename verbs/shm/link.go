@@ -70,7 +70,10 @@ func (l *link) controlLocked(kind byte, id uint32, fd int) error {
 // mustWakeLocked returns the link if the peer sleeps and has not been woken yet, else nil. The
 // caller has published something before.
 func (l *link) mustWakeLocked() *link {
-	n := word(l.peer, atAsleep).Load()
+	n := uint64(0)
+	if err := guard(func() { n = word(l.peer, atAsleep).Load() }); err != nil {
+		return nil // the next step finds the fault
+	}
 	if n%2 == 0 || n == l.rung {
 		return nil
 	}

@@ -152,30 +152,53 @@ func (m *mappings) add(fd int) (*mapping, error) {
 	if err != nil {
 		return nil, err
 	}
+	if x, err := m.find(id, uint64(size)); x != nil || err != nil { //nolint:gosec // not negative
+		return x, err
+	}
+	// Mapping takes as long as the memory is large: not under the lock, which others need.
+	mem, err := unix.Mmap(fd, 0, int(size), unix.PROT_READ, unix.MAP_SHARED)
+	if err == nil {
+		if err = unix.Madvise(mem, populateRead); errors.Is(err, unix.EINVAL) {
+			err = nil // before Linux 5.14
+		}
+		if err != nil {
+			_ = unix.Munmap(mem)
+		}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if x := m.list[id]; x != nil {
+	m.bytes -= uint64(size) //nolint:gosec // not negative
+	if err != nil {
+		return nil, fmt.Errorf("the peer's memory of %d bytes cannot be mapped and read: %w", size, err)
+	}
+	if x := m.list[id]; x != nil { // another queue pair was faster
+		_ = unix.Munmap(mem)
 		x.users++
 		return x, nil
-	}
-	if m.bytes+uint64(size) > maxMapped {
-		return nil, fmt.Errorf("peers share more than %d bytes with this process", uint64(maxMapped))
-	}
-	mem, err := unix.Mmap(fd, 0, int(size), unix.PROT_READ, unix.MAP_SHARED)
-	if err != nil {
-		return nil, fmt.Errorf("mmap of %d bytes of the peer: %w", size, err)
-	}
-	if err := unix.Madvise(mem, populateRead); err != nil && !errors.Is(err, unix.EINVAL) {
-		_ = unix.Munmap(mem)
-		return nil, fmt.Errorf("the peer's memory of %d bytes cannot be read: %w", size, err)
 	}
 	x := &mapping{id: id, mem: mem, users: 1}
 	if m.list == nil {
 		m.list = make(map[inode]*mapping)
 	}
 	m.list[id] = x
-	m.bytes += uint64(size)
+	m.bytes += uint64(len(mem))
 	return x, nil
+}
+
+// find returns the mapping of a memfd, with one more user. If there is none it returns nil, and
+// counts the bytes that the caller is about to map.
+func (m *mappings) find(id inode, size uint64) (*mapping, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if x := m.list[id]; x != nil {
+		x.users++
+		return x, nil
+	}
+	if m.bytes+size > maxMapped {
+		return nil, fmt.Errorf("peers share more than %d bytes with this process", uint64(maxMapped))
+	}
+	m.bytes += size
+	return nil, nil //nolint:nilnil // the comment says so
 }
 
 // release gives a mapping up. The last one unmaps it.

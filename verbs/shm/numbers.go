@@ -57,6 +57,8 @@ const (
 	// maxUnproven is the number of connections that have not proved anything yet. More are closed
 	// at once.
 	maxUnproven = 256
+	// staleAge is the age from which a socket that refuses connections is removed.
+	staleAge = time.Minute
 	// retryDelay is the pause before something is tried again that the kernel had no room for.
 	retryDelay = time.Millisecond
 	// spinTime is how long a goroutine looks for work before it sleeps. A peer that replies at

@@ -30,6 +30,7 @@ type qp struct {
 	nudged   atomic.Bool  // look at the rings again, for a reason on this side
 	runner   bool         // drive is held by the goroutine of run; guarded by drive
 	seen     words        // of the last step; guarded by drive
+	more     bool         // the last step may have left something; guarded by drive
 	barrier  fence
 	live     atomic.Pointer[link] // link; it stays usable for those who hold drive
 	polls    atomic.Uint64        // counts polls of completion queues of this queue pair
@@ -101,7 +102,7 @@ func (p *pd) CreateQP(c verbs.QPConfig) (verbs.QP, error) {
 		return nil, verbs.Errorf(op, name, verbs.ErrInvalid, "the device's limit of %d is reached", len(d.qps))
 	}
 	q := &qp{pd: p, config: c, entrySize: entrySize(c.MaxSendSGE, c.MaxInline), sendCQ: sendCQ, recvCQ: recvCQ, ready: make(chan struct{})}
-	q.own = endpointData{secret: newSecret(), socket: d.socket, path: d.path}
+	q.own = endpointData{secret: newSecret(), socket: d.socket, inDir: d.hasPath}
 	for {
 		// 0 and 1 are the management queue pairs, 0xffffff is multicast.
 		q.number = verbs.QPN(2 + random32()%0xfffffd)

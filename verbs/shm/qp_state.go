@@ -312,18 +312,24 @@ func (q *qp) regionClosed(m *mr) {
 			}
 		}
 	}
-	if m.file != nil && q.link != nil && q.resp.lastRead == m.file.id && !q.readsTakenLocked() {
+	if m.file != nil && q.link != nil && q.readUnderWayLocked(m.file.id) {
 		q.failSendLocked(verbs.StatusLocalProtection)
 	}
 }
 
-// readsTakenLocked reports whether the peer has read all responses.
-func (q *qp) readsTakenLocked() bool {
-	taken := false
-	if err := guard(func() { taken = word(q.link.peer, atConsumed).Load() >= q.resp.executed }); err != nil {
-		return false
+// readUnderWayLocked reports whether the peer may still read a memfd for a READ that was answered.
+func (q *qp) readUnderWayLocked(id uint32) bool {
+	p := &q.resp
+	consumed := uint64(0)
+	if err := guard(func() { consumed = word(q.link.peer, atConsumed).Load() }); err != nil {
+		return true
 	}
-	return taken
+	for i := p.executed - min(p.executed, ringEntries); i < p.executed; i++ {
+		if i >= consumed && p.reads[i%ringEntries] == id {
+			return true
+		}
+	}
+	return false
 }
 
 func (q *qp) stopTimerLocked() {

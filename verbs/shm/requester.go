@@ -346,6 +346,9 @@ func (q *qp) takeResponses(l *link, s *words) (moved bool) {
 		if r.acked == s.done || r.deaf {
 			if moved {
 				word(l.own.mem, atConsumed).Store(r.acked)
+				if r.timeout > 0 && r.completed < r.posted {
+					q.armLocked(r.progress.Add(r.timeout))
+				}
 			}
 			q.takeFailureLocked(s)
 			wake := q.publishLocked()

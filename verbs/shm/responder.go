@@ -19,10 +19,11 @@ type responder struct {
 	executed uint64 // parts of the peer
 	seen     uint64 // the highest number of parts that the peer said it had posted
 	message  message
-	stalled  bool   // there is no receive for the next part
-	deaf     bool   // what the peer posts has no effect any more
-	blocked  bool   // the socket is full; the timer tries again
-	lastRead uint32 // the memfd of a registered region that a READ was answered with last
+	stalled  bool // there is no receive for the next part
+	deaf     bool // what the peer posts has no effect any more
+	blocked  bool // the socket is full; the timer tries again
+	// reads has the memfd of a registered region that the response in each slot names; 0 for none.
+	reads [ringEntries]uint32
 
 	entry [maxEntry]byte // copy of the part that is executed
 	// readChunk says for each chunk of READ responses up to which number of consumed responses
@@ -262,6 +263,7 @@ func (q *qp) executeRead(l *link, e *entry, s *words) (wake, more bool) {
 		return true, false
 	}
 	a := response{number: e.number, length: e.length}
+	file := uint32(0)
 	if e.total > 0 {
 		k.mu.RLock()
 		defer k.mu.RUnlock()
@@ -272,12 +274,12 @@ func (q *qp) executeRead(l *link, e *entry, s *words) (wake, more bool) {
 		}
 		at += e.offset
 		if m.file != nil {
-			a.file, a.value = m.file.id, m.offset+at
+			file = m.file.id
+			a.file, a.value = file, m.offset+at
 			if !q.announceLocked(l, m.file) {
 				p.blocked = true
 				return false, false
 			}
-			p.lastRead = a.file
 		} else {
 			chunk := 0
 			for ; chunk < readChunks && s.consumed < p.readChunk[chunk]; chunk++ {
@@ -299,6 +301,7 @@ func (q *qp) executeRead(l *link, e *entry, s *words) (wake, more bool) {
 			a.file, a.value = id, uint64(sendChunks+chunk)*chunkSize //nolint:gosec // not negative
 		}
 	}
+	p.reads[e.number%ringEntries] = file
 	a.put(l.own.mem[responsesAt+e.number%ringEntries*responseSize:])
 	q.executedLocked(l)
 	return true, true
@@ -327,6 +330,7 @@ func (q *qp) executeAtomic(l *link, e *entry) (wake, more bool) {
 		}
 		return old
 	})
+	q.resp.reads[e.number%ringEntries] = 0
 	a := response{number: e.number, value: old, length: 8}
 	a.put(l.own.mem[responsesAt+e.number%ringEntries*responseSize:])
 	q.executedLocked(l)

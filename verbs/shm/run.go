@@ -69,7 +69,9 @@ func (q *qp) stepDriving(l *link, runner bool) (seen words, moved bool) {
 		}
 	}
 	moved = q.takeResponses(l, &seen)
-	return seen, q.takeRequests(l, &seen) || moved
+	moved = q.takeRequests(l, &seen) || moved
+	q.more = moved
+	return seen, moved
 }
 
 // poll works on the rings in place of run, if something has changed and nobody else does it.
@@ -84,7 +86,7 @@ func (q *qp) poll() {
 	}
 	q.polls.Add(1)
 	changed := true
-	if guard(func() { changed = readWords(l.peer) != q.seen }) == nil && !changed {
+	if guard(func() { changed = readWords(l.peer) != q.seen }) == nil && !changed && !q.more {
 		return
 	}
 	q.stepDriving(l, false)

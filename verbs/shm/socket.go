@@ -34,7 +34,7 @@ func userNamespace() (uint64, error) {
 func (d *device) listen() error {
 	var random [16]byte
 	rand.Read(random[:]) // never fails
-	d.socket = "tryst-shm-" + hex.EncodeToString(random[:])
+	d.socket = socketPrefix + hex.EncodeToString(random[:])
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: "@" + d.socket, Net: "unixpacket"})
 	if err != nil {
 		return fmt.Errorf("listening on a unix socket: %w", err)
@@ -67,20 +67,49 @@ func (d *device) listenIn(dir string) error {
 	if err != nil {
 		return fmt.Errorf("a unix socket in %q, which must exist, be writable and on a file system with sockets: %w", dir, err)
 	}
-	d.path = path
+	d.hasPath = true
 	d.listeners = append(d.listeners, l)
+	if d.provider.options.Trusted { // else only the same user connects
+		if err := os.Chmod(path, 0o666); err != nil { //nolint:gosec // the handshake decides who gets a descriptor
+			l.Close() //nolint:errcheck // it was not used
+			return fmt.Errorf("letting other users connect to %q: %w", path, err)
+		}
+	}
+	removeStale(abs)
 	return nil
+}
+
+// removeStale removes the sockets of processes that were killed.
+func removeStale(dir string) {
+	list, err := filepath.Glob(filepath.Join(dir, socketPrefix+"*"))
+	if err != nil {
+		return
+	}
+	for _, path := range list {
+		// A new socket refuses connections until its process listens.
+		if i, err := os.Lstat(path); err != nil || i.Mode()&os.ModeSocket == 0 || time.Since(i.ModTime()) < staleAge {
+			continue
+		}
+		if c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"}); err == nil {
+			c.Close()
+		} else if errors.Is(err, unix.ECONNREFUSED) {
+			_ = os.Remove(path) // another process may remove it, too
+		}
+	}
 }
 
 // accept runs until the listener is closed.
 func (d *device) accept(l *net.UnixListener) {
-	for {
+	for failing := false; ; {
 		c, err := l.AcceptUnix()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil { // out of descriptors, for one: peers try again until their time is over
-			d.logger.Warn("shm: a connection cannot be accepted", "error", err)
+			if !failing {
+				d.logger.Warn("shm: a connection cannot be accepted", "error", err)
+			}
+			failing = true
 			select {
 			case <-d.done:
 				return
@@ -88,6 +117,7 @@ func (d *device) accept(l *net.UnixListener) {
 			}
 			continue
 		}
+		failing = false
 		select {
 		case d.unproven <- struct{}{}:
 		default:
@@ -106,24 +136,26 @@ func (d *device) accept(l *net.UnixListener) {
 	}
 }
 
-// dial connects to the socket of a peer: by its name if both are in one network namespace, else
-// by its path. The context limits how long.
-func dial(ctx context.Context, e *endpointData) (*net.UnixConn, error) {
-	var failed error
-	for _, name := range []string{"@" + e.socket, e.path} {
-		if len(name) < 2 {
-			continue
-		}
-		c, err := dialOne(ctx, name)
-		if err == nil {
-			return c, nil
-		}
-		failed = errors.Join(failed, err)
+// dial connects to the socket of a peer: by its name if both are in one network namespace, else in
+// the directory for sockets, which each side may have mounted elsewhere. The context limits how
+// long.
+func (d *device) dial(ctx context.Context, e *endpointData) (*net.UnixConn, error) {
+	c, err := dialOne(ctx, "@"+e.socket)
+	if err == nil {
+		return c, nil
 	}
-	if failed == nil {
-		failed = errors.New("the peer's endpoint names no socket")
+	switch dir := d.provider.options.Dir; {
+	case dir == "":
+		return nil, fmt.Errorf("%w (a peer in another network namespace needs a directory for sockets that both share)", err)
+	case !e.inDir:
+		return nil, fmt.Errorf("%w, and the peer has no socket in a directory", err)
+	default:
+		c, second := dialOne(ctx, filepath.Join(dir, e.socket))
+		if second != nil {
+			return nil, errors.Join(err, second)
+		}
+		return c, nil
 	}
-	return nil, failed
 }
 
 func dialOne(ctx context.Context, name string) (*net.UnixConn, error) {
