@@ -55,7 +55,10 @@ func startChild(t testing.TB, role string, o Options, change func(*exec.Cmd)) *c
 	out := must(c.cmd.StdoutPipe())(t)
 	c.out = bufio.NewScanner(out)
 	if err := c.cmd.Start(); err != nil {
-		t.Skipf("cannot start a process: %v", err)
+		if change != nil && noNamespaces(err) {
+			t.Skip(skipNamespaces)
+		}
+		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		c.in.Close()
@@ -122,8 +125,26 @@ func (c *childT) die(text string) {
 // runChild is what a child does: it connects, does what its role says, and ends with its input.
 func runChild(role string) int {
 	t := &childT{}
+	if name, ok := strings.CutPrefix(role, "namespaces="); ok {
+		return runNamespaces(name)
+	}
+	if role, ok := strings.CutPrefix(role, dropsPrefix); ok {
+		return dropAndRun(role)
+	}
+	if os.Getenv("TRYST_SHM_TEST_BARE") != "" {
+		checkBare(t)
+	}
 	p := New(Options{Dir: os.Getenv("TRYST_SHM_TEST_DIR"), Trusted: os.Getenv("TRYST_SHM_TEST_TRUSTED") == "true"})
 	x := newTestEnd(t, p, childMemory)
+	if role == "exercise" { // with a process at its input and output
+		c := &child{t: t, in: os.Stdout, out: bufio.NewScanner(os.Stdin)}
+		if err := json.Unmarshal([]byte(c.line()), &c.offer); err != nil {
+			t.Fatal(err)
+		}
+		c.join(x)
+		x.exercises(c)
+		return 0
+	}
 	for i := range 16 {
 		x.recv(verbs.WRID(i), 64*i, 64)
 	}
