@@ -115,6 +115,7 @@ func (q *qp) stopAccess() {
 	if c := q.conn.Load(); c != nil {
 		c.dead.Store(true)
 		c.waitForAccess()
+		c.wakeWriter() // for the end of the stream
 	}
 }
 

@@ -81,12 +81,23 @@ func (w *writer) run() {
 		w.waiting = false
 		err := w.pump(true)
 		w.mu.Unlock()
-		if err != nil {
-			if !errors.Is(err, errGone) {
-				w.conn.lose(fmt.Errorf("writing failed: %w", err))
-			}
+		switch {
+		case errors.Is(err, errGone) || err == nil && w.conn.dead.Load():
+			w.finishStream()
+			return
+		case err != nil:
+			w.conn.lose(fmt.Errorf("writing failed: %w", err))
 			return
 		}
+	}
+}
+
+// finishStream ends the stream of a queue pair that broke, so that the peer need not wait for
+// frames. The socket stays open until the queue pair is closed: a close would discard a NAK
+// that the peer has not read.
+func (w *writer) finishStream() {
+	if c, ok := w.out.(interface{ CloseWrite() error }); ok {
+		c.CloseWrite() //nolint:errcheck // the peer has closed it
 	}
 }
 
