@@ -79,7 +79,7 @@ func (m *machine) postRecv(wr *verbs.RecvWR, freed uint64) {
 	w.id, w.sgl, w.length = wr.ID, append(w.sgl[:0], wr.SGL...), wr.Len()
 	r.posted++
 	if r.dropping {
-		r.readyDue, r.rnrDue = true, false
+		r.readyDue = true // after RNR, if that is still due: the requester has to know that it sends again
 	}
 	if m.state == verbs.StateErr {
 		m.flushRecvs()

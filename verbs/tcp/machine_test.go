@@ -1,0 +1,297 @@
+package tcp
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/tcp/internal/frame"
+)
+
+// model is two machines with a stream of frames in each direction, without sockets and clocks.
+type model struct {
+	t      *testing.T
+	random *rand.Rand
+	now    time.Duration
+	ends   [2]*modelEnd
+}
+
+type modelEnd struct {
+	model   *model
+	machine machine
+	mr      *mr
+	mem     []byte
+	in      []carried // frames on their way to this end
+
+	posted, done     int // work requests
+	sends            int // messages that the peer has posted
+	recvs, taken     int
+	reads            map[verbs.WRID]uint64 // what an atomic or read must return
+	failed           bool
+	quiesced, events int
+}
+
+type carried struct {
+	header  frame.Header
+	content []byte
+}
+
+const modelMemory = 1 << 20
+
+func newModel(t *testing.T, seed uint64, rnrRetry uint8) *model {
+	m := &model{t: t, random: rand.New(rand.NewPCG(seed, 1))}
+	for i := range m.ends {
+		e := &modelEnd{model: m, mem: make([]byte, modelMemory)}
+		d := &domain{keys: newKeys()}
+		e.mr = d.keys.add(d, e.mem, allRights)
+		x := &e.machine
+		x.out, x.keys, x.domain, x.access, x.state = e, d.keys, d, allRights, verbs.StateInit
+		x.req.limit, x.resp.limit = 16, 16
+		m.ends[i] = e
+	}
+	for i, e := range m.ends {
+		x := &e.machine
+		x.toRTR(0, verbs.RTRAttr{Peer: verbs.Endpoint{PSN: verbs.PSN(1000 * (1 - i))}, MinRNRTimer: 1, MaxDestReadAtomic: 4})
+		x.toRTS(verbs.RTSAttr{PSN: verbs.PSN(1000 * i), Timeout: 14, Retry: 6, RNRRetry: rnrRetry, MaxReadAtomic: 4})
+		x.req.up = true
+	}
+	return m
+}
+
+func (e *modelEnd) peer() *modelEnd {
+	if e.model.ends[0] == e {
+		return e.model.ends[1]
+	}
+	return e.model.ends[0]
+}
+
+func (e *modelEnd) sendCompleted(wc verbs.WC, freedTo uint64) {
+	e.machine.req.freed.Store(freedTo)
+	if wc.Status != verbs.StatusOK {
+		e.failed = true
+		return
+	}
+	if int(wc.ID) != e.done {
+		e.model.t.Fatalf("work request %d completes where %d is the next", wc.ID, e.done)
+	}
+	e.done++
+}
+
+// recvCompleted checks that the messages come in order: each has its number as immediate data.
+func (e *modelEnd) recvCompleted(wc verbs.WC, _ uint64, _ bool) {
+	if wc.Status != verbs.StatusOK {
+		e.failed = true
+		return
+	}
+	if int(wc.ID) != e.taken || int(wc.Imm) != e.taken {
+		e.model.t.Fatalf("message %d arrives in receive %d where %d is the next", wc.Imm, wc.ID, e.taken)
+	}
+	e.taken++
+}
+
+func (e *modelEnd) asyncEvent(verbs.EventKind) { e.events++ }
+func (e *modelEnd) stopAccess()                { e.quiesced++ }
+func (e *modelEnd) written() uint64            { return e.machine.req.written.Load() }
+
+// post posts a random request. Messages carry their number.
+func (e *modelEnd) post() {
+	if e.machine.req.full() || e.failed {
+		return
+	}
+	p := e.peer()
+	n := [...]int{0, 1, 100, segment, segment + 1, 2*segment + 5}[e.model.random.IntN(6)]
+	wr := verbs.SendWR{
+		ID: verbs.WRID(e.posted), Signaled: true, SGL: []verbs.SGE{{Addr: e.mr.addr, Length: uint32(n), LKey: e.mr.lkey}},
+		RemoteAddr: p.mr.addr, RKey: p.mr.rkey, Fence: e.model.random.IntN(4) == 0,
+	}
+	wr.Op = [...]verbs.Opcode{verbs.OpSendImm, verbs.OpSendImm, verbs.OpWriteImm, verbs.OpWrite, verbs.OpRead, verbs.OpFetchAdd}[e.model.random.IntN(6)]
+	switch wr.Op {
+	case verbs.OpSendImm, verbs.OpWriteImm:
+		wr.Imm = uint32(p.sends)
+		p.sends++
+	case verbs.OpFetchAdd:
+		wr.SGL[0].Length, wr.Add = 8, 1
+	}
+	e.posted++
+	e.machine.postSend(e.model.now, &wr)
+}
+
+func (e *modelEnd) postRecv() {
+	if e.recvs-e.taken >= e.machine.resp.limit || e.recvs >= e.sends || e.failed {
+		return
+	}
+	wr := verbs.RecvWR{ID: verbs.WRID(e.recvs), SGL: []verbs.SGE{{Addr: e.mr.addr, Length: modelMemory, LKey: e.mr.lkey}}}
+	e.recvs++
+	e.machine.postRecv(&wr, uint64(e.taken))
+}
+
+// noContent stands for content, which a machine does not look at.
+var noContent [segment]byte
+
+// write puts the next frame on its way.
+func (e *modelEnd) write() bool {
+	var c carried
+	var s source
+	if !e.machine.next(e.model.now, true, &c.header, &s) {
+		return false
+	}
+	c.content = noContent[:s.n]
+	if s.atomic {
+		c.content = make([]byte, 8)
+		binary.NativeEndian.PutUint64(c.content, s.value)
+	}
+	e.machine.req.written.Store(max(e.written(), e.machine.req.sending))
+	p := e.peer()
+	p.in = append(p.in, c)
+	return true
+}
+
+// read takes the next frame.
+func (e *modelEnd) read() bool {
+	if len(e.in) == 0 {
+		return false
+	}
+	c := e.in[0]
+	e.in = e.in[1:]
+	p, err := e.machine.receive(e.model.now, &c.header)
+	if err != nil {
+		e.model.t.Fatalf("at %v: %v", e.model.now, err)
+	}
+	e.machine.placed(&c.header, &p, c.content)
+	return true
+}
+
+// step does one random thing.
+func (m *model) step(posts bool) {
+	e := m.ends[m.random.IntN(2)]
+	switch k := m.random.IntN(10); {
+	case k == 0 && posts:
+		e.post()
+	case k == 1:
+		e.postRecv()
+	case k < 6:
+		e.write()
+	default:
+		e.read()
+	}
+	if m.random.IntN(50) == 0 { // frames take a while
+		m.now += time.Millisecond
+		m.expire()
+	}
+}
+
+func (m *model) expire() (next time.Duration, ok bool) {
+	for _, e := range m.ends {
+		if at, due := e.machine.deadline(); due && at <= m.now {
+			e.machine.expire(m.now)
+		}
+		if at, due := e.machine.deadline(); due {
+			next, ok = earlier(next, ok, at)
+		}
+	}
+	return next, ok
+}
+
+// finish goes on until nothing is left to do.
+func (m *model) finish() {
+	for range 1_000_000 {
+		moved := false
+		for _, e := range m.ends {
+			e.postRecv()
+			moved = e.write() || moved
+			moved = e.read() || moved
+		}
+		if moved {
+			continue
+		}
+		next, ok := m.expire()
+		if !ok || m.ends[0].failed || m.ends[1].failed {
+			return
+		}
+		m.now = max(m.now, next)
+	}
+	m.t.Fatal("it goes on for ever")
+}
+
+// TestEveryRequestCompletesInOrder: two machines exchange random requests while receives come
+// late, and every request completes.
+func TestEveryRequestCompletesInOrder(t *testing.T) {
+	for seed := range uint64(400) {
+		m := newModel(t, seed, rnrUnlimited)
+		for range 400 {
+			m.step(true)
+		}
+		m.finish()
+		for i, e := range m.ends {
+			if e.failed || e.done != e.posted || e.taken != e.sends {
+				t.Fatalf("seed %d, side %d: %d of %d requests and %d of %d messages, failed %v", seed, i, e.done, e.posted, e.taken, e.sends, e.failed)
+			}
+			if e.machine.hasOutput() {
+				t.Fatalf("seed %d, side %d has something to send for ever", seed, i)
+			}
+			if at, ok := e.machine.deadline(); ok {
+				t.Fatalf("seed %d, side %d: a timer at %v although nothing is outstanding", seed, i, at)
+			}
+		}
+	}
+}
+
+// TestSilentPeerFails: without signs of life the requester asks, then fails, whatever was
+// outstanding.
+func TestSilentPeerFails(t *testing.T) {
+	m := newModel(t, 1, rnrUnlimited)
+	e := m.ends[0]
+	e.post()
+	e.post()
+	probes := 0
+	for !e.failed {
+		for e.write() {
+			p := e.peer()
+			if p.in[len(p.in)-1].header.Kind == frame.Probe {
+				probes++
+			}
+		}
+		next, ok := m.expire()
+		if !ok {
+			break
+		}
+		m.now = max(m.now, next)
+	}
+	want := max(patienceFactor*7*verbs.TimeoutDuration(14), minPatience)
+	if !e.failed || probes != 1 || m.now != want || e.quiesced == 0 {
+		t.Errorf("failed %v at %v (want %v) after %d probes, memory given back %d times", e.failed, m.now, want, probes, e.quiesced)
+	}
+}
+
+// TestRNRRetriesAreCounted: the requester fails after its retries, the responder is not affected.
+func TestRNRRetriesAreCounted(t *testing.T) {
+	for retries := range uint8(4) {
+		t.Run(fmt.Sprint(retries), func(t *testing.T) {
+			m := newModel(t, 1, retries)
+			e, p := m.ends[0], m.ends[1]
+			wr := verbs.SendWR{Op: verbs.OpSendImm, Signaled: true}
+			e.machine.postSend(0, &wr)
+			rnrs := 0
+			for !e.failed {
+				for e.write() {
+					p.read()
+				}
+				for p.write() {
+					if e.in[0].header.Kind == frame.RNR {
+						rnrs++
+					}
+					e.read()
+				}
+				if next, ok := m.expire(); ok {
+					m.now = max(m.now, next)
+				}
+			}
+			if rnrs != int(retries)+1 || p.failed || p.machine.state != verbs.StateRTS {
+				t.Errorf("%d RNR, the responder is in %v", rnrs, p.machine.state)
+			}
+		})
+	}
+}
