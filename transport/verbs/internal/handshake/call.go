@@ -119,7 +119,9 @@ func (m *Machine) handleResponse(now time.Time, offer Offer) error {
 // fail records a failure of the handshake. It is tried again later.
 func (m *Machine) fail(now time.Time, err error) {
 	m.reason = err
-	m.failed++
+	if !m.helloReceived { // else only a call has failed
+		m.failed++
+	}
 	if m.failures == 0 {
 		m.failures = 1 // only a broken channel is retried at once
 	}

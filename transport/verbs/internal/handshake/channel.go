@@ -89,9 +89,11 @@ func (m *Machine) Broken(now time.Time, id uint64, err error) []Action {
 	if !m.upSince.IsZero() && now.Sub(m.upSince) >= Steady {
 		m.failures = 0
 	}
+	if m.upSince.IsZero() {
+		m.failed++
+	}
 	m.drop(err)
 	m.reason = err
-	m.failed++
 	m.backOff(now)
 	return m.done(now)
 }

@@ -162,7 +162,8 @@ func (m *Machine) Last(incarnation uint64) (generation uint64, ok bool) {
 // Accepted is the incarnation of the process that is accepted as the peer; 0 for none.
 func (m *Machine) Accepted() uint64 { return m.accepted }
 
-// Failures is how often a channel broke or could not be made, and why the last time.
+// Failures is how often a channel could not be made, and why the last time. It does not count the
+// breaks of channels on which HELLO had arrived.
 func (m *Machine) Failures() (count uint64, last error) { return m.failed, m.reason }
 
 // Peer is the offer of the peer that this side's offer is connected to. Its Generation
@@ -218,6 +219,14 @@ func (m *Machine) Rest(now time.Time, why error) []Action {
 		m.drop(why)
 	}
 	return m.done(now)
+}
+
+// Leave is Rest, and ends a channel as well because of why, with a BYE.
+func (m *Machine) Leave(now time.Time, why error) []Action {
+	if m.phase > offered && m.phase <= open {
+		m.drop(why)
+	}
+	return m.Rest(now, why)
 }
 
 // Reached is the event that another route to a process of the peer has reached a generation. New
