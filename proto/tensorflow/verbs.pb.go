@@ -458,7 +458,10 @@ type GetRemoteAddressRequest struct {
 	// namespace, as one user; 0 when it is not known.
 	User uint64 `protobuf:"fixed64,30,opt,name=user,proto3" json:"user,omitempty"`
 	// What the giver's gRPC uses: 1 no TLS, 2 TLS, 3 mutual TLS; 0 in an older build.
-	Tls           uint32 `protobuf:"varint,31,opt,name=tls,proto3" json:"tls,omitempty"`
+	Tls uint32 `protobuf:"varint,31,opt,name=tls,proto3" json:"tls,omitempty"`
+	// Grows with each message of the giver's process to this peer that has devices:
+	// one that comes after a later one is ignored. 0 when it is not counted.
+	Serial        uint64 `protobuf:"varint,32,opt,name=serial,proto3" json:"serial,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -626,6 +629,13 @@ func (x *GetRemoteAddressRequest) GetTls() uint32 {
 	return 0
 }
 
+func (x *GetRemoteAddressRequest) GetSerial() uint64 {
+	if x != nil {
+		return x.Serial
+	}
+	return 0
+}
+
 // GetRemoteAddressResponse tells the caller the peer's end of the channel.
 type GetRemoteAddressResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -667,7 +677,10 @@ type GetRemoteAddressResponse struct {
 	// namespace, as one user; 0 when it is not known.
 	User uint64 `protobuf:"fixed64,30,opt,name=user,proto3" json:"user,omitempty"`
 	// What the giver's gRPC uses: 1 no TLS, 2 TLS, 3 mutual TLS; 0 in an older build.
-	Tls           uint32 `protobuf:"varint,31,opt,name=tls,proto3" json:"tls,omitempty"`
+	Tls uint32 `protobuf:"varint,31,opt,name=tls,proto3" json:"tls,omitempty"`
+	// Grows with each message of the giver's process to this peer that has devices:
+	// one that comes after a later one is ignored. 0 when it is not counted.
+	Serial        uint64 `protobuf:"varint,32,opt,name=serial,proto3" json:"serial,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -821,6 +834,13 @@ func (x *GetRemoteAddressResponse) GetTls() uint32 {
 	return 0
 }
 
+func (x *GetRemoteAddressResponse) GetSerial() uint64 {
+	if x != nil {
+		return x.Serial
+	}
+	return 0
+}
+
 // ErrorStatusProto is an error, as TensorFlow's verbs extension sends it.
 type ErrorStatusProto struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -923,7 +943,7 @@ const file_tensorflow_verbs_proto_rawDesc = "" +
 	"\n" +
 	"failed_for\x18\b \x01(\rR\tfailedFor\x12\x1d\n" +
 	"\n" +
-	"failed_why\x18\t \x01(\tR\tfailedWhy\"\x84\x05\n" +
+	"failed_why\x18\t \x01(\tR\tfailedWhy\"\x9c\x05\n" +
 	"\x17GetRemoteAddressRequest\x12\x1b\n" +
 	"\thost_name\x18\x01 \x01(\tR\bhostName\x12-\n" +
 	"\achannel\x18\x02 \x01(\v2\x13.tensorflow.ChannelR\achannel\x12(\n" +
@@ -948,7 +968,8 @@ const file_tensorflow_verbs_proto_rawDesc = "" +
 	"\x04host\x18\x1b \x01(\x06R\x04host\x121\n" +
 	"\adevices\x18\x1d \x03(\v2\x17.tensorflow.TrystDeviceR\adevices\x12\x12\n" +
 	"\x04user\x18\x1e \x01(\x06R\x04user\x12\x10\n" +
-	"\x03tls\x18\x1f \x01(\rR\x03tls\"\xbd\x04\n" +
+	"\x03tls\x18\x1f \x01(\rR\x03tls\x12\x16\n" +
+	"\x06serial\x18  \x01(\x04R\x06serial\"\xd5\x04\n" +
 	"\x18GetRemoteAddressResponse\x12\x1b\n" +
 	"\thost_name\x18\x01 \x01(\tR\bhostName\x12-\n" +
 	"\achannel\x18\x02 \x01(\v2\x13.tensorflow.ChannelR\achannel\x12(\n" +
@@ -971,7 +992,8 @@ const file_tensorflow_verbs_proto_rawDesc = "" +
 	"\x04host\x18\x1b \x01(\x06R\x04host\x121\n" +
 	"\adevices\x18\x1d \x03(\v2\x17.tensorflow.TrystDeviceR\adevices\x12\x12\n" +
 	"\x04user\x18\x1e \x01(\x06R\x04user\x12\x10\n" +
-	"\x03tls\x18\x1f \x01(\rR\x03tls\"{\n" +
+	"\x03tls\x18\x1f \x01(\rR\x03tls\x12\x16\n" +
+	"\x06serial\x18  \x01(\x04R\x06serial\"{\n" +
 	"\x10ErrorStatusProto\x12\x1d\n" +
 	"\n" +
 	"error_code\x18\x01 \x01(\x05R\terrorCode\x12#\n" +

@@ -13,6 +13,7 @@ import (
 	"math/big"
 	"net"
 	"net/url"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -443,7 +444,7 @@ func FuzzRequest(f *testing.F) {
 	full := offer(zero, 9)
 	full.Generation = 3
 	full.Rails[0].UDP = verbs.UDPEndpoint{Port: 4000, Sources: []uint16{1, 2}, Buffer: 1 << 20}
-	for _, m := range []*tfpb.GetRemoteAddressRequest{{}, toRequest(one, offer(zero, 9)), toRequest(one, full), {HostName: zero.String(), Version: 1, Incarnation: 4}} {
+	for _, m := range []*tfpb.GetRemoteAddressRequest{{}, toRequest(one, offer(zero, 9)), toRequest(one, full), toRequest(one, offerOfProcess()), {HostName: zero.String(), Version: 1, Incarnation: 4}} {
 		b, err := proto.Marshal(m)
 		if err != nil {
 			f.Fatal(err)
@@ -463,8 +464,8 @@ func FuzzRequest(f *testing.F) {
 			return
 		}
 		again, err := fromMessage(toResponse(o))
-		if err != nil || !again.Equal(o) {
-			t.Errorf("%v became %v, %v", o, again, err)
+		if err != nil || !again.Equal(o) || !reflect.DeepEqual(again.Inventory, o.Inventory) {
+			t.Errorf("%v with %+v became %v with %+v, %v", o, o.Inventory, again, again.Inventory, err)
 		}
 	})
 }

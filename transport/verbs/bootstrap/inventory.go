@@ -10,11 +10,12 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// toDevices encodes an inventory. Without one all results are zero, as in a message of an older build.
-func toDevices(v *handshake.Inventory) (devices []*tfpb.TrystDevice, user uint64, tls uint32) {
+// toDevices adds an inventory to a message. Without one the message is like that of an older build.
+func toDevices(to *tfpb.GetRemoteAddressResponse, v *handshake.Inventory) {
 	if v == nil {
-		return nil, 0, 0
+		return
 	}
+	to.User, to.Tls, to.Serial = v.User, uint32(v.TLS), v.Serial
 	for i := range v.Devices {
 		d := &v.Devices[i]
 		m := &tfpb.TrystDevice{
@@ -24,14 +25,17 @@ func toDevices(v *handshake.Inventory) (devices []*tfpb.TrystDevice, user uint64
 		for _, g := range d.GIDs {
 			m.Gids = append(m.Gids, g[:])
 		}
-		devices = append(devices, m)
+		to.Devices = append(to.Devices, m)
 	}
-	return devices, v.User, uint32(v.TLS)
 }
 
 // toMillis rounds up, so that a route that has failed stays one.
 func toMillis(d time.Duration) uint32 {
-	return uint32(min(max(d+time.Millisecond-1, 0)/time.Millisecond, math.MaxUint32)) //nolint:gosec // limited
+	n := max(d, 0) / time.Millisecond
+	if d > n*time.Millisecond {
+		n++
+	}
+	return uint32(min(n, math.MaxUint32)) //nolint:gosec // limited
 }
 
 // fromDevices decodes the inventory of a message, nil for one of an older build. It ignores
@@ -43,7 +47,7 @@ func fromDevices(m message) (v *handshake.Inventory, why string) {
 	if n := len(m.GetDevices()); n > handshake.MaxDevices {
 		return nil, fmt.Sprintf("it has %d devices; at most %d are allowed", n, handshake.MaxDevices)
 	}
-	v = &handshake.Inventory{User: m.GetUser(), TLS: handshake.TLS(min(m.GetTls(), uint32(handshake.MutualTLS)))} //nolint:gosec // limited
+	v = &handshake.Inventory{User: m.GetUser(), Serial: m.GetSerial(), TLS: handshake.TLS(min(m.GetTls(), uint32(handshake.MutualTLS)))} //nolint:gosec // limited
 	if m.GetTls() > uint32(handshake.MutualTLS) {
 		v.TLS = handshake.ServerTLS // a later kind, of which this build knows only that it is encrypted
 	}

@@ -18,7 +18,7 @@ func toRequest(peer cluster.Task, own handshake.Offer) *tfpb.GetRemoteAddressReq
 		HostName: r.HostName, Channel: r.Channel, Version: r.Version, Incarnation: r.Incarnation, Generation: r.Generation, Rails: r.Rails,
 		LinkLayer: r.LinkLayer, GidType: r.GidType, Window: r.Window, ReceiveSize: r.ReceiveSize, EagerLimit: r.EagerLimit, MaxMessage: r.MaxMessage,
 		PeerName: peer.String(), PeerIncarnation: own.For, Host: r.Host,
-		Devices: r.Devices, User: r.User, Tls: r.Tls,
+		Devices: r.Devices, User: r.User, Tls: r.Tls, Serial: r.Serial,
 	}
 }
 
@@ -29,7 +29,7 @@ func toResponse(own handshake.Offer) *tfpb.GetRemoteAddressResponse {
 		LinkLayer: uint32(own.Link), GidType: uint32(own.GIDType), Window: own.Window, ReceiveSize: own.ReceiveSize,
 		EagerLimit: own.EagerLimit, MaxMessage: own.MaxMessage, Host: own.Host,
 	}
-	m.Devices, m.User, m.Tls = toDevices(own.Inventory)
+	toDevices(m, own.Inventory)
 	for i, r := range own.Rails {
 		rail := &tfpb.TrystRail{
 			Qpn: uint32(r.QPN), Psn: uint32(r.PSN), Gid: r.GID[:], Lid: uint32(r.LID), Mtu: uint32(max(r.MTU, 0)), //nolint:gosec // an MTU has 13 bits
@@ -64,6 +64,7 @@ type message interface {
 	GetDevices() []*tfpb.TrystDevice
 	GetUser() uint64
 	GetTls() uint32
+	GetSerial() uint64
 }
 
 // fromMessage decodes and validates the offer of a message. Its errors are

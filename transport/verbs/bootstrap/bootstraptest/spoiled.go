@@ -49,9 +49,25 @@ func All(incarnation uint64) []Spoiled {
 		{"no UDP source", func(m *tfpb.GetRemoteAddressRequest) { m.Rails[0].UdpSources = []uint32{0} }, codes.FailedPrecondition, "no UDP port 0"},
 		{"many UDP sources", func(m *tfpb.GetRemoteAddressRequest) { m.Rails[0].UdpSources = make([]uint32, 1e6) }, codes.FailedPrecondition, "1000000 UDP"},
 		{"an MTU of a link", func(m *tfpb.GetRemoteAddressRequest) { m.Rails[0].Mtu = 1500 }, codes.FailedPrecondition, "no MTU of 1500"},
+		{"much data", func(m *tfpb.GetRemoteAddressRequest) { m.Rails[0].Data = make([]byte, 1025) }, codes.FailedPrecondition, "data has 1025 bytes"},
+		{"many devices", devices(make([]*tfpb.TrystDevice, 100_000)...), codes.FailedPrecondition, "100000 devices"},
+		{"a device with many GIDs", devices(&tfpb.TrystDevice{LinkLayer: 2, Gids: make([][]byte, 100_000)}), codes.FailedPrecondition, "device 0: it has 100000 GIDs"},
+		{"a device with a long GID", devices(&tfpb.TrystDevice{LinkLayer: 2, Gids: [][]byte{make([]byte, 17)}}), codes.FailedPrecondition, "device 0: a GID has 17 bytes"},
+		{"a device with a large UDP port", devices(&tfpb.TrystDevice{LinkLayer: 2, UdpPort: 1 << 16}), codes.FailedPrecondition, "device 0: its UDP port 65536"},
+		{"a device with many addresses", devices(&tfpb.TrystDevice{LinkLayer: 3, Addresses: make([]string, 17)}), codes.FailedPrecondition, "17 addresses"},
+		{"a device with a long address", devices(&tfpb.TrystDevice{LinkLayer: 3, Addresses: []string{strings.Repeat("a", 257)}}), codes.FailedPrecondition, "a string of device 0 has more than 256 bytes"},
+		{"a device with a long reason", devices(&tfpb.TrystDevice{LinkLayer: 4}, &tfpb.TrystDevice{LinkLayer: 3, FailedWhy: strings.Repeat("a", 257)}), codes.FailedPrecondition, "a string of device 1"},
+		{"TCP with a GID of RoCE v2", func(m *tfpb.GetRemoteAddressRequest) { m.LinkLayer = 3 }, codes.FailedPrecondition, "GID type on TCP is RoCE v2"},
+		{"shared memory with an empty GID", func(m *tfpb.GetRemoteAddressRequest) { m.LinkLayer, m.GidType, m.Rails[0].Gid = 4, 4, make([]byte, 16) }, codes.FailedPrecondition, "GID is empty"},
+		{"TCP toward another device", func(m *tfpb.GetRemoteAddressRequest) { m.LinkLayer, m.GidType = 3, 4 }, codes.FailedPrecondition, "has TCP"},
 		{"a link of 2 to the 8 and 2", func(m *tfpb.GetRemoteAddressRequest) { m.LinkLayer = 258 }, codes.FailedPrecondition, "link layer"},
 		{"InfiniBand", func(m *tfpb.GetRemoteAddressRequest) { m.LinkLayer, m.GidType, m.Rails[0].Lid = 1, 1, 3 }, codes.FailedPrecondition, "InfiniBand"},
 		{"RoCE v1", func(m *tfpb.GetRemoteAddressRequest) { m.GidType = 2 }, codes.FailedPrecondition, "RoCE v1"},
 		{"a last generation", func(m *tfpb.GetRemoteAddressRequest) { m.Generation = 1<<64 - 1 }, codes.FailedPrecondition, "generation is 1844"},
 	}
+}
+
+// devices returns a change that adds an inventory.
+func devices(all ...*tfpb.TrystDevice) func(*tfpb.GetRemoteAddressRequest) {
+	return func(m *tfpb.GetRemoteAddressRequest) { m.Tls, m.Devices = 1, all }
 }
