@@ -30,7 +30,7 @@ func (r *Router) done(now time.Time) []Action {
 		}
 	}
 	if at, ok := r.askAt(); ok && !now.Before(at) {
-		r.asking, r.askAgain, r.lastAsk = true, false, now
+		r.asking, r.askOld, r.askAgain, r.lastAsk = true, false, false, now
 		r.emit(Action{Act: Ask})
 	}
 	out := r.out
@@ -95,7 +95,7 @@ func (r *Router) ownAt() time.Time {
 // sides returns both sides with the failures that are respected now.
 func (r *Router) sides(now time.Time) (own, peer Side) {
 	own, peer = r.cfg.Own, r.peer
-	own.Inventory = r.Inventory(now)
+	own.Inventory = r.inventory(now)
 	if peer.Inventory != nil {
 		peer.Inventory = withFailures(peer.Inventory, func(k Kind) (time.Time, string) {
 			return r.paths[k].peerUntil, r.paths[k].peerWhy
@@ -104,8 +104,16 @@ func (r *Router) sides(now time.Time) (own, peer Side) {
 	return own, peer
 }
 
-// Inventory returns the inventory of this side as the peer gets it, with failures.
+// Inventory returns the inventory of this side as the peer gets it, with failures. The caller
+// sends each one in one message: the peer ignores one that comes after a later one.
 func (r *Router) Inventory(now time.Time) *handshake.Inventory {
+	v := r.inventory(now)
+	r.shown++
+	v.Serial = r.shown
+	return v
+}
+
+func (r *Router) inventory(now time.Time) *handshake.Inventory {
 	return withFailures(r.cfg.Own.Inventory, func(k Kind) (time.Time, string) { return r.failedUntil(k), r.paths[k].why }, now)
 }
 
@@ -129,20 +137,14 @@ func (r *Router) failedUntil(k Kind) time.Time {
 	if p.up || until.IsZero() {
 		return time.Time{}
 	}
-	if back := p.failedAt.Add(ChangeBack); back.After(until) && r.hasWorse(k) {
-		until = back
+	if back := p.failedAt.Add(ChangeBack); back.After(until) && k != r.Order()[len(Kinds)-1] {
+		until = back // a trial is a change back to a better route, or may be by then
 	}
 	return until
 }
 
-// hasWorse reports whether a route is possible that is worse than k. A trial of k may then be a
-// change back.
-func (r *Router) hasWorse(k Kind) bool {
-	order := r.order()
-	return r.known && slices.ContainsFunc(order[slices.Index(order, k)+1:], func(o Kind) bool { return Problem(r.cfg.Own, r.peer, o) == "" })
-}
-
-func (r *Router) order() []Kind {
+// Order returns the kinds with this peer, the preferred one first. Nobody changes it.
+func (r *Router) Order() []Kind {
 	if r.peer.Inventory == nil {
 		return Kinds[:]
 	}
@@ -152,7 +154,7 @@ func (r *Router) order() []Kind {
 // mayImprove reports whether a device of this side could reach the peer better than the present
 // route, if the peer had one too.
 func (r *Router) mayImprove() bool {
-	for _, k := range r.order() {
+	for _, k := range r.Order() {
 		if k == r.target {
 			return false
 		}
@@ -184,7 +186,7 @@ func (r *Router) Reasons(now time.Time) []Reason {
 		return reasons
 	}
 	all := []Reason{}
-	for _, k := range r.order() {
+	for _, k := range r.Order() {
 		i := slices.IndexFunc(reasons, func(x Reason) bool { return x.Kind == k })
 		switch {
 		case k == r.target:
@@ -197,21 +199,38 @@ func (r *Router) Reasons(now time.Time) []Reason {
 	return all
 }
 
-// learn records what the peer shows. It returns false, and does nothing, when another process of
-// the peer is connected and this one has not answered a call to the peer's address.
+// Better returns the reasons against the kinds that are preferred to the present target.
+func (r *Router) Better(now time.Time) []Reason {
+	order := r.Order()
+	at := slices.Index(order, r.target) // -1 for None: all are better
+	return slices.DeleteFunc(r.Reasons(now), func(x Reason) bool { return at >= 0 && slices.Index(order, x.Kind) > at })
+}
+
+// learn records what the peer shows. It returns false when another process of the peer is connected
+// and this one has not answered a call to the peer's address: it counts once its channel is up.
 func (r *Router) learn(now time.Time, peer Side, verified bool) bool {
+	was := r.peer.Incarnation
+	if r.known && was != 0 && peer.Incarnation != was && !verified && r.anyUp() {
+		r.other = peer
+		return false
+	}
+	r.accept(now, peer)
+	return true
+}
+
+// accept records what the process shows that is the peer from now on.
+func (r *Router) accept(now time.Time, peer Side) {
 	switch was := r.peer.Incarnation; {
 	case !r.known:
 	case was != 0 && peer.Incarnation != was:
-		if !verified && r.anyUp() {
-			return false
-		}
 		r.forgiveAll()
 		r.setProposal(None, time.Time{})
+	case peer.Inventory != nil && r.peer.Inventory != nil && peer.Serial != 0 && peer.Serial <= r.peer.Serial:
+		return // it is older than what is known
 	default:
 		r.forgive(r.peer, peer)
 	}
-	r.known, r.peer = true, peer
+	r.known, r.peer, r.other = true, peer, Side{}
 	for _, k := range Kinds {
 		p := &r.paths[k]
 		p.peerUntil, p.peerWhy = time.Time{}, ""
@@ -219,7 +238,6 @@ func (r *Router) learn(now time.Time, peer Side, verified bool) bool {
 			p.peerUntil, p.peerWhy = now.Add(d.FailedFor), d.FailedWhy
 		}
 	}
-	return true
 }
 
 // forgive ends the failures of the kinds that differ between what a side was and what it is.

@@ -12,8 +12,8 @@ const (
 	// both sides.
 	MinBackoff = 10 * time.Second
 	MaxBackoff = 5 * time.Minute
-	// ChangeBack is how long a better route than the one that is up is not tried after it has
-	// failed, at least. A route that flaps must not take its receives back and forth.
+	// ChangeBack is how long a route is not tried after it has failed, at least, if there is a
+	// worse kind. A route that flaps must not take its receives back and forth.
 	ChangeBack = 30 * time.Second
 	// Steady is how long a route must have been up for its next failure to count as the first.
 	Steady = 30 * time.Second

@@ -31,8 +31,10 @@ type Router struct {
 	wanted bool
 	known  bool // the peer has shown its inventory, or has none
 	peer   Side // if known; its failures are in paths
+	other  Side // another process that has called while one was connected
 	paths  [TCP + 1]path
-	target Kind // which one is maintained
+	target Kind   // which one is maintained
+	shown  uint64 // how many inventories the peer has got
 
 	// The side that does not propose.
 	proposal    Kind      // what the peer has proposed; None for nothing that is valid
@@ -41,6 +43,7 @@ type Router struct {
 
 	// Calls that ask for the inventory.
 	asking      bool
+	askOld      bool      // a channel has come up since the present one began
 	askAgain    bool      // for a reason other than an inventory that is not known
 	lastAsk     time.Time // when the last one began
 	nextAsk     time.Time // no call before, after one that failed
@@ -131,7 +134,9 @@ func (r *Router) Answered(now time.Time, peer Side, err error) []Action {
 	r.asking, r.askErr = false, err
 	switch {
 	case err == nil:
-		r.learn(now, peer, true)
+		if !r.learn(now, peer, !r.askOld) {
+			r.askAgain = true
+		}
 	case handshake.HasNoInventory(r.cfg.Peer, err):
 		r.learn(now, Side{Task: r.cfg.Peer, Incarnation: r.peer.Incarnation}, true)
 		r.askErr = nil
@@ -147,7 +152,9 @@ func (r *Router) Answered(now time.Time, peer Side, err error) []Action {
 // Shown is the event that the peer has answered a call for a channel: its response shows its
 // inventory.
 func (r *Router) Shown(now time.Time, peer Side) []Action {
-	r.learn(now, peer, true)
+	if !r.learn(now, peer, false) {
+		r.askAgain = true // the response may be older than the process that is connected
+	}
 	return r.done(now)
 }
 
@@ -178,15 +185,17 @@ func (r *Router) Request(now time.Time, peer Side, kind Kind) (acts []Action, er
 
 // Up is the event that the channel over a kind is up: the HELLO of a process of the peer has come.
 func (r *Router) Up(now time.Time, kind Kind, incarnation uint64) []Action {
-	if r.known && r.peer.Incarnation != incarnation {
-		if r.peer.Incarnation != 0 {
-			r.forgiveAll() // what is known is of another process
-			r.askAgain = true
-		}
+	switch {
+	case !r.known || r.peer.Incarnation == incarnation:
+	case r.other.Incarnation == incarnation:
+		r.accept(now, r.other)
+	default: // a process of an older build, or one that has shown nothing yet
+		r.askAgain = r.peer.Incarnation != 0
 		r.peer.Incarnation = incarnation
 	}
 	p := &r.paths[kind]
 	p.up, p.upSince, p.leaving = true, now, false
+	r.askOld = r.asking
 	p.until, p.peerUntil = time.Time{}, time.Time{}
 	return r.done(now)
 }
@@ -198,9 +207,9 @@ func (r *Router) Down(now time.Time, kind Kind, err error) []Action {
 	if p.up && now.Sub(p.upSince) >= Steady {
 		p.count = 0
 	}
-	wasLeft := p.leaving || kind != r.target
+	counts := !p.leaving && (p.up || kind == r.target)
 	p.up, p.leaving = false, false
-	if err != nil && !wasLeft && r.isOfRoute(err) {
+	if err != nil && counts && r.isOfRoute(err) {
 		p.count++
 		p.failedAt, p.why = now, short(err)
 		p.until = now.Add(backoff(p.count))

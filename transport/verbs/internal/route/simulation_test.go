@@ -50,8 +50,11 @@ type process struct {
 	ch     [TCP + 1]half
 	m      [TCP + 1]maker
 	failed [TCP + 1]time.Time // when the route failed, to check the back-off; zero when forgiven
-	of     [TCP + 1]uint64    // with which process
+	of     uint64             // the process of the peer with which it failed
 	times  [TCP + 1]int       // how often in a row
+
+	newest uint64             // the latest inventory of the present process of the peer
+	heard  [TCP + 1]time.Time // what the peer has shown of failed
 }
 
 // half is one side's end of a channel.
@@ -81,6 +84,10 @@ type message struct {
 	ch    uint64
 	err   error
 	ask   bool // of a response: to an 'a'
+
+	seq    uint64             // Serial of side, also when it does not show it
+	sent   time.Time          // the call ends CallTimeout later
+	failed [TCP + 1]time.Time // process.failed of the sender
 }
 
 type move struct {
@@ -168,6 +175,7 @@ func (w *world) state() string {
 			age(r.lastAsk, MaxAskBackoff), rel(r.nextAsk), r.askFailures, r.askErr != nil)
 		side(r.cfg.Own)
 		side(r.peer)
+		side(r.other)
 		for _, k := range Kinds {
 			p := &r.paths[k]
 			fmt.Fprint(&b, "p", p.up, p.leaving, p.count, rel(p.until), rel(p.peerUntil))
@@ -182,8 +190,11 @@ func (w *world) state() string {
 		}
 	}
 	for _, x := range w.net {
-		fmt.Fprint(&b, "n", string(x.kind), x.to, x.from, x.route, x.err != nil, x.ask, x.ch == w.sides[x.to].ch[x.route].id, x.call == w.sides[x.to].m[x.route].call)
+		fmt.Fprint(&b, "n", age(x.sent, handshake.CallTimeout), string(x.kind), x.to, x.from, x.route, x.err != nil, x.ask, x.ch == w.sides[x.to].ch[x.route].id, x.call == w.sides[x.to].m[x.route].call)
 		side(x.side)
+		if v := w.sides[x.to].r.peer.Inventory; v != nil && x.side.Inventory != nil {
+			fmt.Fprint(&b, x.side.Serial > v.Serial)
+		}
 	}
 	return b.String()
 }
@@ -286,10 +297,11 @@ func (w *world) play(m move) {
 		w.ids++
 		w.calls++
 		s.m[m.k].call = w.ids
-		w.net = append(w.net, message{kind: 'q', to: 1 - m.i, from: s.r.cfg.Own.Incarnation, call: w.ids, route: m.k, side: w.shown(m.i)})
+		w.net = append(w.net, message{kind: 'q', to: 1 - m.i, from: s.r.cfg.Own.Incarnation, call: w.ids, route: m.k, side: w.shown(m.i), failed: s.failed, seq: s.r.shown, sent: w.now})
 	case "hello":
 		c := &s.ch[m.k]
 		c.up, c.deadline, c.since = true, time.Time{}, w.now
+		s.failed[m.k], s.heard[m.k] = time.Time{}, time.Time{}
 		w.take(m.i, s.r.Up(w.now, m.k, c.peer))
 	case "notice":
 		w.end(m.i, m.k, s.ch[m.k].doomed, nil)
@@ -362,12 +374,24 @@ func (w *world) tick() {
 				due(s.m[k].next)
 			}
 		}
-		if w.left.client && i == 0 && s.r.mayImprove() {
+		if w.left.client && i == 0 && s.r.known && s.r.mayImprove() && !s.r.askAgain {
 			due(s.r.lastAsk.Add(RefreshEvery))
 		}
 	}
+	for _, x := range w.net {
+		due(x.sent.Add(handshake.CallTimeout))
+	}
 	if next.After(w.now) {
 		w.now = next
+	}
+	for i := 0; i < len(w.net); {
+		if x := w.net[i]; !w.now.Before(x.sent.Add(handshake.CallTimeout)) {
+			w.net = slices.Delete(w.net, i, i+1)
+			w.fail(x)
+			i = 0
+			continue
+		}
+		i++
 	}
 	for i := range w.sides {
 		s := &w.sides[i]
@@ -388,8 +412,11 @@ func (w *world) tick() {
 func (w *world) shown(i int) Side {
 	s := w.sides[i].r.cfg.Own
 	s.Inventory = w.sides[i].r.Inventory(w.now)
-	if w.off == "failures travel" {
+	switch w.off {
+	case "failures travel":
 		s.Inventory = w.sides[i].r.cfg.Own.Inventory
+	case "an older inventory is ignored":
+		s.Serial = 0
 	}
 	return s
 }
@@ -398,7 +425,7 @@ func (w *world) shown(i int) Side {
 func (w *world) end(i int, k Kind, err, theirs error) {
 	s := &w.sides[i]
 	c := s.ch[k]
-	s.ch[k] = half{}
+	s.ch[k], s.m[k].call = half{}, 0 // what a call shows is gone with it
 	if o := &w.sides[1-i].ch[k]; theirs != nil && o.id == c.id && o.doomed == nil {
 		o.doomed = theirs
 	}
@@ -416,8 +443,10 @@ func (w *world) end(i int, k Kind, err, theirs error) {
 func (w *world) down(i int, k Kind, err error) {
 	s := &w.sides[i]
 	r := s.r
-	if err != nil && r.isOfRoute(err) && k == r.target && !r.paths[k].leaving {
-		s.failed[k], s.of[k] = w.now, r.peer.Incarnation
+	counts := false
+	if err != nil && r.isOfRoute(err) && (k == r.target || r.paths[k].up) && !r.paths[k].leaving {
+		counts = true
+		s.failed[k] = w.now
 		s.times[k]++
 	}
 	switch w.off {
@@ -428,6 +457,9 @@ func (w *world) down(i int, k Kind, err error) {
 	}
 	before := r.paths[k]
 	acts := r.Down(w.now, k, err)
+	if r.paths[k].count > before.count && !counts {
+		w.violation("side %d takes for a failure of %v that the peer could not be called", i, k)
+	}
 	switch {
 	case w.off == "a failed route waits" && r.paths[k].count > before.count:
 		r.paths[k].until, r.paths[k].failedAt = w.now.Add(time.Millisecond), time.Time{}
@@ -449,24 +481,33 @@ func (w *world) fail(x message) {
 func (w *world) deliver(x message) {
 	s := &w.sides[x.to]
 	r := s.r
-	answer := message{kind: 'r', to: 1 - x.to, from: x.from, call: x.call, route: x.route, side: w.shown(x.to), ask: x.kind == 'a'}
+	if x.err == nil {
+		s.heard = x.failed
+	}
+	answer := message{kind: 'r', to: 1 - x.to, from: x.from, call: x.call, route: x.route, ask: x.kind == 'a', sent: x.sent}
 	if w.off == "another process does not replace the connected one" && x.kind != 'r' {
 		r.learn(w.now, x.side, true)
 	}
 	switch x.kind {
 	case 'a':
 		w.take(x.to, r.Asked(w.now, x.side))
-		answer.side = w.shown(x.to)
+		answer.side, answer.failed, answer.seq = w.shown(x.to), s.failed, r.shown
 		w.net = append(w.net, answer)
 	case 'q':
 		answer.ch, answer.err = w.request(x)
-		answer.side = w.shown(x.to)
+		answer.side, answer.failed, answer.seq = w.shown(x.to), s.failed, r.shown
 		w.net = append(w.net, answer)
 	case 'r':
 		if x.from != r.cfg.Own.Incarnation {
 			return // the process that called is gone
 		}
 		w.response(x)
+	}
+	if x.err == nil && r.peer.Inventory == x.side.Inventory {
+		if x.seq < s.newest {
+			w.violation("side %d takes the inventory %d for the present one after it has got %d", x.to, x.seq, s.newest)
+		}
+		s.newest = x.seq
 	}
 }
 
@@ -480,6 +521,9 @@ func (w *world) request(x message) (ch uint64, err error) {
 		acts = append(acts, s.r.done(w.now)...)
 	}
 	w.take(x.to, acts)
+	if err == nil && s.r.peer.Incarnation == x.from && s.r.target != k {
+		w.violation("side %d accepts a call for %v and maintains %v", x.to, k, s.r.target)
+	}
 	c, o := &s.ch[k], &w.sides[1-x.to].ch[k]
 	switch {
 	case err != nil:
@@ -524,7 +568,9 @@ func (w *world) response(x message) {
 		if handshake.WillStay(x.err) {
 			m.next = w.now.Add(handshake.MaxBackoff)
 		}
-		w.down(x.to, x.route, x.err)
+		if !c.up { // else the peer has made the channel by a call of its own
+			w.down(x.to, x.route, x.err)
+		}
 		return
 	}
 	w.take(x.to, s.r.Shown(w.now, x.side))
@@ -541,8 +587,17 @@ func (w *world) response(x message) {
 
 // take carries out the actions of a router.
 func (w *world) take(i int, acts []Action) {
+	s := &w.sides[i]
+	if is := s.r.peer.Incarnation; is != s.of { // a late call of an earlier process lets it forget, too
+		s.of, s.newest, s.failed, s.times = is, 0, [TCP + 1]time.Time{}, [TCP + 1]int{}
+		w.sides[1-i].failed, w.sides[1-i].times = s.failed, s.times
+	}
+	for _, k := range Kinds {
+		if s.r.paths[k].count == 0 { // it has learnt of a change
+			s.failed[k], s.times[k] = time.Time{}, 0
+		}
+	}
 	for _, a := range acts {
-		s := &w.sides[i]
 		switch a.Act {
 		case Maintain:
 			w.checkMaintain(i, a.Kind)
@@ -563,8 +618,11 @@ func (w *world) take(i int, acts []Action) {
 				s.r.asking = false
 				continue
 			}
-			w.net = append(w.net, message{kind: 'a', to: 1 - i, from: s.r.cfg.Own.Incarnation, call: w.ids, side: w.shown(i)})
+			w.net = append(w.net, message{kind: 'a', to: 1 - i, from: s.r.cfg.Own.Incarnation, call: w.ids, side: w.shown(i), failed: s.failed, seq: s.r.shown, sent: w.now})
 		}
+	}
+	if c := s.ch[s.r.upKind()]; c.up && c.doomed == nil && c.peer == w.sides[1-i].r.cfg.Own.Incarnation && s.r.peer.Incarnation != c.peer {
+		w.violation("side %d takes process %d for the peer, and is connected to process %d", i, s.r.peer.Incarnation, c.peer)
 	}
 	for i := range w.sides { // a router has at most one target, and its handshake is the only one that makes channels
 		for _, k := range Kinds {
@@ -586,22 +644,33 @@ func (w *world) leave(i int, k Kind, err error) {
 	w.end(i, k, nil, said(i, w, err))
 }
 
-// checkMaintain checks that a route that failed is not tried too early.
+// checkMaintain checks that a route that failed is not tried too early while another one is known
+// to work.
 func (w *world) checkMaintain(i int, k Kind) {
-	s := &w.sides[i]
-	at := s.failed[k]
-	if at.IsZero() || s.ch[k].up || s.of[k] != s.r.peer.Incarnation {
+	s, o := &w.sides[i], &w.sides[1-i]
+	at, times := s.failed[k], s.times[k]
+	if s.r.proposal != k && o.failed[k].After(at) && s.heard[k].Equal(o.failed[k]) {
+		at, times = o.failed[k], o.times[k]
+	}
+	if at.IsZero() || s.ch[k].up {
 		return
 	}
-	fresh := slices.ContainsFunc(Kinds[:], func(o Kind) bool {
-		return o != k && s.has[o] && w.sides[1-i].has[o] && s.failed[o].IsZero() && w.sides[1-i].failed[o].IsZero()
-	})
-	up := s.r.upKind()
-	switch early := w.now.Sub(at); {
-	case up != None && k < up && early < ChangeBack:
-		w.violation("side %d goes back to %v after %v", i, k, early)
-	case fresh && s.r.proposes && early < backoff(s.times[k]):
-		w.violation("side %d tries %v again after %v, for the %d. time", i, k, early, s.times[k])
+	early := w.now.Sub(at)
+	own, peer := s.r.sides(w.now)
+	for _, other := range Kinds {
+		if other == k || Problem(own, peer, other) != "" {
+			continue
+		}
+		if wait, _ := failure(&own, &peer, other); wait > 0 {
+			continue
+		}
+		fresh := s.has[other] && o.has[other] && !w.dead[other] && s.failed[other].IsZero() && o.failed[other].IsZero()
+		switch {
+		case fresh && k < other && early < ChangeBack:
+			w.violation("side %d goes back to %v after %v, and %v has not failed", i, k, early, other)
+		case fresh && early < backoff(times):
+			w.violation("side %d tries %v again after %v, for the %d. time", i, k, early, times)
+		}
 	}
 }
 
@@ -638,17 +707,6 @@ func (w *world) settle() string {
 	n := w.copy()
 	n.left = budget{client: w.left.client}
 	began, calls := n.now, n.calls
-	limit := 15 * time.Second
-	if n.changes > 0 {
-		limit = time.Minute
-	}
-	for i := range n.sides {
-		for _, k := range Kinds {
-			if n.sides[i].times[k] > 0 {
-				limit = max(limit, 2*backoff(n.sides[i].times[k]+2)+time.Minute)
-			}
-		}
-	}
 	var story []string
 	for range 2000 {
 		moves, inner := n.moves()
@@ -660,11 +718,28 @@ func (w *world) settle() string {
 		if n.wrong != "" {
 			return "without faults: " + n.wrong + "\n  then " + strings.Join(story, "\n  then ") + "\nafter"
 		}
-		if took := n.now.Sub(began); took > limit || n.calls-calls > 100 {
-			return fmt.Sprintf("the best route, %v, is not up after %v and %d calls: %s", n.best(), took, n.calls-calls, n.state())
+		if took := n.now.Sub(began); took > n.patience() || n.calls-calls > 100 {
+			return fmt.Sprintf("the best route, %v, is not up after %v and %d calls: %s\n  then %s\nafter", n.best(), took, n.calls-calls, n.state(),
+				strings.Join(story[max(0, len(story)-50):], "\n  then "))
 		}
 	}
 	return "the best route is not up after 2000 moves: " + n.state()
+}
+
+// patience is how long it may take to get to the best route: seconds, unless something has failed.
+func (w *world) patience() time.Duration {
+	limit := 15 * time.Second
+	if w.changes > 0 {
+		limit = time.Minute
+	}
+	for i := range w.sides {
+		for _, k := range Kinds {
+			if n := w.sides[i].times[k]; n > 0 {
+				limit = max(limit, 2*backoff(n+2)+time.Minute)
+			}
+		}
+	}
+	return limit
 }
 
 func search(b budget, off string, limit int) (seen int, whole bool, violation string) {
@@ -726,6 +801,10 @@ func effort(t *testing.T) int {
 }
 
 func TestSimulationSearch(t *testing.T) {
+	worlds := 6_000
+	if testing.Short() {
+		worlds = 800
+	}
 	for name, b := range map[string]budget{
 		"nothing goes wrong":          {kinds: 3},
 		"one device":                  {kinds: 1, breaks: 1},
@@ -751,7 +830,7 @@ func TestSimulationSearch(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
-			seen, whole, violation := search(b, "", min(4_000*effort(t), searchLimit))
+			seen, whole, violation := search(b, "", min(worlds*effort(t), searchLimit))
 			if violation != "" {
 				t.Error(violation)
 			}
@@ -769,9 +848,10 @@ func TestSimulationEachRuleMatters(t *testing.T) {
 		"a change back waits":                                     {kinds: 2, breaks: 1},
 		"failures travel":                                         {kinds: 2, breaks: 1},
 		"the peer hears of a change":                              {kinds: 1, comes: 2},
-		"a call that failed is made again":                        {kinds: 1, losses: 1},
-		"the proposing side decides":                              {kinds: 2, breaks: 1, losses: 1},
+		"a call that failed is made again":                        {kinds: 1, losses: 1, client: true},
+		"the proposing side decides":                              {kinds: 1, comes: 2},
 		"another process does not replace the connected one":      {kinds: 2, restarts: 1},
+		"an older inventory is ignored":                           {kinds: 1, comes: 2},
 		"a peer that cannot be called is no failure of the route": {kinds: 2, losses: 1},
 	} {
 		t.Run(rule, func(t *testing.T) {
@@ -790,19 +870,22 @@ func TestSimulationWalk(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test that can be repeated
 		w := newWorld(budget{comes: 40, goes: 40, breaks: 40, dead: 1, losses: 30, restarts: 10, ticks: 1000, client: seed%4 == 0, kinds: 1 + int(seed%3)}, "")
 		quiet := rng.IntN(5)
+		var story []string
 		for steps := 0; steps < 2000 && w.wrong == ""; steps++ {
 			moves, inner := w.moves()
 			if inner > 0 && rng.IntN(quiet+1) > 0 {
 				moves = moves[:inner]
 			}
-			w.play(moves[rng.IntN(len(moves))])
+			m := moves[rng.IntN(len(moves))]
+			story = append(story[max(0, len(story)-40):], fmt.Sprintf("%v: %v", w.now.Sub(time.Unix(1e6, 0)), m))
+			w.play(m)
 			w.now = w.now.Add(time.Duration(rng.IntN(int(20 * time.Millisecond))))
 			if steps%50 == 0 && w.wrong == "" {
 				w.wrong = w.settle()
 			}
 		}
 		if w.wrong != "" {
-			t.Fatalf("seed %#x: %s", seed, w.wrong)
+			t.Fatalf("seed %#x: %s\nafter\n  %s", seed, w.wrong, strings.Join(story, "\n  "))
 		}
 	}
 }
