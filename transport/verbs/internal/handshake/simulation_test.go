@@ -33,6 +33,8 @@ type world struct {
 	psn   uint32 // distinguishes offers
 	procs uint64 // incarnations so far
 	wrong string // the first violation
+
+	routes bool // there are other routes
 }
 
 // budget is how many faults and early events may still happen.
@@ -40,6 +42,7 @@ type budget struct {
 	restarts, breaks, losses, lates, doubles, ticks int
 	fails                                           int  // of Make and Connect
 	goes                                            int  // devices that go; each comes back
+	reaches                                         int  // generations that another route takes
 	pushes                                          int  // forged offers in a peer's name with the highest generation
 	client                                          bool // side 0 has no address
 }
@@ -53,6 +56,9 @@ type side struct {
 	requests map[uint64]message
 	lastReq  uint64
 	used     []channelID // that it has connected
+	floor    uint64      // the highest generation of another route to the present process of the peer
+	floorOf  uint64
+	unheard  uint64 // one that the other side has taken, and this one gets to know
 }
 
 // channelID identifies a channel of a process.
@@ -96,7 +102,7 @@ func testOffer(side int, incarnation uint64) Offer {
 }
 
 func newWorld(b budget, off string) *world {
-	w := &world{left: b, off: off, now: time.Unix(1e6, 0)}
+	w := &world{left: b, off: off, now: time.Unix(1e6, 0), routes: b.reaches > 0}
 	for i := range w.sides {
 		w.start(i)
 	}
@@ -106,11 +112,28 @@ func newWorld(b budget, off string) *world {
 func (w *world) start(i int) {
 	w.procs++
 	w.sides[i] = side{
-		m:    New(Config{Self: testOffer(i, w.procs), Peer: names[1-i], Callable: i == 0 || !w.left.client}),
+		m:    New(Config{Self: testOffer(i, w.procs), Peer: names[1-i], Callable: i == 0 || !w.left.client, Lane: 1, Lanes: w.lanes()}),
 		ends: map[uint64]*end{}, requests: map[uint64]message{}, wanted: false,
 	}
 	if w.off == "steps are bounded" {
 		w.sides[i].m.maxStep = MaxGeneration
+	}
+}
+
+// lanes is 3 in worlds with other routes, and else 0, as in a process with one device.
+func (w *world) lanes() uint64 {
+	if w.routes {
+		return 3
+	}
+	return 0
+}
+
+// reach lets another route of a side take a generation above all that it knows.
+func (w *world) reach(i int, generation uint64) {
+	s := &w.sides[i]
+	s.floor, s.floorOf = max(s.floor, generation), s.m.accepted
+	if w.off != "offers are above those of other routes" {
+		s.m.Reached(s.m.accepted, generation)
 	}
 }
 
@@ -152,7 +175,7 @@ func (w *world) state() string {
 		s := &w.sides[i]
 		m := s.m
 		_, reason := m.State()
-		fmt.Fprint(&b, "|", s.wanted, s.without, m.phase, m.gen, short(m.own), short(m.peer), m.answered, m.helloReceived, rel(m.deadline), m.last, m.stale, m.lastToAny, m.earlier, m.peerAhead, m.accepted,
+		fmt.Fprint(&b, "|", s.wanted, s.without, m.phase, m.gen, short(m.own), short(m.peer), m.answered, m.helloReceived, rel(m.deadline), m.last, m.floorOf, m.floor, s.floor, s.floorOf, s.unheard, m.stale, m.lastToAny, m.earlier, m.peerAhead, m.accepted,
 			m.maintain, m.verify, rel(m.lastVerify.Add(CheckEvery)), m.call != 0, m.callAfterConnect, rel(m.callEnds), rel(m.nextCall), m.failures, reason != nil, rel(m.upSince.Add(Steady)), len(m.pending))
 		fmt.Fprint(&b, s.used)
 		for _, p := range m.pending {
@@ -190,6 +213,9 @@ func (w *world) moves() (all []move, inner int) {
 		if w.sides[i].without {
 			all = append(all, move{"resume", i})
 		}
+		if w.sides[i].unheard > 0 {
+			all = append(all, move{"hear", i})
+		}
 	}
 	for i := range w.net {
 		all = append(all, move{"deliver", i})
@@ -212,6 +238,9 @@ func (w *world) moves() (all []move, inner int) {
 	for i := range w.sides {
 		if w.left.pushes > 0 && w.sides[i].m.accepted != 0 {
 			all = append(all, move{"push", i})
+		}
+		if w.left.reaches > 0 && w.sides[i].m.accepted == w.sides[1-i].m.cfg.Self.Incarnation {
+			all = append(all, move{"reach", i})
 		}
 		if w.left.restarts > 0 && w.sides[i].wanted {
 			all = append(all, move{"restart", i})
@@ -239,6 +268,7 @@ func (w *world) violation(format string, args ...any) {
 }
 
 func (w *world) play(m move) {
+	s := &w.sides[m.i%2]
 	switch m.kind {
 	case "want":
 		w.sides[m.i].wanted = true
@@ -249,7 +279,6 @@ func (w *world) play(m move) {
 		w.left.fails--
 		w.fail(m.i)
 	case "notice", "break":
-		s := &w.sides[m.i]
 		for _, g := range slices.Sorted(maps.Keys(s.ends)) {
 			if e := s.ends[g]; e.open && !e.broken && (e.doomed || m.kind == "break") {
 				e.broken = true
@@ -278,6 +307,18 @@ func (w *world) play(m move) {
 				w.tick(i)
 			}
 		}
+	case "reach":
+		w.left.reaches--
+		g := max(s.m.highest(), s.floor) + 1
+		g += (2 + 3 - g%3) % 3
+		w.reach(m.i, g)
+		w.sides[1-m.i].unheard = g
+	case "hear":
+		g := s.unheard
+		s.unheard = 0
+		if s.m.accepted == w.sides[1-m.i].m.cfg.Self.Incarnation && g > max(s.m.highest(), s.floor) {
+			w.reach(m.i, g) // else the other route makes another offer, or finds another process
+		}
 	case "push":
 		w.left.pushes--
 		o := testOffer(1-m.i, w.sides[m.i].m.accepted)
@@ -293,7 +334,6 @@ func (w *world) play(m move) {
 		w.left.goes--
 		w.suspend(m.i)
 	case "resume":
-		s := &w.sides[m.i]
 		s.without = false
 		if w.off != "a machine whose device is back makes channels" {
 			w.take(m.i, s.m.Resume(w.now, s.m.cfg.Self))
@@ -375,7 +415,13 @@ func (w *world) deliver(x message) {
 		}
 		s.lastReq++
 		s.requests[s.lastReq] = x
-		w.take(x.to, s.m.Request(w.now, s.lastReq, x.offer))
+		floor := s.m.floor
+		if w.off == "a generation that another route has passed is a lower one" && x.offer.Generation > s.m.last {
+			s.m.floor = 0
+		}
+		acts := s.m.Request(w.now, s.lastReq, x.offer)
+		s.m.floor = floor
+		w.take(x.to, acts)
 	case 'r':
 		if x.from != s.m.cfg.Self.Incarnation {
 			return // the process that called is gone
@@ -424,6 +470,11 @@ func (w *world) doom(i int, own Offer) {
 // take queues the actions of a machine, and carries out those that take no time.
 func (w *world) take(i int, as []Action) {
 	s := &w.sides[i]
+	for _, a := range as {
+		if a.Kind == Make && s.floorOf == s.m.accepted && a.Generation <= s.floor {
+			w.violation("side %d makes generation %d, and another route has reached %d", i, a.Generation, s.floor)
+		}
+	}
 	s.queue = append(s.queue, as...)
 	for len(s.queue) > 0 && s.queue[0].Kind != Make && s.queue[0].Kind != Connect {
 		a := s.queue[0]
@@ -669,6 +720,10 @@ func TestSimulationSearch(t *testing.T) {
 		"it goes, and a restart":   {goes: 1, restarts: 1},
 		"it goes, and a failure":   {goes: 1, fails: 1},
 		"it goes, of a client":     {goes: 1, breaks: 1, client: true},
+		"another route":            {reaches: 2},
+		"another route, a break":   {reaches: 1, breaks: 1},
+		"another, and a restart":   {reaches: 1, restarts: 1, lates: 1},
+		"another, of a client":     {reaches: 1, restarts: 1, breaks: 1, client: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
@@ -684,20 +739,22 @@ func TestSimulationSearch(t *testing.T) {
 // Each rule is needed: without it the search finds a violation.
 func TestSimulationEachRuleMatters(t *testing.T) {
 	for rule, b := range map[string]budget{
-		"send after the response":                            {},
-		"another incarnation is verified":                    {restarts: 1, lates: 1},
-		"generations grow":                                   {breaks: 1, lates: 1, ticks: 1},
-		"a response that ends a channel is younger than it":  {restarts: 1},
-		"HELLO in 10 s":                                      {losses: 1, restarts: 1},
-		"steps are bounded":                                  {pushes: 1},
-		"a failure is reported":                              {fails: 1},
-		"a lower generation gets the current offer":          {breaks: 1, restarts: 1, lates: 1, client: true},
-		"offers go with their device":                        {goes: 1},
-		"requests are answered when the device goes":         {goes: 1},
-		"calls end with the device":                          {goes: 1, lates: 1},
-		"generations grow when the device goes":              {goes: 1, lates: 1},
-		"what was made on the device that went is destroyed": {goes: 1},
-		"a machine whose device is back makes channels":      {goes: 1},
+		"send after the response":                                   {},
+		"another incarnation is verified":                           {restarts: 1, lates: 1},
+		"generations grow":                                          {breaks: 1, lates: 1, ticks: 1},
+		"a response that ends a channel is younger than it":         {restarts: 1},
+		"HELLO in 10 s":                                             {losses: 1, restarts: 1},
+		"steps are bounded":                                         {pushes: 1},
+		"a failure is reported":                                     {fails: 1},
+		"a lower generation gets the current offer":                 {breaks: 1, restarts: 1, lates: 1, client: true},
+		"offers go with their device":                               {goes: 1},
+		"requests are answered when the device goes":                {goes: 1},
+		"calls end with the device":                                 {goes: 1, lates: 1},
+		"generations grow when the device goes":                     {goes: 1, lates: 1},
+		"what was made on the device that went is destroyed":        {goes: 1},
+		"a machine whose device is back makes channels":             {goes: 1},
+		"offers are above those of other routes":                    {reaches: 1, breaks: 1},
+		"a generation that another route has passed is a lower one": {reaches: 2, breaks: 1},
 	} {
 		t.Run(rule, func(t *testing.T) {
 			seen, _, violation := search(b, rule, 60_000)
@@ -713,7 +770,7 @@ func TestSimulationWalk(t *testing.T) {
 	for range 200 * effort(t) {
 		seed := rand.Uint64()
 		rng := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test that can be repeated
-		w := newWorld(budget{restarts: 20, breaks: 40, losses: 30, lates: 20, doubles: 20, fails: 30, goes: 20, ticks: 1000, client: seed%4 == 0}, "")
+		w := newWorld(budget{restarts: 20, breaks: 40, losses: 30, lates: 20, doubles: 20, fails: 30, goes: 20, reaches: int(seed % 3 * 40), ticks: 1000, client: seed%4 == 0}, "")
 		quiet := rng.IntN(5)
 		for steps := 0; steps < 3000 && w.wrong == ""; steps++ {
 			moves, inner := w.moves()

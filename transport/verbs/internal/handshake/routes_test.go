@@ -1,0 +1,208 @@
+package handshake
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// up returns a machine with a channel of generation 3.
+func up(t *testing.T) *Machine {
+	t.Helper()
+	m := machine()
+	m.Request(began, 1, at(3, testOffer(1, 2)))
+	m.Made(began, 3, at(3, testOffer(0, 1)))
+	m.Connected(began, 3)
+	want(t, m.Hello(began, 3), Open)
+	return m
+}
+
+// TestOffersAreAboveThoseOfOtherRoutes: a generation names one channel between two processes.
+func TestOffersAreAboveThoseOfOtherRoutes(t *testing.T) {
+	m := up(t)
+	m.Reached(2, 7)
+	if last, ok := m.Last(2); last != 7 || !ok {
+		t.Errorf("the last generation is %d, %v", last, ok)
+	}
+	if as := m.Broken(began, 3, errors.New("cut")); as[1].Kind != Make || as[1].Generation != 8 {
+		t.Errorf("%v", as)
+	}
+	m = up(t)
+	m.Reached(9, 7) // of another process
+	if as := m.Broken(began, 3, errors.New("cut")); as[1].Kind != Make || as[1].Generation != 4 {
+		t.Errorf("%v", as)
+	}
+	m = machine() // no process has been heard of by this route
+	m.Reached(2, 7)
+	if as := m.Maintain(began); as[0].Generation != 8 {
+		t.Errorf("%v", as)
+	}
+}
+
+// TestAGenerationThatAnotherRouteHasPassedIsALowerOne: the peer gets a higher one.
+func TestAGenerationThatAnotherRouteHasPassedIsALowerOne(t *testing.T) {
+	m := machine()
+	m.Reached(2, 7)
+	as := m.Request(began, 1, at(5, testOffer(1, 2)))
+	want(t, as, Make)
+	if as[0].Generation != 8 {
+		t.Fatalf("%v", as)
+	}
+	as = m.Made(began, as[0].ID, at(8, testOffer(0, 1)))
+	want(t, as, Respond)
+	if as[0].Offer.Generation != 8 {
+		t.Errorf("%v", as)
+	}
+	// The channel of the present offer is made, although another route has passed it.
+	m.Reached(2, 9)
+	want(t, m.Request(began, 2, at(8, testOffer(1, 2))), Connect)
+}
+
+// TestRoutesChooseDifferentGenerations: each in its lane.
+func TestRoutesChooseDifferentGenerations(t *testing.T) {
+	for lane, want := range map[uint64][]uint64{1: {1, 4, 7}, 2: {2, 5, 8}, 0: {3, 6, 9}} {
+		m := New(Config{Self: testOffer(0, 1), Peer: names[1], Callable: true, Lane: lane, Lanes: 3})
+		for i, last := range []uint64{0, want[0], want[1]} {
+			if m.last = last; m.next() != want[i] {
+				t.Errorf("in lane %d %d comes after %d, want %d", lane, m.next(), last, want[i])
+			}
+		}
+		m.Reached(0, 11) // of no process: it does not matter
+		if m.last = 11; m.next()%3 != lane || m.next() <= 11 || m.next() > 14 {
+			t.Errorf("in lane %d %d comes after 11", lane, m.next())
+		}
+	}
+}
+
+// TestARestedMachineMakesNoChannels: one that is up stays, and is not made again when it breaks.
+func TestARestedMachineMakesNoChannels(t *testing.T) {
+	why := status.New(status.Unavailable, "another route")
+	m := up(t)
+	want(t, m.Rest(began, why))
+	if s, _ := m.State(); s != Up {
+		t.Errorf("%v", s)
+	}
+	want(t, m.Broken(began, 3, errors.New("cut")), Destroy)
+	if !m.Wake().IsZero() {
+		t.Errorf("it wakes at %v", m.Wake())
+	}
+	want(t, m.Maintain(began), Make)
+
+	m = machine() // an offer that is made
+	want(t, m.Maintain(began), Make)
+	m.Rest(began, why)
+	want(t, m.Made(began, 1, at(1, testOffer(0, 1))), Destroy)
+	want(t, m.Maintain(began), Make)
+
+	m = machine() // an offer
+	m.Maintain(began)
+	m.Made(began, 1, at(1, testOffer(0, 1)))
+	want(t, m.Rest(began, why), Destroy)
+	want(t, m.Tick(began.Add(time.Hour)))
+
+	m = machine() // HELLO comes after it
+	m.Request(began, 1, at(3, testOffer(1, 2)))
+	m.Rest(began, why)
+	want(t, m.Made(began, 3, at(3, testOffer(0, 1))), Connect)
+	m.Connected(began, 3)
+	want(t, m.Hello(began, 3), Open)
+	want(t, m.Broken(began, 3, errors.New("cut")), Destroy)
+}
+
+// TestLeaveEndsAChannelWithABye: and none is made again, but at the peer's request.
+func TestLeaveEndsAChannelWithABye(t *testing.T) {
+	m := up(t)
+	as := m.Leave(began, status.New(status.Unavailable, "another route"))
+	want(t, as, Destroy)
+	if as[0].Left || !strings.Contains(as[0].Err.Error(), "another route") {
+		t.Errorf("%v", as)
+	}
+	want(t, m.Tick(began.Add(time.Hour)))
+	want(t, m.Request(began, 2, at(4, testOffer(1, 2))), Make)
+}
+
+// TestARouteThatComesAndGoesKeepsItsBackoff: Rest and Maintain are no way around it.
+func TestARouteThatComesAndGoesKeepsItsBackoff(t *testing.T) {
+	m := machine()
+	m.Maintain(began)
+	m.Made(began, 1, at(1, testOffer(0, 1)))
+	m.CallDone(began, 1, Offer{}, status.New(status.FailedPrecondition, "no"))
+	m.Rest(began, errors.New("another route"))
+	want(t, m.Maintain(began))
+	if wait := m.Wake().Sub(began); wait != MaxBackoff {
+		t.Errorf("it calls after %v", wait)
+	}
+}
+
+// TestFailuresAreThoseToMakeAChannel: the link reports breaks itself.
+func TestFailuresAreThoseToMakeAChannel(t *testing.T) {
+	m := machine()
+	m.Maintain(began)
+	m.Made(began, 1, at(1, testOffer(0, 1)))
+	m.CallDone(began, 1, Offer{}, status.New(status.FailedPrecondition, "no"))
+	if n, err := m.Failures(); n != 1 || err == nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	m.Broken(began, 1, errors.New("the offer cannot be used"))
+	if n, _ := m.Failures(); n != 2 {
+		t.Errorf("%d", n)
+	}
+	m = up(t)
+	m.Broken(began, 3, errors.New("cut"))
+	if n, _ := m.Failures(); n != 0 {
+		t.Errorf("%d", n)
+	}
+}
+
+// TestARequestWithoutQueuePairsChangesNothing: the peer asks for the inventory.
+func TestARequestWithoutQueuePairsChangesNothing(t *testing.T) {
+	m := machine()
+	as := m.Request(began, 1, Introduction(testOffer(1, 2)))
+	want(t, as, Respond)
+	if o := as[0].Offer; !o.IsIntroduction() || o.Generation != 0 || o.Incarnation != 1 || m.Accepted() != 0 {
+		t.Errorf("%v, and process %x is accepted", o, m.Accepted())
+	}
+	m.Suspend(began, verbs.ErrDeviceGone)
+	refused(t, m.Request(began, 2, Introduction(testOffer(1, 2))), status.Unavailable, "has no verbs for now")
+}
+
+// TestOffersOfTCPAndSharedMemory: they have a random GID each, and reach their own kind alone.
+func TestOffersOfTCPAndSharedMemory(t *testing.T) {
+	of := func(side int, link verbs.LinkLayer) Offer {
+		o := at(1, testOffer(side, uint64(side+1)))
+		o.Link, o.GIDType, o.Rails[0].GID, o.Rails[0].Data = link, verbs.GIDTypeProcess, verbs.GID{byte(side + 1), 0xff}, []byte{1}
+		return o
+	}
+	for _, link := range []verbs.LinkLayer{verbs.LinkTCP, verbs.LinkShared} {
+		a, b := of(0, link), of(1, link)
+		b.Host = 99
+		if err := errors.Join(Validate(a), Compatible(a, b)); err != nil {
+			t.Errorf("%v: %v", link, err)
+		}
+		changed := of(0, link)
+		if changed.Rails[0].Data = []byte{2}; changed.Equal(a) {
+			t.Error("the data of a rail makes no difference")
+		}
+		for words, spoil := range map[string]func(*Offer){
+			"GID type on":         func(o *Offer) { o.GIDType = verbs.GIDTypeRoCEv2 },
+			"GID is empty":        func(o *Offer) { o.Rails[0].GID = verbs.GID{} },
+			"data has 1025 bytes": func(o *Offer) { o.Rails[0].Data = make([]byte, 1025) },
+		} {
+			o := of(0, link)
+			spoil(&o)
+			if err := Validate(o); status.CodeOf(err) != status.FailedPrecondition || !strings.Contains(err.Error(), words) {
+				t.Errorf("%v: want %q, got %v", link, words, err)
+			}
+		}
+	}
+	if err := Compatible(of(0, verbs.LinkTCP), of(1, verbs.LinkShared)); status.CodeOf(err) != status.FailedPrecondition {
+		t.Errorf("%v", err)
+	}
+	if err := Compatible(of(0, verbs.LinkTCP), testOffer(1, 2)); status.CodeOf(err) != status.FailedPrecondition {
+		t.Errorf("%v", err)
+	}
+}
