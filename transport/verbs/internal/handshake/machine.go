@@ -290,7 +290,7 @@ func (m *Machine) Tick(now time.Time) []Action {
 		if m.phase == offered {
 			m.drop(status.Errorf(status.DeadlineExceeded, "%v did not connect to the offer within %v", m.cfg.Peer, OfferLife))
 		} else {
-			err := status.Errorf(status.DeadlineExceeded, "no message from %v arrived on the channel within %v: %w", m.peer, HelloWait, ErrNoPackets)
+			err := status.Errorf(status.DeadlineExceeded, "no message from %v arrived on the channel within %v: %w", m.peer, HelloWait, silence(m.cfg.Self))
 			m.drop(err)
 			m.fail(now, err)
 		}

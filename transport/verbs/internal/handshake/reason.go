@@ -17,6 +17,23 @@ var (
 	ErrNoPackets = errors.New("RDMA packets do not pass from its host to this one: check firewalls (RoCE v2 uses UDP port 4791) and the MTU on the way, by `tryst doctor --transport verbs --cluster ...`")
 )
 
+// noPath is ErrNoPackets of a device of TCP or shared memory: other words, and the same to do.
+type noPath struct{}
+
+func (noPath) Error() string {
+	return "their queue pairs have not reached each other; the logs of both processes say why"
+}
+
+func (noPath) Is(target error) bool { return target == ErrNoPackets } //nolint:errorlint // this is what errors.Is calls
+
+// silence is why no packet has come to a side.
+func silence(self Offer) error {
+	if self.ofProcess() {
+		return noPath{}
+	}
+	return ErrNoPackets
+}
+
 // UnreachedError is the error of a call that has not reached the peer, or of which it is not
 // known. Err says why: it is an error of the connection, and no sentence of the peer.
 type UnreachedError struct{ Err error }

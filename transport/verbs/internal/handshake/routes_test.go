@@ -199,6 +199,14 @@ func TestOffersOfTCPAndSharedMemory(t *testing.T) {
 			}
 		}
 	}
+	m := New(Config{Self: of(0, verbs.LinkTCP), Peer: names[1], Callable: true})
+	m.Request(began, 1, of(1, verbs.LinkTCP))
+	m.Made(began, 1, of(0, verbs.LinkTCP))
+	m.Connected(began, 1)
+	m.Tick(began.Add(HelloWait))
+	if _, err := m.State(); !errors.Is(err, ErrNoPackets) || strings.Contains(err.Error(), "UDP") {
+		t.Errorf("silence over TCP: %v", err)
+	}
 	if err := Compatible(of(0, verbs.LinkTCP), of(1, verbs.LinkShared)); status.CodeOf(err) != status.FailedPrecondition {
 		t.Errorf("%v", err)
 	}
