@@ -67,7 +67,7 @@ func (r *Router) isOfRoute(err error) bool {
 func (r *Router) unknownReasons() []Reason {
 	why := fmt.Sprintf("the devices of %v are not known yet", r.cfg.Peer)
 	if r.askErr != nil {
-		why += ": " + r.askErr.Error()
+		why += ": " + status.From(r.askErr).Message()
 	}
 	var all []Reason
 	for _, k := range Kinds {
@@ -78,7 +78,7 @@ func (r *Router) unknownReasons() []Reason {
 
 // short returns the text of an error as a device in an inventory may have it.
 func short(err error) string {
-	s := strings.ToValidUTF8(status.WithoutQPNs(err.Error()), "?")
+	s := strings.ToValidUTF8(status.WithoutQPNs(status.From(err).Message()), "?")
 	if len(s) <= handshake.MaxDeviceText {
 		return s
 	}

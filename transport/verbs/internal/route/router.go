@@ -106,7 +106,7 @@ func (r *Router) Expedite(now time.Time) []Action {
 // Used is the event that a receive begins. A process that the peer cannot call learns of a better
 // route by it, at most every RefreshEvery.
 func (r *Router) Used(now time.Time) []Action {
-	if r.cfg.Own.Task.Job == cluster.ClientJob && r.known && r.peer.Inventory != nil && r.mayImprove() && !now.Before(r.lastAsk.Add(RefreshEvery)) {
+	if r.cfg.Own.Task.Job == cluster.ClientJob && r.known && !r.asking && r.peer.Inventory != nil && r.mayImprove() && !now.Before(r.lastAsk.Add(RefreshEvery)) {
 		r.askAgain = true
 	}
 	return r.done(now)

@@ -1,0 +1,326 @@
+package route
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+var began = time.Unix(1000, 0)
+
+func after(d time.Duration) time.Time { return began.Add(d) }
+
+// router returns the router of a side that wants a channel and knows its peer's inventory. Both
+// have the same devices.
+func router(t *testing.T, i int, devices ...handshake.Device) *Router {
+	t.Helper()
+	r := New(Config{Own: side(i, devices...), Peer: names[1-i], Callable: true})
+	wantActs(t, r.Want(began), "ask")
+	r.Answered(began, side(1-i, devices...), nil)
+	return r
+}
+
+func wantActs(t *testing.T, acts []Action, want ...string) {
+	t.Helper()
+	var got []string
+	for _, a := range acts {
+		got = append(got, a.String())
+	}
+	if !slices.EqualFunc(got, want, strings.HasPrefix) {
+		t.Fatalf("actions %q, want %q", got, want)
+	}
+}
+
+// TestTimesAreThoseOfTheContract (PROTOCOL.md section 9): the other tests use them by their names.
+func TestTimesAreThoseOfTheContract(t *testing.T) {
+	if MinBackoff != 10*time.Second || MaxBackoff != 5*time.Minute || ChangeBack != 30*time.Second || Steady != 30*time.Second || Grace != 5*time.Second {
+		t.Errorf("a route waits for %v to %v, and %v for a change back; %v are steady; a proposal is awaited for %v", MinBackoff, MaxBackoff, ChangeBack, Steady, Grace)
+	}
+	for n, want := range []time.Duration{1: 10 * time.Second, 2: 20 * time.Second, 5: 160 * time.Second, 6: 5 * time.Minute, 1000: 5 * time.Minute} {
+		if want != 0 && backoff(n) != want {
+			t.Errorf("after %d failures a route waits for %v, want %v", n, backoff(n), want)
+		}
+	}
+}
+
+// TestTheLowerNameProposes: and a client to its server.
+func TestTheLowerNameProposes(t *testing.T) {
+	client := cluster.Task{Job: cluster.ClientJob, Index: 4}
+	for _, c := range []struct {
+		own, peer cluster.Task
+		want      bool
+	}{{names[0], names[1], true}, {names[1], names[0], false}, {client, names[0], true}, {names[0], client, false}} {
+		if got := New(Config{Own: Side{Task: c.own}, Peer: c.peer}).Proposes(); got != c.want {
+			t.Errorf("%v proposes to %v: %v", c.own, c.peer, got)
+		}
+	}
+}
+
+// TestABetterRouteIsTakenAtOnce: it is made before the present one is left.
+func TestABetterRouteIsTakenAtOnce(t *testing.T) {
+	r := router(t, 0, tcp)
+	wantActs(t, r.Up(began, TCP, 2))
+	wantActs(t, r.Own(after(time.Second), side(0, shared, tcp)), "ask")
+	wantActs(t, r.Answered(after(time.Second), side(1, shared, tcp), nil), "rest TCP", "maintain shared memory")
+	acts := r.Up(after(2*time.Second), Shared, 2)
+	wantActs(t, acts, "leave TCP")
+	if !strings.Contains(acts[0].Err.Error(), nameA+" has taken the route over shared memory") {
+		t.Errorf("%v", acts[0].Err)
+	}
+	wantActs(t, r.Down(after(2*time.Second), TCP, nil))
+	if w := r.Wake(); !w.IsZero() {
+		t.Errorf("an idle router wakes at %v", w)
+	}
+	if better := r.Better(after(2 * time.Second)); len(better) != 0 {
+		t.Errorf("%v", better)
+	}
+}
+
+// TestTheNextRouteIsTakenWhenOneBreaks: at once; and the better one again after 30 s.
+func TestTheNextRouteIsTakenWhenOneBreaks(t *testing.T) {
+	r := router(t, 0, shared, tcp)
+	r.Up(began, Shared, 2)
+	wantActs(t, r.Down(after(time.Second), Shared, errBroke), "rest shared memory", "maintain TCP")
+	wantActs(t, r.Up(after(2*time.Second), TCP, 2))
+	if better := r.Better(after(2 * time.Second)); len(better) != 2 || better[0].Kind != Shared || !strings.Contains(better[0].Why, "it has failed: the channel broke; it is tried again in 29s") {
+		t.Errorf("%v", better)
+	}
+	if w := r.Wake(); w != after(31*time.Second) {
+		t.Errorf("it wakes %v later", w.Sub(began))
+	}
+	wantActs(t, r.Tick(after(31*time.Second-1)))
+	wantActs(t, r.Tick(after(31*time.Second)), "rest TCP", "maintain shared memory")
+	wantActs(t, r.Down(after(41*time.Second), Shared, errSilent), "rest shared memory", "maintain TCP") // which is up
+	if v := r.Inventory(after(41 * time.Second)); v.Devices[0].FailedFor != ChangeBack || v.Devices[1].FailedFor != 0 {
+		t.Errorf("the peer gets %+v", v.Devices)
+	}
+}
+
+// TestARouteThatFailsAgainWaitsTwiceAsLong: up to 5 minutes.
+func TestARouteThatFailsAgainWaitsTwiceAsLong(t *testing.T) {
+	r := router(t, 0, shared, tcp)
+	now := began
+	for _, want := range []time.Duration{30 * time.Second, 30 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second, 5 * time.Minute, 5 * time.Minute} {
+		wantActs(t, r.Down(now, Shared, errSilent), "rest shared memory", "maintain TCP")
+		if wait := r.Wake().Sub(now); wait != want {
+			t.Errorf("it waits for %v, want %v", wait, want)
+		}
+		now = r.Wake()
+		wantActs(t, r.Tick(now), "rest TCP", "maintain shared memory")
+	}
+	r.Up(now, Shared, 2)
+	now = now.Add(Steady)
+	r.Down(now, Shared, errBroke)
+	if wait := r.Wake().Sub(now); wait != ChangeBack {
+		t.Errorf("after it was up for %v it waits for %v", Steady, wait)
+	}
+}
+
+// TestAChangeOfADeviceEndsItsFailures: on either side, and those of this device alone.
+func TestAChangeOfADeviceEndsItsFailures(t *testing.T) {
+	with5 := with(shared, folder)
+	for name, change := range map[string]func(*Router) []Action{
+		"here":  func(r *Router) []Action { return r.Own(after(2*time.Second), side(0, with5, tcp)) },
+		"there": func(r *Router) []Action { return r.Asked(after(2*time.Second), side(1, with5, tcp)) },
+		"its user": func(r *Router) []Action {
+			return r.Asked(after(2*time.Second), changed(side(1, shared, tcp), secure(handshake.ServerTLS)))
+		},
+		"a new peer": func(r *Router) []Action {
+			s := side(1, shared, tcp)
+			s.Incarnation = 9
+			return r.Asked(after(2*time.Second), s)
+		},
+	} {
+		r := router(t, 0, shared, tcp)
+		wantActs(t, r.Down(after(time.Second), Shared, errSilent), "rest", "maintain TCP")
+		acts := change(r)
+		if name == "its user" {
+			if !strings.Contains(fmt.Sprint(acts), "maintain shared memory") {
+				t.Errorf("%s: %v", name, acts)
+			}
+			continue
+		}
+		if len(acts) < 2 || acts[1] != (Action{Act: Maintain, Kind: Shared}) {
+			t.Errorf("%s: %v", name, acts)
+		}
+	}
+	r := router(t, 0, shared, tcp)
+	r.Down(after(time.Second), Shared, errSilent)
+	other := with(tcp, func(d *handshake.Device) { d.Addresses = []string{"10.0.0.7:1"} })
+	wantActs(t, r.Asked(after(2*time.Second), side(1, shared, other)))
+}
+
+// TestTheLastRouteIsTriedAgainAtOnce: when no other one is left, only the handshake's back-off counts.
+func TestTheLastRouteIsTriedAgainAtOnce(t *testing.T) {
+	r := router(t, 0, tcp)
+	r.Up(began, TCP, 2)
+	wantActs(t, r.Down(after(time.Second), TCP, errBroke))
+	if r.Target() != TCP {
+		t.Errorf("%v", r.Target())
+	}
+}
+
+// TestWhatIsNoFailureOfARoute: the next one would meet the same.
+func TestWhatIsNoFailureOfARoute(t *testing.T) {
+	quoted := func(text string) error {
+		return status.Errorf(status.Unavailable, "%w", &status.Said{Peer: nameB, Text: text})
+	}
+	for name, err := range map[string]error{
+		"a call that did not reach the peer": errLost,
+		"a peer that has restarted":          errOther,
+		"a peer that stops":                  quoted(nameB + " is stopping"),
+		"a peer that does not know us":       status.Errorf(status.Unavailable, "%w", handshake.ErrNotKnown),
+		"a device that this process lost":    verbs.ErrDeviceGone,
+		"a peer that proposes another one":   quoted(nameB + " proposes the route over TCP"),
+		"a peer that has taken another one":  quoted(nameB + " has taken the route over TCP"),
+		"nothing":                            nil,
+	} {
+		r := router(t, 0, shared, tcp)
+		r.Down(began, Shared, err)
+		if r.Target() != Shared {
+			t.Errorf("%s counts as a failure", name)
+		}
+	}
+	for name, err := range map[string]error{"a break": errBroke, "silence": errSilent, "a refusal": quoted("no way"), "a peer without the device": quoted(nameB + " has no verbs for now: it is gone")} {
+		r := router(t, 0, shared, tcp)
+		r.Down(began, Shared, err)
+		if r.Target() != TCP {
+			t.Errorf("%s does not count as a failure", name)
+		}
+	}
+}
+
+// TestTheOtherSideAcceptsOrSaysWhyNot: it takes a route that is possible, also one that it would not
+// choose.
+func TestTheOtherSideAcceptsOrSaysWhyNot(t *testing.T) {
+	r := router(t, 1, shared, tcp)
+	acts, err := r.Request(began, side(0, shared, tcp), TCP)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantActs(t, acts, "rest shared memory", "maintain TCP")
+	r.Up(began, TCP, 1)
+	if better := r.Better(began); len(better) != 2 || better[0].Why != nameA+" proposes the route over TCP" {
+		t.Errorf("%v", better)
+	}
+	// It waits for the proposal of the better one, and then calls by itself.
+	if w := r.Wake(); w != after(Grace) {
+		t.Errorf("it wakes %v later", w.Sub(began))
+	}
+	wantActs(t, r.Tick(after(Grace)), "rest TCP", "maintain shared memory")
+
+	_, err = r.Request(after(Grace), side(0, tcp), Shared)
+	if status.CodeOf(err) != status.FailedPrecondition || !strings.Contains(err.Error(), nameA+" has no device for shared memory") {
+		t.Errorf("%v", err)
+	}
+	r = router(t, 1, shared, tcp)
+	r.Down(began, Shared, errSilent)
+	_, err = r.Request(after(time.Second), side(0, shared, tcp), Shared)
+	if status.CodeOf(err) != status.FailedPrecondition || !strings.Contains(err.Error(), nameB+" does not take the route over shared memory: it has failed: no message") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestTheSideThatProposesInsists: the other side stays with its proposal for a while.
+func TestTheSideThatProposesInsists(t *testing.T) {
+	r := router(t, 0, shared, tcp)
+	_, err := r.Request(began, side(1, shared, tcp), TCP)
+	if status.CodeOf(err) != status.Unavailable || status.From(err).Message() != nameA+" proposes the route over shared memory" {
+		t.Fatalf("%v", err)
+	}
+	refusal := status.Errorf(status.Unavailable, "%w", &status.Said{Peer: nameA, Text: status.From(err).Message()})
+	if !IsInstead(names[0], refusal) || IsInstead(names[1], refusal) || IsLeaving(names[0], refusal) {
+		t.Errorf("%v is not recognised", refusal)
+	}
+	r = router(t, 1, shared, tcp)
+	r.Request(began, side(0, shared, tcp), TCP) //nolint:errcheck // the test above
+	r.Up(began, TCP, 1)
+	wantActs(t, r.Tick(after(Grace)), "rest TCP", "maintain shared memory")
+	refusal = status.Errorf(status.Unavailable, "%w", &status.Said{Peer: nameA, Text: nameA + " proposes the route over TCP"})
+	wantActs(t, r.Down(after(Grace), Shared, refusal), "rest shared memory", "maintain TCP", "ask")
+	r.Answered(after(Grace), side(0, shared, tcp), nil)
+	if w := r.Wake(); w != after(Grace+ChangeBack) {
+		t.Errorf("it wakes %v later", w.Sub(began))
+	}
+}
+
+// TestAPeerOfAnEarlierReleaseHasOneDevice: it refuses to show an inventory, or its offer has none.
+func TestAPeerOfAnEarlierReleaseHasOneDevice(t *testing.T) {
+	refusal := status.Errorf(status.FailedPrecondition, "%w", &status.Said{Peer: nameB, Text: "the request of " + nameA + " shows no queue pairs"})
+	r := New(Config{Own: side(0, shared, roce, tcp), Peer: names[1], Callable: true})
+	r.Want(began)
+	wantActs(t, r.Answered(began, Side{}, refusal), "maintain RDMA")
+	wantActs(t, r.Up(began, Fabric, 77))
+	wantActs(t, r.Down(began, Fabric, errBroke))
+	r = New(Config{Own: side(0, shared, roce, tcp), Peer: names[1], Callable: true})
+	acts, err := r.Request(began, Side{Task: names[1], Incarnation: 2}, Fabric)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantActs(t, acts, "maintain RDMA")
+}
+
+// TestAPeerThatDoesNotAnswerIsAskedAgain: after 0.5 s, doubling up to 30 s.
+func TestAPeerThatDoesNotAnswerIsAskedAgain(t *testing.T) {
+	r := New(Config{Own: side(0, tcp), Peer: names[1], Callable: true})
+	wantActs(t, r.Want(began), "ask")
+	now := began
+	for _, want := range []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 30 * time.Second, 30 * time.Second} {
+		wantActs(t, r.Answered(now, Side{}, errLost))
+		if wait := r.Wake().Sub(now); wait != want {
+			t.Errorf("it waits for %v, want %v", wait, want)
+		}
+		now = r.Wake()
+		wantActs(t, r.Tick(now), "ask")
+	}
+	r.Answered(now, Side{}, errLost)
+	r.Expedite(now)
+	if wait := r.Wake().Sub(now); wait != MinAskBackoff {
+		t.Errorf("a receive waits, and it waits for %v", wait)
+	}
+	if why := r.Reasons(now); len(why) != 3 || !strings.Contains(why[0].Why, "devices of "+nameB+" are not known yet: ") || !strings.Contains(why[0].Why, "lost") {
+		t.Errorf("%v", why)
+	}
+	wantActs(t, r.Tick(r.Wake()), "ask")
+	r.Answered(now, Side{}, status.New(status.Unimplemented, "no verbs"))
+	if wait := r.Wake().Sub(now); wait != MaxAskBackoff {
+		t.Errorf("after an error that stays it waits for %v", wait)
+	}
+}
+
+// TestAClientAsksWhileItReceives: its server cannot call it.
+func TestAClientAsksWhileItReceives(t *testing.T) {
+	own := changed(side(0, shared, tcp), func(s *Side) { s.Task = cluster.Task{Job: cluster.ClientJob, Index: 3} })
+	r := New(Config{Own: own, Peer: names[1], Callable: true})
+	r.Want(began)
+	wantActs(t, r.Answered(began, side(1, tcp), nil), "maintain TCP")
+	r.Up(began, TCP, 2)
+	wantActs(t, r.Used(after(RefreshEvery-1)))
+	wantActs(t, r.Used(after(RefreshEvery)), "ask")
+	wantActs(t, r.Used(after(3*RefreshEvery)))
+	wantActs(t, r.Answered(after(3*RefreshEvery), side(1, shared, tcp), nil), "rest TCP", "maintain shared memory")
+	r.Up(after(3*RefreshEvery), Shared, 2)
+	wantActs(t, r.Used(after(time.Hour))) // there is nothing better
+	if !r.Wake().IsZero() {
+		t.Error("an idle client has a timer")
+	}
+}
+
+// TestReasonsTravelShort: they fit an inventory, without queue pair numbers, at a character boundary.
+func TestReasonsTravelShort(t *testing.T) {
+	r := router(t, 0, shared, tcp)
+	r.Down(began, Shared, errors.New("QP 0x8c3dd6: "+strings.Repeat("ü", 300)+"\xff"))
+	v := r.Inventory(began)
+	why := v.Devices[0].FailedWhy
+	if len(why) > handshake.MaxDeviceText || len(why) < handshake.MaxDeviceText-8 || strings.Contains(why, "0x8c") || !strings.HasSuffix(why, "ü...") || handshake.InventoryProblem(v) != "" {
+		t.Errorf("%q", why)
+	}
+}
