@@ -96,5 +96,5 @@ func (r *rdma) addKept(k *keptMetric) {
 	add("messages", "for the control messages of channels; goes with the channel", func(s verbstransport.MemoryStats) int64 { return s.Slots })
 }
 
-// present is how many bytes of registered memory are free and take memory of the system.
-func present(s verbstransport.PoolStats) int64 { return s.Registered - s.InUse - s.Absent }
+// present is how many bytes of arenas are free and take memory of the system.
+func present(s verbstransport.PoolStats) int64 { return s.Mapped - s.InUse - s.Absent }

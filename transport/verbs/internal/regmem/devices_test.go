@@ -95,7 +95,7 @@ func TestTensorsOutliveTheirDevice(t *testing.T) {
 	if _, err := m.Allocator().Allocate(1); !errors.Is(err, verbs.ErrClosed) {
 		t.Errorf("without a device: %v", err)
 	}
-	if s := m.Stats(zero); s.Sending.Registered != 0 || s.Sending.InUse != 2*mib+1024 {
+	if s := m.Stats(zero); s.Sending.Registered != 0 || s.Sending.InUse != 2*mib+1024 || s.Sending.Mapped != 3*mib {
 		t.Errorf("%+v", s.Sending)
 	}
 	last := own.Bytes()

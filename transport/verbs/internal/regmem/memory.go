@@ -183,7 +183,8 @@ type Stats struct {
 // PoolStats describes a pool and counts its work.
 type PoolStats struct {
 	Limit      int64 // bytes that may be registered
-	Registered int64 // bytes that are registered
+	Registered int64 // bytes that are registered with a device
+	Mapped     int64 // bytes of arenas, registered or not
 	Start      int64 // bytes of them that stay registered when they are idle (Options.Start)
 	InUse      int64 // bytes of the allocated blocks
 	Absent     int64 // bytes of free blocks that have no pages, so they take no memory
@@ -214,7 +215,7 @@ func (p *pool) stats() PoolStats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := PoolStats{
-		Limit: p.limit, InUse: p.inUse, Buffers: p.buffers, Arenas: int64(len(p.arenas)),
+		Limit: p.limit, Mapped: p.mapped, InUse: p.inUse, Buffers: p.buffers, Arenas: int64(len(p.arenas)),
 		Grown: p.grown, Exhausted: p.exhausted, Stuck: p.stuck,
 	}
 	for _, a := range p.arenas {
