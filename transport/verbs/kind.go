@@ -2,6 +2,7 @@ package verbstransport
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/route"
@@ -20,9 +21,11 @@ var (
 // openPorts opens a port on each device of the options. When it fails, none is open.
 func (t *RdmaRemoteRendezvous) openPorts() error {
 	t.lost = [kinds]error{route.Fabric: errNoDevice, route.TCP: errNoTCP, route.Shared: errNoShared}
-	all := t.opts.Others
+	// The fabric comes last: a NIC pins the memory that it registers, and shared memory has the
+	// arenas for sending made anew.
+	all := slices.Clone(t.opts.Others)
 	if t.opts.Device != nil {
-		all = append([]PortOptions{t.opts.PortOptions}, all...)
+		all = append(all, t.opts.PortOptions)
 	}
 	for _, o := range all {
 		p, err := openPort(&t.opts, t.memory, o)
