@@ -33,8 +33,8 @@ type sharingPD struct{ *fakePD }
 
 func (p sharingPD) RegisterShared(mem []byte, fd int, offset int64, access verbs.Access) (verbs.MR, error) {
 	mr, err := p.RegisterMemory(mem, access)
-	if err == nil {
-		mr.(*fakeMR).fd, mr.(*fakeMR).offset = fd, offset
+	if fake, ok := mr.(*fakeMR); ok {
+		fake.fd, fake.offset = fd, offset
 	}
 	return mr, err
 }
