@@ -41,6 +41,13 @@ func (m *requests) fallbackID(now time.Time, id uint64, attempt uint32) []reques
 	return nil
 }
 
+func (m *requests) moveID(now time.Time, id uint64, attempt uint32) []requestAction {
+	if t := m.underWay(id, attempt); t != nil {
+		return m.move(now, t)
+	}
+	return nil
+}
+
 func (m *requests) unsentID(now time.Time, id uint64, attempt uint32, err error) []requestAction {
 	if t := m.underWay(id, attempt); t != nil {
 		return m.unsent(now, t, err)

@@ -29,6 +29,10 @@ type duoEnd struct {
 	wired    bool        // the table counts it as a connection of the peer
 	sources  []duoSource // by handle-1
 	batches  []duoChannelBatch
+	hello    bool // HELLO has come
+	replaced bool // by a better channel
+	moved    bool // the peer has had a request sent again on a better channel
+	byes     bool // it closes as one that was replaced
 	taken    channel.Marks
 	outbox   []func()
 	emptying bool
@@ -85,7 +89,10 @@ const (
 
 // connect makes a channel. Its maker's bootstrap was answered; the other side may
 // send when HELLO has come.
-func (w *duo) connect(maker int) {
+func (w *duo) connect(maker int) { w.connectBeside(maker, false) }
+
+// connectBeside is connect. With beside the present channel stays, until the new one replaces it.
+func (w *duo) connectBeside(maker int, beside bool) {
 	for i := range w.sides { // each has its table accept the other one before it takes its offer
 		table, peer := w.sides[i].table, w.requester(1-i)
 		k, acts, err := table.introduce(w.now, peer, "")
@@ -102,7 +109,7 @@ func (w *duo) connect(maker int) {
 	for i := range w.sides {
 		s, peer := &w.sides[i], &w.sides[1-i]
 		for g := range s.ends { // the offer of a higher generation destroys a live channel, which sends BYE
-			if e := &s.ends[g]; e.state == endOpen {
+			if e := &s.ends[g]; e.state == endOpen && !beside {
 				e.ch.Bye(w.now, "there is a higher generation")
 				w.run(i, g+1)
 			}
@@ -130,7 +137,7 @@ func (w *duo) receive(i, n int) {
 	e := &s.ends[t.generation-1]
 	a := t.act
 	req := channel.Receive{
-		ID: a.id, Attempt: a.attempt, Responder: a.peer, Left: uint64(s.gone), Step: 1, //nolint:gosec // small
+		ID: a.id, Attempt: a.attempt, Responder: a.peer, Left: uint64(w.leftOf(i)), Step: 1, //nolint:gosec // small
 		Key: w.cfg.parsed[1-i][s.recvs[a.id-1].key].String(), Acks: a.ids,
 	}
 	if v, ok := e.ch.CachedMeta(req.Key); ok {
@@ -167,7 +174,7 @@ func (w *duo) destination(i int, size uint64) channel.Dest {
 // run is link.run.
 func (w *duo) run(i, generation int) {
 	for again := true; again; {
-		again = w.act(i, generation)
+		again = w.act(i, generation) || w.closeReplaced(i, generation)
 	}
 	e := &w.sides[i].ends[generation-1]
 	if e.emptying {
@@ -181,6 +188,61 @@ func (w *duo) run(i, generation int) {
 		e = &w.sides[i].ends[generation-1]
 	}
 	e.outbox, e.emptying = nil, false
+	if w.closeReplaced(i, generation) {
+		w.run(i, generation)
+	}
+}
+
+// closeReplaced is link.closeReplaced.
+func (w *duo) closeReplaced(i, generation int) bool {
+	e := &w.sides[i].ends[generation-1]
+	if !e.replaced || e.state != endOpen || len(e.outbox) > 0 || e.emptying || !e.ch.Idle() {
+		return false
+	}
+	e.byes = true
+	e.ch.Bye(w.now, "there is a better channel")
+	return true
+}
+
+// replace is link.replace for all channels before the one that is up.
+func (w *duo) replace(i int) {
+	for g := range w.sides[i].up - 1 {
+		if e := &w.sides[i].ends[g]; e.state == endOpen && e.hello && !e.replaced {
+			e.replaced = true
+			e.ch.Redirect(w.now, errMoved())
+			w.run(i, g+1)
+		}
+	}
+}
+
+func errMoved() *status.Error {
+	return Moved(status.New(status.Unavailable, "there is a better channel"))
+}
+
+// waits is peer.carrier, for a side whose peer has a better channel up already. The real one tries
+// again after a while; here it waits until both know that this channel has ended.
+func (w *duo) waits(i int) bool {
+	s := &w.sides[i]
+	if s.up == 0 || !s.ends[s.up-1].moved {
+		return false
+	}
+	for g := s.up; g < len(s.ends); g++ {
+		if s.ends[g].state == endOpen || g < len(w.sides[1-i].ends) && w.sides[1-i].ends[g].state == endOpen {
+			return true
+		}
+	}
+	return false
+}
+
+// leftOf is the highest generation that a side has left together with all before it.
+func (w *duo) leftOf(i int) int {
+	s := &w.sides[i]
+	for g := range s.gone {
+		if s.ends[g].state == endOpen && !w.cfg.rules.leftAll {
+			return g
+		}
+	}
+	return s.gone
 }
 
 // act is link.act.
@@ -207,6 +269,11 @@ func (w *duo) act(i, generation int) (again bool) {
 			w.request(i, generation, &a.Request, out)
 		case channel.ActDetach:
 			c := duoCaller{generation: generation, id: a.ID, attempt: a.Attempt}
+			if w.cfg.rules.moveCancel && e.replaced {
+				ids := []uint64{a.ID}
+				out(func() { w.cancel(i, e.peer, ids) })
+				continue
+			}
 			out(func() { // ResponseCache.Detach
 				for _, x := range s.callers {
 					if c.call = x.call; x == c {
@@ -248,16 +315,16 @@ func (w *duo) act(i, generation int) (again bool) {
 			})
 		case channel.ActUp:
 			out(func() {
+				e := &s.ends[generation-1]
 				if s.up < generation && e.state == endOpen {
+					e.hello = true
 					w.connClosed(i)
-					s.up = generation
-					k, acts := s.table.connOpened(w.now, Process{Name: w.requester(1 - i).Name, Incarnation: e.peer})
-					e.wired = k != nil
-					w.keep(i, acts)
+					w.setUp(i, generation)
+					w.replace(i)
 				}
 			})
 		case channel.ActClose:
-			if w.sides[1-i].ends[generation-1].state == endOpen {
+			if peer := &w.sides[1-i].ends[generation-1]; peer.state == endOpen && !e.byes && !peer.byes {
 				w.fail("%s closes channel %d: %v", duoNames[i], generation, a.Err)
 			}
 			again = w.leaving(i, generation) || again
@@ -283,6 +350,16 @@ func (w *duo) act(i, generation int) (again bool) {
 func (w *duo) request(i, generation int, a *channel.Request, out func(func())) {
 	s := &w.sides[i]
 	e := &s.ends[generation-1]
+	switch { // as link.request and link.parse do
+	case e.replaced:
+		e.ch.Respond(w.now, a.ID, a.Attempt, channel.Response{Err: errMoved(), Fallback: true})
+		out(func() { w.run(i, generation) })
+		return
+	case a.Left >= uint64(generation): //nolint:gosec // small
+		e.ch.Respond(w.now, a.ID, a.Attempt, channel.Response{Err: status.New(status.FailedPrecondition, "it has left this channel")})
+		out(func() { w.run(i, generation) })
+		return
+	}
 	if a.Responder != s.process && !w.cfg.rules.anyProcess {
 		e.ch.Respond(w.now, a.ID, a.Attempt, channel.Response{Err: OtherProcess(a.Responder, s.process)})
 		out(func() { w.run(i, generation) })
@@ -440,6 +517,7 @@ func (w *duo) leaving(i, generation int) bool {
 	e.state = endLeaving
 	if s.up == generation {
 		w.connClosed(i)
+		w.next(i)
 	}
 	s.gone = max(s.gone, generation)
 	if w.cfg.rules.giveBack {
@@ -471,6 +549,31 @@ func (w *duo) connClosed(i int) {
 			s.table.connClosed(w.now, s.table.known(Process{w.requester(1 - i).Name, e.peer}))
 		}
 		s.up = 0
+	}
+}
+
+// setUp has a channel carry receives.
+func (w *duo) setUp(i, generation int) {
+	s := &w.sides[i]
+	e := &s.ends[generation-1]
+	s.up = generation
+	k, acts := s.table.connOpened(w.now, Process{Name: w.requester(1 - i).Name, Incarnation: e.peer})
+	e.wired = k != nil
+	w.keep(i, acts)
+}
+
+// next is peer.next: a channel that was being replaced carries receives again.
+func (w *duo) next(i int) {
+	s := &w.sides[i]
+	if w.cfg.changes == 0 {
+		return
+	}
+	for g := len(s.ends); g > 0; g-- {
+		if e := &s.ends[g-1]; e.hello && e.state == endOpen {
+			e.replaced, e.moved = false, false
+			w.setUp(i, g)
+			return
+		}
 	}
 }
 
@@ -514,6 +617,9 @@ func (w *duo) ended(i, generation int, a *channel.Action) {
 		w.free(i, a.Dest)
 	case channel.OutcomeFallback:
 		err = &FallbackError{Err: a.Err}
+		if IsMoved(a.Err) {
+			err, e.moved = &MovedError{Err: a.Err}, true
+		}
 	case channel.OutcomeLost:
 		err = &LostError{Err: a.Err}
 	default:

@@ -26,6 +26,7 @@ const (
 	duoBreak                       // n: generation
 	duoCut                         //
 	duoChannel                     //
+	duoChange                      //
 	duoAbort                       //
 	duoRestart                     //
 	duoForget                      //
@@ -108,7 +109,7 @@ func (w *duo) moves() (all []duoMove, inner int) {
 
 func (w *duo) innerMoves(i int, add func(duoMoveKind, int, int)) {
 	s := &w.sides[i]
-	if s.hellos > 0 {
+	if s.hellos > 0 && !w.waits(i) {
 		add(duoHello, i, 0)
 	}
 	for n := range s.attempts {
@@ -205,6 +206,10 @@ func (w *duo) outerMoves(add func(duoMoveKind, int, int)) {
 			add(duoChannel, i, 0)
 		}
 	}
+	if a, b := &w.sides[0], &w.sides[1]; w.left.changes > 0 && a.up == w.gens && b.up == w.gens {
+		add(duoChange, 0, 0)
+		add(duoChange, 1, 0)
+	}
 	if w.left.cuts > 0 && len(w.calls)+len(w.batches) > 0 {
 		add(duoCut, 0, 0)
 	}
@@ -261,6 +266,9 @@ func (w *duo) play(m duoMove) {
 	case duoChannel:
 		w.left.channels--
 		w.connect(m.side)
+	case duoChange:
+		w.left.changes--
+		w.connectBeside(m.side, true)
 	case duoAbort:
 		w.left.aborts--
 		w.abort(m.side)
@@ -381,6 +389,8 @@ func (w *duo) story(m duoMove) string {
 		return "the gRPC connection is lost"
 	case duoChannel:
 		return fmt.Sprintf("%s bootstraps channel %d", me, w.gens+1)
+	case duoChange:
+		return fmt.Sprintf("%s bootstraps channel %d over a better route", me, w.gens+1)
 	case duoAbort:
 		return me + " cleans the step up"
 	case duoRestart:
@@ -517,7 +527,7 @@ func (w *duo) after(m duoMove) *duo {
 		s.copied = slices.Clone(s.copied)
 		s.recvs, s.attempts, s.flushes = slices.Clone(s.recvs), slices.Clone(s.attempts), slices.Clone(s.flushes)
 		s.ends, s.mem = slices.Clone(s.ends), slices.Clone(s.mem)
-		if m.kind == duoLand || m.side != i && m.kind != duoChannel {
+		if m.kind == duoLand || m.side != i && m.kind != duoChannel && m.kind != duoChange {
 			continue
 		}
 		s.table, s.requests = cloneResponses(s.table), cloneRequests(s.requests)
@@ -542,7 +552,7 @@ func (w *duo) state() [2]uint64 {
 		}
 	}
 	l := &w.left
-	count(l.sends, l.recvs, l.cancels, l.breaks, l.cuts, l.channels, l.aborts, l.restarts, l.reborn, l.unsent, l.full, l.forged, l.drops, w.gens)
+	count(l.sends, l.recvs, l.cancels, l.breaks, l.cuts, l.channels, l.changes, l.aborts, l.restarts, l.reborn, l.unsent, l.full, l.forged, l.drops, w.gens)
 	for k := range w.values {
 		v := &w.values[k]
 		count(v.key, v.refs, v.got, v.told)
@@ -656,7 +666,7 @@ func (w *duo) appendEnd(b []byte, i, g int) []byte {
 	e := &w.sides[i].ends[g]
 	num := func(xs ...uint64) { b = appendNums(b, xs...) }
 	num(uint64(e.state), e.peer)
-	b = appendFlags(b, e.wired)
+	b = appendFlags(b, e.wired, e.hello && w.cfg.changes > 0, e.replaced, e.moved, e.byes)
 	if e.ch == nil {
 		return b
 	}

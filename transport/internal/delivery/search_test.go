@@ -154,6 +154,7 @@ var duoSearches = []struct {
 	{"a restart", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, restarts: 1}}},
 	{"a new channel", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1, channels: 1}}},
 	{"a new channel, large", duoConfig{sizes: []int64{duoLarge}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1, channels: 1}}},
+	{"a change", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, changes: 1}}},
 	{"a break, a cut and an abort", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1, cuts: 1, aborts: 1}}},
 	{"a new channel, an abort", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1, channels: 1, aborts: 1}}},
 	{"a new channel, a cancel", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1, channels: 1, cancels: 1}}},
@@ -191,6 +192,9 @@ var duoLarger = []struct {
 	name string
 	cfg  duoConfig
 }{
+	{"a change, large", duoConfig{sizes: []int64{duoLarge}, duoBudget: duoBudget{sends: 1, recvs: 1, changes: 1}}},
+	{"a change, a cancel", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, changes: 1, cancels: 1}}},
+	{"a change, a break", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, changes: 1, breaks: 1}}},
 	{"small and large, a break", duoConfig{sizes: []int64{duoSmall, duoLarge}, keys: 2, duoBudget: duoBudget{sends: 2, recvs: 2, breaks: 1}}},
 	{"both ways, large, a break", duoConfig{both: true, sizes: []int64{duoLarge}, duoBudget: duoBudget{sends: 2, recvs: 2, breaks: 1}}},
 	{"two receives, a break and a cancel", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 2, breaks: 1, cancels: 1}}},
@@ -294,6 +298,16 @@ func TestSearchWithoutRuleC(t *testing.T) {
 	again := two
 	again.channels = 1
 	searchWithout(t, "also when a channel names it", "value 2: 0 times delivered, 0 times in the table", again, duoRules{forgetIDs: true, callsOnly: true})
+}
+
+// A better channel replaces the present one: requests that wait move there with the next attempt.
+func TestSearchWithoutChange(t *testing.T) {
+	change := duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, changes: 1}}
+	searchWithout(t, "a request that moves is not cancelled", "receive 1 of A", change, duoRules{moveCancel: true})
+	searchWithout(t, "it is sent again", "receive 1 of A ends with Unavailable", change, duoRules{moveEnds: true})
+	broken := change
+	broken.breaks = 1
+	searchWithout(t, "a channel in use is not named as left", "it has left this channel", broken, duoRules{leftAll: true})
 }
 
 // ACK and CANCEL are sent until the peer has confirmed them, and ids of receives that have ended

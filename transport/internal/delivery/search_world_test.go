@@ -56,6 +56,7 @@ type duoBudget struct {
 	breaks       int // of a queue pair, on either side; so also of a port that goes down, or of the device
 	cuts         int // of the gRPC connection
 	channels     int // that are made after the first
+	changes      int // that are made while one is up, and replace it
 	aborts       int // of the step, at the sender
 	restarts     int // of B, the sender
 	reborn       int // restarts of A, the receiver, which sends nothing then
@@ -104,6 +105,9 @@ type duoRules struct {
 	lostUnsent bool // a request that was lost counts as one that has not left
 	tellNobody bool // e. a value that was dropped and whose receive is cancelled is not reported
 	tellLater  bool // e. only a receive that comes later reports it
+	leftAll    bool // c. a request names the highest generation that was left, although an earlier one is in use
+	moveCancel bool // a request that moves to a better channel is cancelled on the old one
+	moveEnds   bool // and ends with what the responder says
 }
 
 type duoSide struct {
@@ -130,7 +134,7 @@ type duoSide struct {
 	// Its ends of the channels, by generation-1.
 	ends []duoEnd
 	up   int // the generation that carries receives; 0 for none
-	gone int // the highest that it has left
+	gone int // the highest that it has left; see leftOf
 	mem  []duoDest
 }
 
@@ -370,6 +374,10 @@ func (w *duo) attempt(i, n int) {
 	t := &s.attempts[n]
 	a := t.act
 	if s.up != 0 && !a.fallback && s.ends[s.up-1].peer == a.peer {
+		if w.waits(i) { // conn.Begin
+			w.returned(i, n, 0, &LostError{Err: errLost, Unsent: true})
+			return
+		}
 		t.state, t.generation = attemptOnChannel, s.up
 		w.receive(i, n)
 		return
@@ -381,7 +389,7 @@ func (w *duo) attempt(i, n int) {
 	}
 	r := &s.recvs[a.id-1]
 	w.calls = append(w.calls, duoCall{
-		from: i, peer: a.peer, left: s.gone, finished: a.ids, cancelled: a.cancels, listening: true,
+		from: i, peer: a.peer, left: w.leftOf(i), finished: a.ids, cancelled: a.cancels, listening: true,
 		request: Request{Requester: w.requester(i), ID: a.id, Attempt: a.attempt, Step: 1, Key: w.cfg.parsed[1-i][r.key]},
 	})
 }
@@ -425,7 +433,11 @@ func (w *duo) returns(i, n int) {
 	var lost *LostError
 	var restarted *RestartedError
 	var fallback *FallbackError
+	var moved *MovedError
 	switch {
+	case errors.As(t.err, &moved) && !w.cfg.rules.moveEnds:
+		s.recvs[id-1].left = true
+		w.ask(i, s.requests.moveID(w.now, id, t.act.attempt))
 	case errors.As(t.err, &fallback):
 		s.recvs[id-1].left = true
 		w.ask(i, s.requests.fallbackID(w.now, id, t.act.attempt))
