@@ -72,8 +72,9 @@ func (p *peer) signal() {
 
 // linkDown records that nothing is posted on a link any more.
 func (p *peer) linkDown(l *link) {
+	replaced := l.isReplaced()
 	l.mu.Lock()
-	err, replaced := l.err, l.replaced != nil
+	err := l.err
 	l.mu.Unlock()
 	p.mu.Lock()
 	l.down = true
@@ -106,12 +107,13 @@ func (p *peer) linkDown(l *link) {
 // err. connected says that it was more than an offer.
 func (p *peer) linkGone(l *link, err error, connected bool) {
 	sum := l.totals()
+	replaced := l.isReplaced()
 	p.mu.Lock()
 	p.markVerified(l)
 	delete(l.route.links, l.id)
 	p.noteLeft()
 	p.closed.add(sum) // under the same lock as the deletion, so nothing is counted twice
-	present := l.route.machine.Has(l.id)
+	present := l.route.machine.Has(l.id) && !replaced
 	p.mu.Unlock()
 	if connected {
 		p.logLeft(l, err, present)
@@ -305,12 +307,26 @@ func (p *peer) next() *link {
 	for _, r := range p.routes {
 		for _, l := range r.links {
 			if l.up && !l.down {
-				p.transport.work.Go(l.restore)
+				p.transport.work.Go(func() { p.carryOn(l) })
 				return l
 			}
 		}
 	}
 	return nil
+}
+
+// carryOn has a link carry receives again that was being replaced.
+func (p *peer) carryOn(l *link) {
+	l.restore()
+	down := p.transport.opts.Cache.Connected(l.requester)
+	p.mu.Lock()
+	if p.active == l && p.disconnected == nil {
+		p.disconnected, down = down, nil
+	}
+	p.mu.Unlock()
+	if down != nil {
+		down()
+	}
 }
 
 // lostDevices is why this process has no device at all; nil while it has one. Called with mu held.

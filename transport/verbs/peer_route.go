@@ -37,6 +37,9 @@ type peerRoute struct {
 func newRoute(p *peer, k route.Kind) *peerRoute {
 	t := p.transport
 	c := handshake.Config{Self: t.opts.identity(), Peer: p.task, Callable: t.opts.Callable(p.task), Jitter: t.opts.jitter(), Backoff: t.opts.Backoff}
+	if len(t.opts.Others) > 0 {
+		c.Lane, c.Lanes = k.Lane(), route.Lanes
+	}
 	on := t.ports[k]
 	if on != nil {
 		c.Self = on.self
@@ -64,6 +67,7 @@ func (r *peerRoute) take(acts []handshake.Action) {
 	for i := range acts {
 		if acts[i].Kind == handshake.Make {
 			r.peer.transport.links.add() // Close waits for the link from here on
+			r.peer.noteGeneration(r, acts[i].Generation)
 		}
 	}
 	r.actions = append(r.actions, acts...)

@@ -29,6 +29,13 @@ func (l *link) replace(why error) {
 	l.run(now)
 }
 
+// isReplaced reports whether a better channel replaces this one.
+func (l *link) isReplaced() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.replaced != nil
+}
+
 // restore takes replace back: the better channel has ended.
 func (l *link) restore() {
 	l.mu.Lock()

@@ -109,7 +109,9 @@ func (p *peer) carryOut(acts []route.Action) {
 // of the peer ends with it.
 func (p *peer) unlock() {
 	for _, r := range p.routes {
-		p.noteGenerations(r)
+		if last, ok := r.machine.Last(r.machine.Accepted()); ok {
+			p.noteGeneration(r, last)
+		}
 	}
 	if p.router != nil {
 		p.reportFailures()
@@ -119,16 +121,12 @@ func (p *peer) unlock() {
 	p.mu.Unlock()
 }
 
-// noteGenerations passes the generations of a route to the others, which have to be above.
-func (p *peer) noteGenerations(of *peerRoute) {
-	incarnation := of.machine.Accepted()
-	last, ok := of.machine.Last(incarnation)
-	if !ok {
-		return
-	}
+// noteGeneration passes a generation of a route to the others, whose next ones have to be above.
+// Called with mu held.
+func (p *peer) noteGeneration(of *peerRoute, generation uint64) {
 	for _, r := range p.routes {
 		if r != of {
-			r.machine.Reached(incarnation, last)
+			r.machine.Reached(of.machine.Accepted(), generation)
 		}
 	}
 }
@@ -228,18 +226,19 @@ func (p *peer) tell() {
 	}
 }
 
-// doubtFailed probes the channels of routes that the peer has seen fail. Called with mu held.
+// doubtFailed probes the channels of routes that the peer has seen fail, or for which it has no
+// device any more. Called with mu held.
 func (p *peer) doubtFailed(from *handshake.Inventory) {
 	if from == nil {
 		return
 	}
+	var works [kinds]bool
 	for _, d := range from.Devices {
-		k := route.KindOf(d.Link)
-		if k == route.None || d.FailedFor == 0 {
-			continue
-		}
-		for _, l := range p.route(k).links {
-			if l.up && !l.down {
+		works[route.KindOf(d.Link)] = d.FailedFor == 0
+	}
+	for _, r := range p.routes {
+		for _, l := range r.links {
+			if l.up && !l.down && !works[r.kind] {
 				p.transport.work.Go(l.doubt)
 			}
 		}

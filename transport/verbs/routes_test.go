@@ -2,11 +2,13 @@ package verbstransport_test
 
 import (
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
+	"github.com/tryst-rdma/tryst/cluster"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
@@ -177,6 +179,9 @@ func (s *stage) tcpOnly() (from, to *actor) {
 	from.unplug("mem0")
 	from.unplug(verbs.LinkShared.String())
 	from.overRoute(to, "TCP")
+	s.until("both have left what was before", func() bool {
+		return from.connection(to).Routes[0].State == verbstransport.StateDown && to.connection(from).Routes[0].State == verbstransport.StateDown
+	})
 	return from, to
 }
 
@@ -205,10 +210,7 @@ func TestChangeToABetterRoute(t *testing.T) {
 	}
 	fast()
 	flowing.isBlob(5, 8*mib)
-	s.until("the old channel is closed", func() bool {
-		k := from.connection(to)
-		return k.Routes[2].State == verbstransport.StateDown && k.Stats.Breaks == before.Breaks+2
-	})
+	s.until("the old channel is closed", func() bool { return from.connection(to).Routes[2].State == verbstransport.StateDown })
 	if now := to.connection(from).Stats; now.Lost != before.Lost || now.Without != before.Without {
 		t.Errorf("lost %d, over gRPC %d", now.Lost-before.Lost, now.Without-before.Without)
 	}
@@ -286,5 +288,36 @@ func TestNewRouteBreaksDuringTheChange(t *testing.T) {
 	flowing.isBlob(5, 8*mib)
 	if now := to.connection(from); now.Generation != before.Generation || now.Stats.Without != before.Stats.Without {
 		t.Errorf("%+v\nbefore %+v", now, before)
+	}
+}
+
+// TestChangeOfRouteIsLogged: each change is one line on each side, and so is the reason against a
+// better route. A channel that closes since a better one is up is no break.
+func TestChangeOfRouteIsLogged(t *testing.T) {
+	var all logs
+	o := sideBySide()
+	o.tune = func(task cluster.Task, o *verbstransport.Options) {
+		o.Logger = slog.New(slog.NewTextHandler(logOf{&all, task.Index}, nil))
+		o.Backoff = gateBackoff
+	}
+	s := newStage(t, o)
+	from, to := s.tcpOnly()
+	begins := [2]int{len(all.of(0)), len(all.of(1))}
+	from.plug(verbs.LinkShared.String())
+	from.overRoute(to, "shared memory")
+	from.exchange(to, 1)
+	s.until("the old channel is closed", func() bool {
+		return from.connection(to).Routes[2].State == verbstransport.StateDown && to.connection(from).Routes[2].State == verbstransport.StateDown
+	})
+	for task := range 2 {
+		changed := `msg="tensors from and to the peer go over another device"`
+		s.until("the change is logged", func() bool { return strings.Contains(all.of(task)[begins[task]:], changed) })
+		if text := all.of(task)[begins[task]:]; strings.Count(text, changed) != 1 || strings.Contains(text, "a channel") || strings.Contains(text, "closed the channel") ||
+			strings.Contains(text, "WARN") || strings.Contains(text, "go over verbs") {
+			t.Errorf("task %d logs:\n%s", task, text)
+		}
+	}
+	if text := all.of(1); !strings.Contains(text, `msg="a better route to the peer is not taken" peer=/job:worker/replica:0/task:0 route=RDMA reason="/job:worker/replica:0/task:0 has no device for RDMA"`) {
+		t.Errorf("the reason against RDMA is not logged:\n%s", text)
 	}
 }
