@@ -192,6 +192,9 @@ func TestUnprovenConnectionsAreBounded(t *testing.T) {
 	}
 	h.victim.dev.acceptMu.Unlock()
 	h.victim.dev.Accept(ends)
+	if n := unproven(h.victim.dev); n != maxUnproven {
+		t.Errorf("%d connections are waited for", n)
+	}
 	if _, err := others.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("one too many: %v", err)
 	}

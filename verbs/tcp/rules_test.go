@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -304,5 +305,125 @@ func TestAnotherProcessAtTheAddress(t *testing.T) {
 	}
 	if s, _ := b.qp.State(); s != verbs.StateRTS {
 		t.Errorf("the side that waits for its peer is in %v", s)
+	}
+}
+
+// TestAcknowledgementOfWhatWentBack: after an RNR nothing counts as sent that goes again.
+func TestAcknowledgementOfWhatWentBack(t *testing.T) {
+	h := newHandmade(t, 4096)
+	v := h.victim
+	v.post(v.send(0, 0, 8), v.send(1, 0, 8), v.send(2, 0, 8), v.send(3, 0, 8))
+	for range 4 {
+		h.read()
+	}
+	h.acked++
+	h.frame(frame.Header{Kind: frame.Ack}, nil)
+	v.expect(0, verbs.StatusOK)
+	h.frame(frame.Header{Kind: frame.RNR, Number: h.acked, Imm: 31}, nil)
+	h.acked += 2
+	h.frame(frame.Header{Kind: frame.Ack}, nil)
+	v.expect(1, verbs.StatusBadResponse)
+	if err := v.qp.ConnectionError(); err == nil || !strings.Contains(err.Error(), "which were sent") {
+		t.Errorf("the reason is %v", err)
+	}
+}
+
+// TestToErrGivesTheMemoryBack: when the completions of a broken queue pair are in, the device
+// reads and writes the memory of the work requests no more.
+func TestToErrGivesTheMemoryBack(t *testing.T) {
+	const n = 32 << 20
+	h := newHandmade(t, n)
+	v := h.victim
+	copy(v.mem, bytes.Repeat([]byte{1}, n))
+	v.post(v.send(1, 0, n))
+	h.readHeader() // it is on its way
+	v.check(v.qp.ToErr())
+	v.expect(1, verbs.StatusFlushed)
+	later := bytes.Repeat([]byte{2}, n)
+	copy(v.mem, later)
+	rest, err := io.ReadAll(h.c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Count(rest, later[:64]) > 0 {
+		t.Error("the memory was read after the completion")
+	}
+}
+
+// TestClosesWaitForTheReader: closing a window, a region and a queue pair waits while the reader
+// or the writer uses memory.
+func TestClosesWaitForTheReader(t *testing.T) {
+	for name, lock := range map[string]func(c *conn) *sync.Mutex{
+		"reader": func(c *conn) *sync.Mutex { return &c.readAccess }, "writer": func(c *conn) *sync.Mutex { return &c.writeAccess },
+	} {
+		a, b := pair(t, 4096)
+		a.post(a.write(b, 1, 0, 8))
+		a.expect(1, verbs.StatusOK)
+		win, err := b.qp.BindWindow(b.mr, 0, 4096, verbs.AccessRemoteWrite)
+		b.check(err)
+		access := lock(b.qp.conn.Load())
+		for what, closeIt := range map[string]func() error{"the window": win.Close, "the queue pair": b.qp.ToErr} {
+			access.Lock()
+			ended := make(chan error, 1)
+			go func() { ended <- closeIt() }()
+			for range 2000 {
+				runtime.Gosched()
+			}
+			select {
+			case <-ended:
+				t.Errorf("%s was closed although the %s uses memory", what, name)
+				ended <- nil
+			default:
+			}
+			access.Unlock()
+			b.check(<-ended)
+		}
+	}
+}
+
+// TestNothingIsAllocatedPerFrame: neither for short messages nor for long writes and reads.
+func TestNothingIsAllocatedPerFrame(t *testing.T) {
+	if copiesFirst {
+		t.Log("the race detector allocates; counted without it")
+		return
+	}
+	const n = 1 << 20
+	a, b := pair(t, n)
+	var wcs [16]verbs.WC
+	poll := func(s *side) { // for one completion
+		for armed := false; ; armed = !armed {
+			k, err := s.cq.Poll(wcs[:1])
+			s.check(err)
+			switch {
+			case k == 1 && wcs[0].Status != verbs.StatusOK:
+				t.Fatalf("%+v", wcs[0])
+			case k == 1:
+				return
+			case armed:
+				s.check(s.cq.Wait(context.Background()))
+			default:
+				s.check(s.cq.Arm(false))
+			}
+		}
+	}
+	recv := []verbs.RecvWR{{ID: 1, SGL: []verbs.SGE{b.sge(0, 64)}}}
+	short, long, read := []verbs.SendWR{a.send(2, 0, 64)}, []verbs.SendWR{a.write(b, 3, 0, n)}, []verbs.SendWR{a.write(b, 4, 0, n)}
+	read[0].Op = verbs.OpRead
+	for what, round := range map[string]func(){
+		"a short message": func() {
+			b.qp.PostRecv(recv)  //nolint:errcheck // poll finds it
+			a.qp.PostSend(short) //nolint:errcheck // likewise
+			poll(a)
+			poll(b)
+		},
+		"a long write": func() { a.qp.PostSend(long); poll(a) }, //nolint:errcheck // likewise
+		"a long read":  func() { a.qp.PostSend(read); poll(a) }, //nolint:errcheck // likewise
+	} {
+		for range 40 { // queues grow on use
+			round()
+		}
+		if allocs := testing.AllocsPerRun(100, round); allocs >= 1 {
+			t.Errorf("%s allocates %v times", what, allocs)
+		}
 	}
 }
