@@ -153,8 +153,10 @@ func (n *nixl) side(size int64, inflight int, median bool) side {
 		if err := n.signal(syscall.SIGCONT); err != nil {
 			return r, err
 		}
-		defer func() { err = errors.Join(err, n.signal(syscall.SIGSTOP)) }()
-		return do(ctx, d)
+		if r, err = do(ctx, d); err != nil {
+			return r, err // close ends them
+		}
+		return r, n.signal(syscall.SIGSTOP)
 	}
 }
 

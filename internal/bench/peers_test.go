@@ -1,8 +1,10 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -103,5 +105,84 @@ func TestProgramThatDoesNotRun(t *testing.T) {
 	rows, err = Run(t.Context(), besidePrograms(t, t.TempDir(), &said, "peer-ucx-tcp"))
 	if text := strings.Join(said, "\n"); err != nil || len(rows) > 0 || !strings.Contains(text, "left out: there is no ucx_perftest in ") {
 		t.Errorf("%d rows, %v; it said\n%s", len(rows), err, text)
+	}
+}
+
+// fakeNIXL is a module with the calls of NIXL that nixl.py makes. Its reads end at the second
+// look, with what PATTERN has.
+const fakeNIXL = `
+import ctypes, os
+
+class nixl_agent_config:
+    def __init__(self, backends):
+        assert backends == []
+
+class nixl_agent:
+    def __init__(self, name, config):
+        pass
+    def create_backend(self, name, options):
+        assert name == "UCX"
+        assert options == {"ucx_error_handling_mode": "none" if os.environ["UCX_TLS"] == "shm" else "peer"}
+    def register_memory(self, descs, kind):
+        return descs
+    def get_agent_metadata(self):
+        return b"\xff\x00 metadata"
+    def add_remote_agent(self, metadata):
+        assert metadata == b"\xff\x00 metadata"
+        return b"server"
+    def get_xfer_descs(self, descs, kind):
+        return descs
+    def initialize_xfer(self, operation, to, source, peer):
+        assert (operation, peer) == ("READ", "server") and to[0][1] == source[0][1]
+        return {"to": to[0], "looks": 0}
+    def transfer(self, handle):
+        handle["looks"] = 2
+        return "PROC"
+    def check_xfer_state(self, handle):
+        handle["looks"] -= 1
+        if handle["looks"] > 0:
+            return "PROC"
+        address, size, _ = handle["to"]
+        ctypes.memmove(address, (PATTERN * (size // 4 + 1))[:size], size)
+        return "DONE"
+`
+
+// TestProgramOfNIXL runs peers/nixl.py over a module in NIXL's place: it speaks as the processes
+// of the bare baselines do, and checks what it reads.
+func TestProgramOfNIXL(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("python3 is not installed")
+	}
+	run := func(pattern string) ([]Row, string) {
+		dir := t.TempDir()
+		for path, text := range map[string]string{
+			"nixl_cu12/__init__.py":              fakeNIXL + "PATTERN = " + pattern,
+			"nixl_cu12-1.2.3.dist-info/METADATA": "Metadata-Version: 2.1\nName: nixl-cu12\nVersion: 1.2.3\n",
+			"bin/python":                         fmt.Sprintf("#!/bin/sh\nPYTHONDONTWRITEBYTECODE=1 PYTHONPATH=%s exec %s \"$@\"\n", dir, python),
+		} {
+			path = filepath.Join(dir, path)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var said []string
+		rows, err := Run(t.Context(), besidePrograms(t, dir, &said, "peer-nixl-shm", "peer-nixl-tcp"))
+		if err != nil {
+			t.Fatalf("%v\n%s", err, strings.Join(said, "\n"))
+		}
+		return rows, strings.Join(said, "\n")
+	}
+	rows, said := run(`b"\x5a\xc3\x17\xe8"`)
+	if len(rows) != 2*2*2 || !strings.Contains(said, "NIXL 1.2.3 over UCX of unknown version: reads of a registered buffer, UCX_TLS=shm") {
+		t.Errorf("%d rows; it said\n%s", len(rows), said)
+	}
+	for _, r := range rows {
+		if r.itself && (r.Count < 1 || r.P50 <= 0 || r.P99 < r.P50) {
+			t.Errorf("row %+v", r)
+		}
+	}
+	if rows, said := run(`b"\x5a\xc3\x17\x00"`); len(rows) > 0 || strings.Count(said, "left out: the second process: RuntimeError: 8 bytes arrived with wrong content") != 2 {
+		t.Errorf("%d rows; it said\n%s", len(rows), said)
 	}
 }

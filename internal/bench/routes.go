@@ -104,12 +104,16 @@ var (
 	secretTCP = bareWay{RawTLS, tlsTargets, overConnections(RawTLS)}
 )
 
-// overConnections uses as many connections as Tryst has queue pairs.
+// overConnections uses as many connections as carry contents in Tryst.
 func overConnections(way string) func(*suite, int64, int) bareRun {
 	return func(s *suite, size int64, inflight int) bareRun {
-		return bareRun{Way: way, Conns: s.queuePairs(size, inflight), Inflight: inflight, Size: size}
+		return bareRun{Way: way, Conns: contentConnections(s.queuePairs(size, inflight)), Inflight: inflight, Size: size}
 	}
 }
+
+// contentConnections is how many of the queue pairs of a channel over TCP carry contents: the first
+// one carries messages alone if there are more (PROTOCOL.md section 8.5).
+func contentConnections(pairs int) int { return max(1, pairs-1) }
 
 // apply makes it the only route of a process. provider is the one of the route, or that which
 // stands in for it.

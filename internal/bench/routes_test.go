@@ -156,3 +156,15 @@ load average at the start 0.25
 		t.Errorf("it is\n%s\nwant\n%s", &out, want)
 	}
 }
+
+// TestRawTCPHasAsManyConnectionsAsContents: of two queue pairs one carries messages alone.
+func TestRawTCPHasAsManyConnectionsAsContents(t *testing.T) {
+	s := &suite{Options: smoke(t)}
+	s.now = benchmark{transport: "verbs", route: overTCP}
+	for pairs, want := range map[int]int{0: 1, 1: 1, 2: 1, 3: 2, 5: 4} {
+		s.Client.RDMA.QueuePairs = pairs
+		if run := plainTCP.run(s, 16<<20, 4); run.Conns != want || run.Inflight != 4 || run.Way != RawTCP {
+			t.Errorf("%d queue pairs: %+v, want %d connections", pairs, run, want)
+		}
+	}
+}
