@@ -83,7 +83,7 @@ type RDMA struct {
 	// PKeyIndex is the entry of the port's partition table. Default: 0.
 	PKeyIndex int
 	// Timeout is the time without an acknowledgement after which a packet is retransmitted. Default: 67ms,
-	// and 268ms for the provider roce.
+	// and 268ms for the providers roce, tcp and shm.
 	Timeout time.Duration
 	// Retry is the number of retransmissions before the channel breaks, such as new(0). Default: 6.
 	Retry *int

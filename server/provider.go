@@ -13,6 +13,8 @@ import (
 	libibverbs "github.com/tryst-rdma/tryst/verbs/cgo"
 	"github.com/tryst-rdma/tryst/verbs/discovery"
 	"github.com/tryst-rdma/tryst/verbs/roce"
+	"github.com/tryst-rdma/tryst/verbs/shm"
+	"github.com/tryst-rdma/tryst/verbs/tcp"
 )
 
 // Source is a provider with the inventory of its devices, which can be read before one is opened.
@@ -152,7 +154,7 @@ func timeoutOf(set time.Duration, p verbs.Provider) time.Duration {
 	switch {
 	case set != 0:
 		return set
-	case p.Name() == roce.Name:
+	case p.Name() == roce.Name, p.Name() == tcp.Name, p.Name() == shm.Name:
 		return softwareAckTimeout
 	}
 	return ackTimeout

@@ -192,7 +192,7 @@ type RDMA struct {
 	// Timeout is how long a device waits for an acknowledgement before it
 	// retransmits a packet. Devices round it up to 4.096 µs times a power of
 	// two. 8.192µs to 1m. Default and zero: 67ms, and 268ms for
-	// [ProviderRoCE].
+	// [ProviderRoCE], [ProviderTCP] and [ProviderShm].
 	Timeout time.Duration
 	// Retry is how often a packet is retransmitted before the channel breaks.
 	// 0 to 6; with 7 Soft-RoCE would retry forever. Nil: the default, 6.

@@ -143,7 +143,7 @@ var settings = []Setting{
 		all, func(c *Config) value { return count{&c.RDMA.ServiceLevel, 0, 15} }},
 	{"rdma.pkey-index", "0", "index in the port's partition key table",
 		all, func(c *Config) value { return count{&c.RDMA.PKeyIndex, 0, 65535} }},
-	{"rdma.timeout", "0s", "time without an acknowledgement after which a packet is retransmitted, rounded up to 4.096µs times a power of two; 0 = 67ms, for roce 268ms",
+	{"rdma.timeout", "0s", "time without an acknowledgement after which a packet is retransmitted, rounded up to 4.096µs times a power of two; 0 = 67ms, for roce, tcp and shm 268ms",
 		all, func(c *Config) value { return maybeDuration{duration{&c.RDMA.Timeout, minTimeout, MaxTimeout}} }},
 	{"rdma.retry", "6", "number of retransmissions of a packet before the channel breaks",
 		all, func(c *Config) value { return maybeCount{&c.RDMA.Retry, 0, 6, "", noRetryForEver} }},
