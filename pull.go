@@ -40,7 +40,7 @@ func Version(v string) PullOption {
 	return func(r *checkpoint.PullRequest) { r.Version = v }
 }
 
-// Inflight sets how many tensors, or pieces of 16 MiB of larger ones, are received at once.
+// Inflight sets how many tensors, or pieces of 4 MiB of larger ones, are received at once.
 func Inflight(n int) PullOption {
 	return func(r *checkpoint.PullRequest) { r.Inflight = n }
 }

@@ -7,6 +7,9 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
+// PieceBytes is pieceBytes.
+const PieceBytes = pieceBytes
+
 // ChangeTime is changeTime, for tests that order files by it.
 func ChangeTime(info fs.FileInfo) time.Time {
 	at, _ := changeTime(info)

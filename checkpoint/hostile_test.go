@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"math"
 	"net"
@@ -170,12 +171,12 @@ func TestKeysOfPiecesAreChecked(t *testing.T) {
 	piece := func(off, n uint64) *trystpb.TensorKey {
 		return &trystpb.TensorKey{Name: "x", Key: key, Offset: off, Bytes: n}
 	}
-	const size, step = 40 << 20, 16 << 20
+	const size, step = 2*checkpoint.PieceBytes + 2*mib, checkpoint.PieceBytes
 	for name, c := range map[string]struct {
 		keys []*trystpb.TensorKey
 		want string
 	}{
-		"the last is missing":  {[]*trystpb.TensorKey{piece(0, step), piece(step, step)}, "no key for tensor \"x\" from byte 33554432 of 41943040"},
+		"the last is missing":  {[]*trystpb.TensorKey{piece(0, step), piece(step, step)}, fmt.Sprintf("no key for tensor \"x\" from byte %d of %d", 2*step, size)},
 		"the first is missing": {[]*trystpb.TensorKey{piece(step, step)}, "no such piece"},
 		"one stands twice":     {[]*trystpb.TensorKey{piece(0, step), piece(0, step)}, "no such piece"},
 		"of another length":    {[]*trystpb.TensorKey{piece(0, step/2)}, "no such piece"},

@@ -46,7 +46,7 @@ func (r *resetting) RecvAsync(ctx context.Context, step int64, key rendezvous.Ke
 // largeHost serves a tensor of four pieces, and a small one on either side.
 func largeHost(t *testing.T) (*host, []*tensor.Tensor) {
 	t.Helper()
-	all := []*tensor.Tensor{patterned(t, "a", 3*mib), patterned(t, "b", 64*mib), patterned(t, "c", 5)}
+	all := []*tensor.Tensor{patterned(t, "a", 3*mib), patterned(t, "b", 4*piece), patterned(t, "c", 5)}
 	return published(t, all...), all
 }
 
@@ -74,7 +74,7 @@ func TestResetCostsPieces(t *testing.T) {
 			var out bytes.Buffer
 			_, err := p.Stream(t.Context(), req, &out)
 			must(t, err)
-			content := out.Bytes()[out.Len()-67*mib-5:]
+			content := out.Bytes()[out.Len()-3*mib-4*piece-5:]
 			for _, x := range want {
 				if !bytes.Equal(content[:x.Size()], x.Bytes()) {
 					t.Errorf("the content of %s is another", x.Name())
@@ -88,11 +88,11 @@ func TestResetCostsPieces(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h, all := largeHost(t)
 				p, puller := at(t, h)
-				r := &resetting{place: p, each: 32 * mib, most: 1}
+				r := &resetting{place: p, each: 2 * piece, most: 1}
 				pull(t, puller.With(r, tensortest.NewAllocator(t)), checkpoint.PullRequest{Inflight: 2}, all)
-				again := r.sent.Load() - 67*mib - 5
-				if again < 1 || again > 2*16*mib {
-					t.Errorf("%d bytes were sent again, want at most 2 pieces of 16 MiB", again)
+				again := r.sent.Load() - (3*mib + 4*piece + 5)
+				if again < 1 || again > 2*piece {
+					t.Errorf("%d bytes were sent again, want at most 2 pieces of %d", again, piece)
 				}
 			})
 		})
@@ -124,7 +124,7 @@ func TestLargeTensorComesOverAConnectionThatBreaks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, all := largeHost(t)
 		p, puller := at(t, h)
-		r := &resetting{place: p, each: 32 * mib, most: 1000}
+		r := &resetting{place: p, each: 2 * piece, most: 1000}
 		var n notes
 		mustYield(t, puller.With(r, tensortest.NewAllocator(t)), checkpoint.PullRequest{Inflight: 1, Interrupted: n.add}, all)
 		if k := r.resets.Load(); k < 3 {
@@ -143,7 +143,7 @@ func TestDamagedPiecesInMemory(t *testing.T) {
 			x := &damaging{place: p, times: int64(times)}
 			req := checkpoint.PullRequest{InflightBytes: 1}
 			if own {
-				req.Into = map[string]*tensor.Tensor{"b": named(t, "b", tensor.Uint8, 64*mib)}
+				req.Into = map[string]*tensor.Tensor{"b": named(t, "b", tensor.Uint8, 4*piece)}
 			}
 			var sum checkpoint.Summary
 			req.Tensors, req.Summary = []string{"*"}, &sum
@@ -159,7 +159,7 @@ func TestDamagedPiecesInMemory(t *testing.T) {
 			}
 			if code == status.OK {
 				must(t, failure)
-				if sum.Bytes != 67*mib+5 {
+				if sum.Bytes != 3*mib+4*piece+5 {
 					t.Errorf("the sum has %d bytes", sum.Bytes)
 				}
 			} else {
@@ -181,7 +181,7 @@ type damaging struct {
 
 func (d *damaging) RecvAsync(ctx context.Context, step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) {
 	d.place.RecvAsync(ctx, step, key, args, func(v rendezvous.Value, args rendezvous.Args, err error) {
-		if err == nil && strings.Contains(key.Edge(), fmt.Sprintf(":%d+", 48*mib)) && d.done.Add(1) <= d.times {
+		if err == nil && strings.Contains(key.Edge(), fmt.Sprintf(":%d+", 3*piece)) && d.done.Add(1) <= d.times {
 			v.Tensor.Bytes()[9] ^= 1
 		}
 		done(v, args, err)
@@ -194,7 +194,7 @@ func TestLeavingTheLoopInALargeTensor(t *testing.T) {
 		h, _ := largeHost(t)
 		p, puller := at(t, h)
 		third := func(edge string) error {
-			if strings.Contains(edge, fmt.Sprintf(":%d+", 32*mib)) {
+			if strings.Contains(edge, fmt.Sprintf(":%d+", 2*piece)) {
 				<-time.After(time.Second)
 			}
 			return nil
@@ -209,7 +209,7 @@ func TestLeavingTheLoopInALargeTensor(t *testing.T) {
 			synctest.Wait() // two pieces have come
 			break
 		}
-		if sum.Tensors != 1 || sum.Bytes != 3*mib || last.Bytes != 35*mib {
+		if sum.Tensors != 1 || sum.Bytes != 3*mib || last.Bytes != 3*mib+2*piece {
 			t.Errorf("the sum is %+v, the last progress %+v", sum, last)
 		}
 	})
@@ -220,7 +220,7 @@ func TestPieceInMemoryOverAnotherWireIsSeen(t *testing.T) {
 	h, all := largeHost(t)
 	p, puller := at(t, h)
 	p.arrive = func(edge string, n int64) rendezvous.Arrival {
-		if strings.Contains(edge, fmt.Sprintf(":%d+", 16*mib)) {
+		if strings.Contains(edge, fmt.Sprintf(":%d+", piece)) {
 			return over("grpc", "", n)
 		}
 		return over("verbs", "mlx5_0", n)
@@ -228,7 +228,7 @@ func TestPieceInMemoryOverAnotherWireIsSeen(t *testing.T) {
 	got := make(received)
 	var sum checkpoint.Summary
 	mustYield(t, puller.With(p, tensortest.NewAllocator(t)), checkpoint.PullRequest{Received: got.add(t), Summary: &sum}, all)
-	if b := got["b"]; len(b) != 2 || b[0].Wire != "verbs" || b[0].Bytes != 48*mib || b[1].Wire != "grpc" || b[1].Bytes != 16*mib {
+	if b := got["b"]; len(b) != 2 || b[0].Wire != "verbs" || b[0].Bytes != 3*piece || b[1].Wire != "grpc" || b[1].Bytes != piece {
 		t.Errorf("b came so: %+v", b)
 	}
 	if sum.Over("grpc") != 1 || sum.Over("verbs") != 3 {

@@ -101,9 +101,10 @@ const (
 	// part that did not come in as many does not come, since each session begins it anew.
 	maxSteady = 5
 
-	// pieceBytes is the length of the pieces in which a pull requests large tensors: small
-	// compared with resentBytes, large compared with the cost of a message.
-	pieceBytes = 16 << 20
+	// pieceBytes is the length of the pieces in which a pull requests large tensors: large compared
+	// with the cost of a message, and so small that those under way at both ends fit into a
+	// processor's cache, and that checking and writing begin soon and end soon after the last one.
+	pieceBytes = 4 << 20
 
 	// resentBytes is how many bytes of files a pull may have requested and not yet recorded
 	// in the journal. Only these are sent again after the process was killed.

@@ -47,7 +47,7 @@ type PullRequest struct {
 	// not yielded is undefined, and a peer may still write to it, as rendezvous.Into says.
 	// Save does not take it.
 	Into map[string]*tensor.Tensor
-	// Inflight is how many tensors, or pieces of 16 MiB of larger ones, are received at once;
+	// Inflight is how many tensors, or pieces of 4 MiB of larger ones, are received at once;
 	// 0 means DefaultInflight.
 	Inflight int
 	// InflightBytes bounds the memory of the tensors that are requested and not yet

@@ -78,7 +78,7 @@ func TestPullSaysWhatCarriedEachTensor(t *testing.T) {
 // wires.
 func TestPieceOverAnotherWireIsSeen(t *testing.T) {
 	h := serve(t)
-	h.publish("m", writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), nil, patterned(t, "x", 35*mib)))
+	h.publish("m", writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), nil, patterned(t, "x", 2*piece+3*mib)))
 	p, puller := at(t, h)
 	p.arrive = func(_ string, n int64) rendezvous.Arrival {
 		if n == 3*mib { // the last piece
@@ -89,7 +89,7 @@ func TestPieceOverAnotherWireIsSeen(t *testing.T) {
 	got := make(received)
 	sum, err := puller.Save(t.Context(), checkpoint.PullRequest{Received: got.add(t)}, checkpoint.SaveOptions{Out: filepath.Join(t.TempDir(), "m.safetensors")})
 	must(t, err)
-	verbs := rendezvous.Arrival{Wire: "verbs", Device: "mlx5_0", Bytes: 32 * mib, Duration: 2 * time.Second, Attempts: 2}
+	verbs := rendezvous.Arrival{Wire: "verbs", Device: "mlx5_0", Bytes: 2 * piece, Duration: 2 * time.Second, Attempts: 2}
 	if want := (received{"x": {verbs, over("grpc", "", 3*mib)}}); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}

@@ -18,6 +18,8 @@ import (
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
 )
 
+const piece = checkpoint.PieceBytes
+
 // begun is a pull that was stopped in the middle: what it left in a directory is what a killed
 // process leaves, too.
 type begun struct {
@@ -62,21 +64,21 @@ func (b *begun) again(o checkpoint.SaveOptions) (found []checkpoint.Found, sum *
 	return found, sum
 }
 
-// threeTensors is a file with tensors a and c, and between them b of 35 MiB, which has three pieces.
+// threeTensors is a file with tensors a and c, and between them b, which has three pieces.
 func threeTensors(t *testing.T) string {
 	t.Helper()
 	return writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), nil,
-		patterned(t, "a", 3*mib), patterned(t, "b", 35*mib), patterned(t, "c", 3*mib))
+		patterned(t, "a", 3*mib), patterned(t, "b", 2*piece+3*mib), patterned(t, "c", 3*mib))
 }
 
 // TestPullGoesOnWithWhatAnEarlierOneWrote: whole tensors and pieces are not requested again.
 func TestPullGoesOnWithWhatAnEarlierOneWrote(t *testing.T) {
-	b := begin(t, threeTensors(t), 3*mib+20*mib)
+	b := begin(t, threeTensors(t), 3*mib+piece+mib)
 	found, sum := b.again(checkpoint.SaveOptions{})
-	if len(found) != 1 || found[0].Path != b.out+".part" || found[0].Err != nil || found[0].Bytes != 35*mib {
+	if len(found) != 1 || found[0].Path != b.out+".part" || found[0].Err != nil || found[0].Bytes != 2*piece+3*mib {
 		t.Errorf("found %+v", found)
 	}
-	if sum.Resumed != 35*mib || sum.Bytes != 41*mib || sum.Tensors != 3 || !sum.Verified {
+	if sum.Resumed != 2*piece+3*mib || sum.Bytes != 2*piece+9*mib || sum.Tensors != 3 || !sum.Verified {
 		t.Errorf("summary %+v", sum)
 	}
 	if a, p, c := b.place.receives("/a"), b.place.receives("/b"), b.place.receives("/c"); a != 0 || p != 1 || c != 1 {
@@ -87,15 +89,15 @@ func TestPullGoesOnWithWhatAnEarlierOneWrote(t *testing.T) {
 // TestVerificationShowsProgressAndEnds: what is read before a pull goes on is reported, up to all of
 // it, and a pull that is cancelled in the middle of a tensor reads no more of it, and keeps it.
 func TestVerificationShowsProgressAndEnds(t *testing.T) {
-	b := begin(t, threeTensors(t), 3*mib+35*mib)
+	b := begin(t, threeTensors(t), 3*mib+2*piece+3*mib)
 	ctx, cancel := context.WithCancel(t.Context())
 	var first int64
 	_, err := b.Save(ctx, checkpoint.PullRequest{}, checkpoint.SaveOptions{Out: b.out, Verifying: func(done, total int64) {
 		if first == 0 {
 			first = done
 		}
-		if cancel(); total != 38*mib {
-			t.Errorf("%d bytes will be read, want %d", total, 38*mib)
+		if cancel(); total != 2*piece+6*mib {
+			t.Errorf("%d bytes will be read, want %d", total, 2*piece+6*mib)
 		}
 		if done > 6*mib {
 			t.Errorf("%d bytes were read after the cancel", done)
@@ -107,7 +109,7 @@ func TestVerificationShowsProgressAndEnds(t *testing.T) {
 	}
 	var last, all int64
 	_, sum := b.again(checkpoint.SaveOptions{Verifying: func(done, total int64) { last, all = done, total }})
-	if last != all || all != 38*mib || sum.Resumed != 38*mib {
+	if last != all || all != 2*piece+6*mib || sum.Resumed != 2*piece+6*mib {
 		t.Errorf("the last report was %d of %d bytes; %d are resumed", last, all, sum.Resumed)
 	}
 }
@@ -121,17 +123,17 @@ func TestDamagedPartIsSentAgain(t *testing.T) {
 		a, b, c int   // requests
 	}{
 		"whole tensor": {77, 1, 1, 1},
-		"piece":        {3*mib + 16*mib + 77, 0, 2, 1},
-		"rest":         {3*mib + 34*mib, 0, 1, 1},
+		"piece":        {3*mib + piece + 77, 0, 2, 1},
+		"rest":         {3*mib + 2*piece + 2*mib, 0, 1, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := begin(t, file, 3*mib+20*mib)
+			b := begin(t, file, 3*mib+piece+mib)
 			f, err := os.OpenFile(b.out+".part", os.O_RDWR, 0)
 			must(t, err)
 			defer f.Close()
 			stat, err := f.Stat()
 			must(t, err)
-			at := stat.Size() - 41*mib + c.at
+			at := stat.Size() - (2*piece + 9*mib) + c.at
 			var one [1]byte
 			_, err = f.ReadAt(one[:], at)
 			must(t, err)
@@ -150,10 +152,10 @@ func TestDamagedPartIsSentAgain(t *testing.T) {
 // decides, and all of it is sent again.
 func TestJournalIsOnlyAHint(t *testing.T) {
 	file := threeTensors(t)
-	b := begin(t, file, 3*mib+20*mib)
+	b := begin(t, file, 3*mib+piece+mib)
 	// Another file's pieces, with the plan of this one.
 	other := begin(t, writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), nil,
-		patterned(t, "a", 3*mib), named(t, "b", tensor.Uint8, 35*mib), patterned(t, "c", 3*mib)), 3*mib+20*mib)
+		patterned(t, "a", 3*mib), named(t, "b", tensor.Uint8, 2*piece+3*mib), patterned(t, "c", 3*mib)), 3*mib+piece+mib)
 	_, records, _ := strings.Cut(string(readFile(t, other.out+".part.journal")), "\n")
 	plan, _, _ := strings.Cut(string(readFile(t, b.out+".part.journal")), "\n")
 	writeFile(t, b.out+".part", readFile(t, other.out+".part"))
@@ -162,7 +164,7 @@ func TestJournalIsOnlyAHint(t *testing.T) {
 	if n := b.place.receives("/b"); n != 1+3 {
 		t.Errorf("%d requests for b", n)
 	}
-	if sum.Bytes != 41*mib || sum.Resumed != 3*mib { // a stays
+	if sum.Bytes != 2*piece+9*mib || sum.Resumed != 3*mib { // a stays
 		t.Errorf("summary %+v", sum)
 	}
 }
@@ -220,18 +222,18 @@ func edit(t *testing.T, path, from, to string) {
 
 // The process may have been killed in the middle of a record. The rest counts.
 func TestIncompleteRecordIsIgnored(t *testing.T) {
-	b := begin(t, threeTensors(t), 3*mib+20*mib)
+	b := begin(t, threeTensors(t), 3*mib+piece+mib)
 	journal := b.out + ".part.journal"
 	s := readFile(t, journal)
 	writeFile(t, journal, s[:len(s)-3])
 	_, sum := b.again(checkpoint.SaveOptions{})
-	if n := b.place.receives("/"); n != 3 || sum.Resumed != 19*mib {
+	if n := b.place.receives("/"); n != 3 || sum.Resumed != 3*mib+piece {
 		t.Errorf("%d requests, resumed %d", n, sum.Resumed)
 	}
 }
 
 func TestNoResumeBeginsAnew(t *testing.T) {
-	b := begin(t, threeTensors(t), 3*mib+20*mib)
+	b := begin(t, threeTensors(t), 3*mib+piece+mib)
 	found, sum := b.again(checkpoint.SaveOptions{NoResume: true})
 	if n := b.place.receives("/"); n != 5 || sum.Resumed != 0 || len(found) != 0 {
 		t.Errorf("%d requests, resumed %d, found %+v", n, sum.Resumed, found)
@@ -241,7 +243,7 @@ func TestNoResumeBeginsAnew(t *testing.T) {
 // An array goes on, too. One of strings, whose length on the disk is not known, begins anew.
 func TestArraysGoOn(t *testing.T) {
 	h := serve(t)
-	_, err := h.catalog.PublishTensors("m", patterned(t, "x", 35*mib), tensortest.Strings(t, "a", "bb").Named("words"))
+	_, err := h.catalog.PublishTensors("m", patterned(t, "x", 2*piece+3*mib), tensortest.Strings(t, "a", "bb").Named("words"))
 	must(t, err)
 	p, puller := at(t, h)
 	out := filepath.Join(t.TempDir(), "x.npy")
@@ -254,7 +256,7 @@ func TestArraysGoOn(t *testing.T) {
 	req.Progress = nil
 	sum, err := puller.Save(t.Context(), req, checkpoint.SaveOptions{Out: out})
 	must(t, err)
-	if n := p.receives("/x"); n != 2 || sum.Resumed != 16*mib {
+	if n := p.receives("/x"); n != 2 || sum.Resumed != piece {
 		t.Errorf("%d requests, resumed %d", n, sum.Resumed)
 	}
 	words := filepath.Join(filepath.Dir(out), "words.npy")
@@ -355,7 +357,7 @@ func TestDamagedPiecesAreSentAgain(t *testing.T) {
 	for _, times := range []int{1, 2} {
 		t.Run(fmt.Sprint(times), func(t *testing.T) {
 			h := serve(t, func(o *checkpoint.CatalogOptions) { o.CacheBytes = -1 })
-			h.publish("m", writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), nil, patterned(t, "x", 35*mib)))
+			h.publish("m", writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), nil, patterned(t, "x", 2*piece+3*mib)))
 			var damaged atomic.Int64
 			h.damage = func(v rendezvous.Value) { // the last piece
 				if b := v.Tensor.Bytes(); len(b) == 3*mib && damaged.Add(1) <= int64(times) {
@@ -368,7 +370,7 @@ func TestDamagedPiecesAreSentAgain(t *testing.T) {
 			_, err := puller.Save(t.Context(), checkpoint.PullRequest{Progress: func(now checkpoint.Progress) { last = now }}, checkpoint.SaveOptions{Out: out})
 			if times == 1 {
 				must(t, err)
-				if last.Bytes != 35*mib || last.Tensors != 1 {
+				if last.Bytes != 2*piece+3*mib || last.Tensors != 1 {
 					t.Errorf("the last progress is %+v", last)
 				}
 			} else {
@@ -401,8 +403,8 @@ func TestSaveHasLittleUnderWay(t *testing.T) {
 			saved <- err
 		}()
 		synctest.Wait()
-		if n := p.receives("/x"); n != 4 {
-			t.Errorf("%d pieces of 16 MiB are under way, want 4", n)
+		if n := p.receives("/x"); n != 64*mib/piece {
+			t.Errorf("%d pieces of %d bytes are under way, want 64 MiB", n, piece)
 		}
 		close(open)
 		must(t, <-saved)

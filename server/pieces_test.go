@@ -14,7 +14,7 @@ import (
 func TestPiecesAreNotCopied(t *testing.T) {
 	w := newVerbsTown(t, 1)
 	s := w.start(0)
-	x := filledTensor(t, s.SendAllocator(), 35<<20, 7)
+	x := filledTensor(t, s.SendAllocator(), 11<<20, 7)
 	defer x.Release()
 	if _, err := s.Catalog().PublishTensors("p", x.Named("x")); err != nil {
 		t.Fatal(err)
@@ -27,7 +27,7 @@ func TestPiecesAreNotCopied(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer cl.Close(context.Background())
-	own := filledTensor(t, cl.Allocator(), 35<<20, 0)
+	own := filledTensor(t, cl.Allocator(), 11<<20, 0)
 	defer own.Release()
 	for _, into := range []map[string]*tensor.Tensor{nil, {"x": own}} {
 		var sum checkpoint.Summary

@@ -70,7 +70,7 @@ func (o *pullOptions) register(cmd *cobra.Command) {
 	flags.StringVar(&o.out.Out, "out", "", "`PATH` of the file or directory to write; - is stdout")
 	flags.BoolVar(&o.out.Force, "force", false, "replace files that exist")
 	flags.StringArrayVar(&o.req.Tensors, "tensor", nil, "pull only tensors whose name matches `GLOB`; * and ? match any character; may be repeated")
-	flags.IntVar(&o.req.Inflight, "inflight", checkpoint.DefaultInflight, "number of tensors, or pieces of 16 MiB of larger ones, that are received at once")
+	flags.IntVar(&o.req.Inflight, "inflight", checkpoint.DefaultInflight, "number of tensors, or pieces of 4 MiB of larger ones, that are received at once")
 	flags.DurationVar(&o.retry, "retry", checkpoint.DefaultRetry, "go on after failures of the connection or the server until there was no progress for this time (an attempt that has begun may take 20s longer); 0 = fail at once")
 	flags.BoolVar(&o.out.NoResume, "no-resume", false, "begin anew, without what an earlier pull has left")
 	flags.BoolVar(&o.json, "json", false, "write the result as one line of JSON")

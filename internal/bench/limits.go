@@ -52,7 +52,7 @@ const (
 	// serveTick is how often the address file of a server is looked for.
 	serveTick = 5 * time.Millisecond
 	// jobPiece is the length of the pieces in which a pull requests large tensors.
-	jobPiece = 16 << 20
+	jobPiece = 4 << 20
 	// stopWait is how long the second process may take to end.
 	stopWait = 15 * time.Second
 )
