@@ -183,6 +183,9 @@ func TestAllocatorOutlivesTheDevice(t *testing.T) {
 	if f := receive(1, old); f.ZeroCopy || f.Wire != "grpc" || b.Registered(old) {
 		t.Errorf("without a device: %+v, registered %v", f, b.Registered(old))
 	}
+	if n := present(b.Memory().Receiving); n < 0 {
+		t.Errorf("%d bytes of free memory are kept without a device", n)
+	}
 	between := filledTensor(t, allocator, size, 0)
 	defer between.Release()
 	receive(2, between)
