@@ -85,13 +85,17 @@ func (m *Measured) measure(echo func(size int) (time.Duration, error)) error {
 	return err
 }
 
-// Measure measures the path by RDMA to the server, whose task is given, after Probe.
+// Measure measures the path over the first device of the client to the server, whose task is given, after Probe.
 func (c *Client) Measure(ctx context.Context, task cluster.Task) (Measured, error) {
 	s, ok := c.Verbs()
 	if !ok {
 		return Measured{}, status.New(status.FailedPrecondition, "this process has no usable RDMA device at present")
 	}
 	m := Measured{Device: s.Choice.Device, Provider: s.Name(), MTU: int(s.Choice.MTU)}
+	if s.Choice.Link == verbs.LinkTCP || s.Choice.Link == verbs.LinkShared {
+		err := c.measureOther(ctx, task, s.Choice.Link, &m)
+		return m, err
+	}
 	var to netip.AddrPort
 	before := c.loss.reading()
 	err := m.measure(func(size int) (took time.Duration, err error) {
@@ -129,13 +133,38 @@ func (c *Client) Measure(ctx context.Context, task cluster.Task) (Measured, erro
 	return m, nil
 }
 
+// measureOther measures the path over TCP or shared memory, which loses nothing.
+func (c *Client) measureOther(ctx context.Context, task cluster.Task, link verbs.LinkLayer, m *Measured) error {
+	sent, resent := c.loss.tcp.totals()
+	err := m.measure(func(size int) (time.Duration, error) {
+		took, _, err := c.rdma.transport.Echo(ctx, task, size)
+		return took, err
+	})
+	if err == nil && link == verbs.LinkTCP {
+		c.segments(m, sent, resent)
+	}
+	return err
+}
+
+// segments adds what TCP has sent since it had sent and resent as many segments.
+func (c *Client) segments(m *Measured, sent, resent uint64) {
+	nowSent, nowResent := c.loss.tcp.totals()
+	m.Sent, m.Lost = nowSent-sent, nowResent-resent
+	m.Do, m.MTU = tcpDo, 0
+	for _, t := range c.loss.tcp.read() {
+		m.MTU = max(m.MTU, t.mss)
+	}
+	if m.Lost > 0 && m.MTU > 0 {
+		m.Expect = TCPThroughput(m.MTU, m.Min, m.Loss())
+	}
+}
+
 // MeasureGRPC measures the TCP connection to the server. The server need not have a health service:
 // its refusal is an answer, too.
 func (c *Client) MeasureGRPC(ctx context.Context) (Measured, error) {
 	health := healthpb.NewHealthClient(c.conn)
 	var m Measured
-	sum := func() (sent, resent uint64) { return c.loss.tcp.totals() }
-	sent, resent := sum()
+	sent, resent := c.loss.tcp.totals()
 	err := m.measure(func(size int) (time.Duration, error) {
 		begin := time.Now()
 		_, err := health.Check(ctx, &healthpb.HealthCheckRequest{Service: strings.Repeat("-", size)})
@@ -149,15 +178,7 @@ func (c *Client) MeasureGRPC(ctx context.Context) (Measured, error) {
 	if err != nil {
 		return m, err
 	}
-	nowSent, nowResent := sum()
-	m.Sent, m.Lost = nowSent-sent, nowResent-resent
-	m.Do = tcpDo
-	for _, t := range c.loss.tcp.read() {
-		m.MTU = max(m.MTU, t.mss)
-	}
-	if m.Lost > 0 && m.MTU > 0 {
-		m.Expect = TCPThroughput(m.MTU, m.Min, m.Loss())
-	}
+	c.segments(&m, sent, resent)
 	return m, nil
 }
 

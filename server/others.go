@@ -49,6 +49,22 @@ func openOthers(c *config.Client, sources []Source, log *slog.Logger) (all []Sel
 	return all, nil
 }
 
+// CheckOther opens the device of a provider that is no RDMA, config.ProviderTCP or
+// config.ProviderShm, as a process with these settings does, and closes it. It returns the name of the
+// device.
+func CheckOther(c config.Client, provider string) (device string, err error) {
+	for _, s := range otherSources(&c, Options{}, nodeConfig{}, slog.New(slog.DiscardHandler)) {
+		if s.Name() == provider {
+			opened, err := openOther(s)
+			if err != nil {
+				return "", err
+			}
+			return opened.Choice.Device, opened.Device.Close()
+		}
+	}
+	return "", status.Errorf(status.InvalidArgument, "there is no provider %s", provider)
+}
+
 // openOther opens the only device of a source.
 func openOther(s Source) (_ Selection, err error) {
 	infos, err := s.Devices()

@@ -7,9 +7,10 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/status"
 )
 
-// SelectFor opens the device that a process with these settings uses: a client of the server at
+// SelectFor opens the RDMA device that a process with these settings uses: a client of the server at
 // target, as Dial finds it, or without a target a server, as Start does. The caller closes the
 // device.
 func SelectFor(ctx context.Context, c config.Config, target string, kernel, software Source) (Selection, error) {
@@ -19,6 +20,9 @@ func SelectFor(ctx context.Context, c config.Config, target string, kernel, soft
 	}
 	d := newDevices(c.Client, nil, local, slog.New(slog.DiscardHandler))
 	d.kernel, d.software = kernel, software
+	if !d.allowed() {
+		return Selection{}, status.Errorf(status.FailedPrecondition, "the setting provider, %s, names no RDMA", c.Provider)
+	}
 	return d.find(ctx)
 }
 

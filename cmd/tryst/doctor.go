@@ -15,7 +15,7 @@ import (
 )
 
 func (s streams) doctorCommand() *cobra.Command {
-	var json bool
+	var json, measure bool
 	var from string
 	cmd := &cobra.Command{
 		Use:   "doctor [flags]",
@@ -25,12 +25,13 @@ other commands would use. It prints a line for each check: OK, WARN or FAIL, and
 what to do about it. It checks the kernel and its RDMA devices, libibverbs, the
 ports, the choice of port and GID, the MTU, the limit of locked memory, huge
 pages, lost packets, PFC and ECN, the choice of the provider, the sockets of the
-device in user space, and the peers. With --transport verbs it also reaches each
-peer by RDMA, over a channel of its own and with packets of full size. That does
-not disturb the processes there.
+device in user space, TCP and shared memory, and the peers. With --transport verbs
+it also reaches each peer over each device that --provider allows: over a channel of
+its own and with packets of full size. That does not disturb the processes there.
 
 It measures the round trip and the lost packets to each peer, over gRPC and over
-RDMA, and says how many bytes a second to expect with them. With --from it examines
+each device, and says how many bytes a second to expect with them. With --measure it
+also pulls some of what the peer publishes over each, and reports the bandwidth. With --from it examines
 what a pull from that server would do: which device it takes, and the path to it.
 Packets are counted where they are sent, so run it on both hosts.
 
@@ -48,20 +49,22 @@ the device in user space replaces it. The exit status is 1 if any check fails.`,
 			if err != nil {
 				return err
 			}
-			o := doctor.Options{Client: cfg.Client, From: from}.OnThisHost()
+			o := doctor.Options{Client: cfg.Client, From: from, Measure: measure}.OnThisHost()
 			target := clientOf(cfg, from)
 			if o.LocalAddr, o.LocalAddrWhy, err = server.LocalAddrFor(cmd.Context(), cfg, target); err != nil {
 				return err
 			}
-			o.Select = func(ctx context.Context) (server.Selection, error) {
-				return server.SelectFor(ctx, cfg, target, server.KernelSource(), server.RoCESource(slog.New(slog.DiscardHandler)))
+			if cfg.Fabric() != "" {
+				o.Select = func(ctx context.Context) (server.Selection, error) {
+					return server.SelectFor(ctx, cfg, target, server.KernelSource(), server.RoCESource(slog.New(slog.DiscardHandler)))
+				}
 			}
 			for _, e := range config.Describe(cfg) {
 				switch {
 				case e.Source.Kind == config.FromDefault:
 				case e.Key == "task":
 					o.Self = &cfg.Task
-				case strings.HasPrefix(e.Key, "rdma."), e.Key == "provider":
+				case strings.HasPrefix(e.Key, "rdma."), e.Key == "provider", strings.HasPrefix(e.Key, "shm"):
 					o.Settings = append(o.Settings, e)
 				}
 			}
@@ -83,6 +86,7 @@ the device in user space replaces it. The exit status is 1 if any check fails.`,
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "examine what a pull from this server would do: `HOST[:PORT]|TASK`, instead of all tasks of --cluster")
+	cmd.Flags().BoolVar(&measure, "measure", false, "also measure the bandwidth of each route to each peer, by a pull of some of what it publishes")
 	cmd.Flags().BoolVar(&json, "json", false, "write one line of JSON for each check")
 	sources.RegisterFlags(cmd.Flags(), config.ForDoctor)
 	return cmd

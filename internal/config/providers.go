@@ -60,6 +60,18 @@ func (c *Client) Takes(provider string) bool {
 	return c.Names(provider) || c.Names(ProviderAuto)
 }
 
+// FabricOnly returns the setting provider without the devices that are no RDMA; "" if there are none
+// left.
+func (c *Client) FabricOnly() string {
+	var names []string
+	for _, name := range []string{ProviderLibibverbs, ProviderRoCE} {
+		if c.Takes(name) {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ",")
+}
+
 // Fabric returns the provider of the RDMA device among several devices: ProviderLibibverbs,
 // ProviderRoCE, ProviderAuto for the first of them with a usable device, or "" for none.
 func (c *Client) Fabric() string {

@@ -28,6 +28,10 @@ func TestProvidersAreASet(t *testing.T) {
 				takes = append(takes, name)
 			}
 		}
+		only := c
+		if only.Provider = c.FabricOnly(); only.Provider != "" && (only.Fabric() != want.fabric || only.Takes(ProviderTCP)) || (only.Provider == "") != (want.fabric == "") {
+			t.Errorf("%s: without the others it is %q", text, only.Provider)
+		}
 		if got := strings.Join(takes, " "); c.Provider != want.shown || c.Fabric() != want.fabric || got != want.takes {
 			t.Errorf("%s: is %s, for the fabric %q, takes %s; want %+v", text, c.Provider, c.Fabric(), got, want)
 		}

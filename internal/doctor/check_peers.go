@@ -21,8 +21,10 @@ func (e *examiner) peers() {
 		}
 		switch {
 		case p.Verbs == nil:
-		case p.Verbs.WithoutDevice:
+		case p.Verbs.WithoutDevice && p.reachedBy() == 0:
 			e.withoutDevice(check, p.Verbs.Err)
+		case p.Verbs.Err != nil && p.reachedBy() > 0 && !e.kernelReaches():
+			e.ok(check, "not by RDMA: %v", p.Verbs.Err)
 		case p.Verbs.Err != nil:
 			text, do := hinted(p.Verbs.Err, verbsDo(p.Verbs.Err))
 			e.lacks(check, do, "it cannot be reached by RDMA: %s", text)
@@ -30,7 +32,15 @@ func (e *examiner) peers() {
 			e.ok(check, "it answers by RDMA%s", reachedText(*p.Verbs))
 			e.path(check, "RDMA", *p.Verbs)
 		}
+		e.otherRoutes(check, p)
 	}
+}
+
+// kernelReaches reports whether this process has an RDMA device of the kernel, over which a peer
+// should be reached in preference to TCP.
+func (e *examiner) kernelReaches() bool {
+	provider, _ := e.facts.uses()
+	return provider == config.ProviderLibibverbs
 }
 
 // withoutDevice reports a peer that serves verbs and has no device for now. Its tensors go over gRPC,
@@ -53,6 +63,12 @@ const (
 
 // path reports the round trip and loss of a path, and what to expect of it.
 func (e *examiner) path(check, wire string, r Reached) {
+	switch {
+	case r.Rate > 0:
+		e.ok(check, "bandwidth over %s: %s of a pull of at most %s", wire, rateText(r.Rate), bytesText(rateBytes))
+	case r.NoRate != nil:
+		e.warn(check, "publish something there (tryst serve FILE), or leave --measure out", "the bandwidth over %s could not be measured: %v", wire, r.NoRate)
+	}
 	if r.Unmeasured != nil {
 		e.warn(check, "run the command again; if it stays, look for the reason in the log of the peer", "its path over %s could not be measured: %v", wire, r.Unmeasured)
 	}
@@ -65,10 +81,13 @@ func (e *examiner) path(check, wire string, r Reached) {
 		text += ", by " + m.Device
 	}
 	rate, few := server.LossRate, m.Lost < leastLost
-	if m.Device == "" {
+	if m.Device == "" || m.Provider == config.ProviderTCP {
 		rate, few = server.TCPLossRate, m.Lost < leastLostTCP || m.Expect >= server.TCPEnough
 	}
 	switch {
+	case m.Provider == config.ProviderShm: // it has no packets
+		e.ok(check, "%s", text)
+		return
 	case m.Sent == 0:
 		e.ok(check, "%s; the packets are not counted", text)
 		return
@@ -92,6 +111,14 @@ func (e *examiner) path(check, wire string, r Reached) {
 	default:
 		e.warn(check, do, "%s", text)
 	}
+}
+
+// rateText formats bytes a second as the other commands do.
+func rateText(rate float64) string {
+	if rate < 1e9 {
+		return fmt.Sprintf("%.0f MB/s", rate/1e6)
+	}
+	return fmt.Sprintf("%.2f GB/s", rate/1e9)
 }
 
 // leastLost is the least number of losses that is reported. One in 2,000 packets is luck, or an

@@ -63,6 +63,9 @@ func (e *examiner) provider() {
 	} else if s.Asked {
 		e.lacks("device", "fix what is reported about the devices, or name another one (--rdma-device, --provider)", "a pull takes none: %v", s.Err)
 	}
+	if f.Provider == "" {
+		return // the devices that are no RDMA have lines of their own
+	}
 	switch provider, why := f.uses(); {
 	case provider == config.ProviderRoCE && f.Provider != config.ProviderRoCE && len(f.Inventory.Devices) > 0:
 		e.warn(check, "fix what is reported about the RDMA devices above, or set --provider roce", "%s, a device in user space, although there are RDMA devices: %s", provider, why)

@@ -13,7 +13,7 @@ func (e *examiner) software() {
 	f := e.facts
 	s := f.Software
 	provider, _ := f.uses()
-	if !s.Asked || provider == config.ProviderLibibverbs || f.Provider == config.ProviderLibibverbs {
+	if !s.Asked || f.Provider == "" || provider == config.ProviderLibibverbs || f.Provider == config.ProviderLibibverbs {
 		return
 	}
 	const check = config.ProviderRoCE

@@ -470,7 +470,7 @@ func TestPeersByRDMA(t *testing.T) {
 	client.Cluster = spec
 	r := Examine(Gather(t.Context(), Options{
 		Client: client, NoSystem: errors.New("not looked for"),
-		ReachVerbs: ReachVerbs(client, server.Options{Provider: fabric.Provider("doctor")}),
+		ReachVerbs: ReachVerbs(client, server.Options{Provider: fabric.Provider("doctor")}, false),
 	}))
 	for _, want := range []Line{
 		{OK, "peer /job:worker/replica:0/task:0", "in full packets came through", ""},

@@ -13,7 +13,7 @@ import (
 func Examine(f Facts) Report {
 	e := examiner{facts: &f}
 	e.settings()
-	if f.Provider != config.ProviderRoCE {
+	if f.Provider != config.ProviderRoCE && f.Provider != "" {
 		e.kernel()
 		e.library()
 		e.devices()
@@ -25,6 +25,7 @@ func Examine(f Facts) Report {
 	}
 	e.provider()
 	e.software()
+	e.others()
 	e.peers()
 	return e.report
 }
@@ -49,11 +50,11 @@ func (e *examiner) warn(check, do, format string, args ...any) {
 	e.report = append(e.report, Line{Warn, check, fmt.Sprintf(format, args...), do})
 }
 
-// lacks reports what prevents RDMA: a FAIL if the settings require RDMA, unless the device in
-// user space replaces it.
+// lacks reports what prevents RDMA: a FAIL if the settings require verbs, unless another device
+// replaces it.
 func (e *examiner) lacks(check, do, format string, args ...any) {
 	level := Warn
-	if provider, _ := e.facts.uses(); e.facts.Required && provider != config.ProviderRoCE {
+	if e.facts.Required && !e.facts.replaced() {
 		level = Fail
 	}
 	e.report = append(e.report, Line{level, check, fmt.Sprintf(format, args...), do})

@@ -19,8 +19,11 @@ type Facts struct {
 	NoFallback bool
 	// Settings are the settings of RDMA that are not the defaults.
 	Settings []config.Entry
-	// Provider is the setting provider.
+	// Provider is the provider of the RDMA device by the settings (config.Client.Fabric); "" for
+	// none.
 	Provider string
+	// Others are the devices that are no RDMA.
+	Others []Other
 	// Want has the settings for the choice of a device.
 	Want discovery.Want
 
@@ -115,6 +118,23 @@ type Peer struct {
 	GRPC Reached
 	// Verbs is the result by RDMA; nil if it was not tried.
 	Verbs *Reached
+	// Others are the results over the devices that are no RDMA, for those that were tried.
+	Others []OtherReached
+}
+
+// OtherReached is the result over a device that is no RDMA.
+type OtherReached struct {
+	Provider string
+	Reached
+}
+
+// Other is a device that is no RDMA.
+type Other struct {
+	Provider, Device string
+	// Named reports whether the setting provider names it; otherwise auto does without it.
+	Named bool
+	// Err is why it cannot be used.
+	Err error
 }
 
 // Reached is the result of an attempt to reach a peer.
@@ -126,6 +146,9 @@ type Reached struct {
 	// Path has what was measured; nil if nothing was. Unmeasured is then why.
 	Path       *server.Measured
 	Unmeasured error
+	// Rate is the bandwidth of a pull in bytes a second; 0 if none was made. NoRate is why.
+	Rate   float64
+	NoRate error
 	// WithoutDevice is set if the peer has no device for now.
 	WithoutDevice bool
 }

@@ -48,6 +48,19 @@ type Options struct {
 	// ReachVerbs reaches a peer by RDMA, and describes the result; nil: not tried. The task
 	// is zero if only the address is known.
 	ReachVerbs func(ctx context.Context, task cluster.Task, address string) Reached
+	// Others are the devices that are no RDMA and that the settings allow.
+	Others []OtherSource
+	// Measure also measures the bandwidth of each route, by a pull.
+	Measure bool
+}
+
+// OtherSource is a device that is no RDMA.
+type OtherSource struct {
+	Provider string
+	// Check opens the device and closes it, and returns its name.
+	Check func() (device string, err error)
+	// Reach is as Options.ReachVerbs.
+	Reach func(ctx context.Context, task cluster.Task, address string) Reached
 }
 
 // OnThisHost sets the sources of this host. Peers are reached by RDMA if the transport is verbs.
@@ -57,10 +70,39 @@ func (o Options) OnThisHost() Options {
 	o.Provider = libibverbs.New(libibverbs.Options{})
 	software := server.RoCESource(nil)
 	o.Software, o.Sockets = &software, hostSockets
-	if o.Client.Transport == verbstransport.Name {
-		o.ReachVerbs = ReachVerbs(o.Client, server.Options{})
+	fabric := o.Client
+	fabric.Provider = o.Client.FabricOnly()
+	verbs := o.Client.Transport == verbstransport.Name
+	if verbs && fabric.Provider != "" {
+		o.ReachVerbs = ReachVerbs(fabric, server.Options{}, o.Measure)
+	}
+	for _, name := range []string{config.ProviderTCP, config.ProviderShm} {
+		if !o.Client.Takes(name) {
+			continue
+		}
+		only := o.Client
+		only.Provider = name
+		s := OtherSource{Provider: name, Check: func() (string, error) { return server.CheckOther(o.Client, name) }}
+		if verbs {
+			s.Reach = ReachVerbs(only, server.Options{}, o.Measure)
+		}
+		o.Others = append(o.Others, s)
 	}
 	return o
+}
+
+// others checks the devices that are no RDMA. It keeps those that can be used in o.
+func others(o *Options) (all []Other) {
+	var usable []OtherSource
+	for _, s := range o.Others {
+		found := Other{Provider: s.Provider, Named: o.Client.Names(s.Provider)}
+		if found.Device, found.Err = s.Check(); found.Err == nil {
+			usable = append(usable, s)
+		}
+		all = append(all, found)
+	}
+	o.Others = usable
+	return all
 }
 
 // wanted converts the settings for the choice of a device.
@@ -72,7 +114,7 @@ func wanted(c config.RDMA) discovery.Want {
 // at most dialTimeout and probeTimeout.
 func Gather(ctx context.Context, o Options) Facts {
 	f := Facts{
-		Required: o.Client.Transport == "verbs", NoFallback: o.Client.Fallback == "none", Provider: o.Client.Provider, Want: wanted(o.Client.RDMA),
+		Required: o.Client.Transport == "verbs", NoFallback: o.Client.Fallback == "none", Provider: o.Client.Fabric(), Want: wanted(o.Client.RDMA),
 		// One pool to send and one to receive.
 		RegisterLeast: 2 * uint64(o.Client.Arena), RegisterMost: 2 * uint64(o.Client.ArenaLimit), Messages: server.MessageMemory(o.Client),
 	}
@@ -112,6 +154,7 @@ func Gather(ctx context.Context, o Options) Facts {
 	if provider, _ := f.uses(); provider == "" && (f.Library.Asked || f.Selected.Asked) {
 		o.ReachVerbs = nil // without a usable device no peer can be reached; the report has the reason
 	}
+	f.Others = others(&o)
 	f.Peers = reachPeers(ctx, o)
 	return f
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -11,21 +12,26 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	grpcstatus "google.golang.org/grpc/status"
 
+	"github.com/tryst-rdma/tryst/checkpoint"
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
+	"github.com/tryst-rdma/tryst/verbs"
 )
 
 // ReachVerbs returns a function for Options.ReachVerbs that sets up a channel of its own to the
-// peer, as any client does, sends packets of full size over it, and measures the path. It does not
-// disturb the peer.
-func ReachVerbs(c config.Client, o server.Options) func(context.Context, cluster.Task, string) Reached {
+// peer, as any client with the device of c does, sends packets of full size over it, and measures the
+// path. With rate it also pulls some of what the peer publishes. It does not disturb the peer.
+func ReachVerbs(c config.Client, o server.Options, rate bool) func(context.Context, cluster.Task, string) Reached {
 	c.Transport = verbstransport.Name
-	c.Fallback = "none"                                 // so that the error without a device is reported
-	c.Arena, c.ArenaLimit = probeArena, probeArenaLimit // no tensor moves
+	c.Fallback = "none" // so that the error without a device is reported
+	c.Arena, c.ArenaLimit = probeArena, probeArenaLimit
+	if rate {
+		c.Arena, c.ArenaLimit = rateArena, rateArenaLimit
+	}
 	return func(ctx context.Context, task cluster.Task, address string) (r Reached) {
 		cl, err := server.Dial(ctx, c, address, o)
 		if err != nil {
@@ -45,14 +51,65 @@ func ReachVerbs(c config.Client, o server.Options) func(context.Context, cluster
 		if err != nil {
 			return Reached{Err: err, WithoutDevice: verbstransport.IsWithoutDevice(task, err)}
 		}
-		r.Text = fmt.Sprintf("a channel to %v, path MTU %d, and %s in full packets came through", p.GID, int(p.MTU), bytesText(uint64(p.Bytes))) //nolint:gosec // some packets
+		r.Text = fmt.Sprintf("%s came through a channel", bytesText(uint64(p.Bytes))) //nolint:gosec // some messages
+		if s, _ := cl.Verbs(); s.Choice.Type != verbs.GIDTypeProcess {
+			r.Text = fmt.Sprintf("a channel to %v, path MTU %d, and %s in full packets came through", p.GID, int(p.MTU), bytesText(uint64(p.Bytes))) //nolint:gosec // some packets
+		}
 		if m, err := cl.Measure(ctx, task); err != nil {
 			r.Unmeasured = err
 		} else {
 			r.Path = &m
 		}
+		if rate {
+			r.Rate, r.NoRate = pullRate(ctx, cl)
+		}
 		return r
 	}
+}
+
+// pullRate pulls some of the first publication with content, twice, and returns the bytes a second
+// of the second time: the first one reads files and allocates memory.
+func pullRate(ctx context.Context, cl *server.Client) (float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, rateTimeout)
+	defer cancel()
+	all, err := cl.Puller().List(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range all {
+		m, err := cl.Puller().Describe(ctx, p.Name, "")
+		if err != nil {
+			return 0, err
+		}
+		var sum int64
+		var names []string
+		for _, e := range m.Entries {
+			if e.Bytes > 0 && (sum == 0 || sum+e.Bytes <= rateBytes) {
+				sum += e.Bytes
+				names = append(names, literal(e.Name))
+			}
+		}
+		if sum == 0 {
+			continue
+		}
+		var s checkpoint.Summary
+		for range 2 {
+			req := checkpoint.PullRequest{Publication: p.Name, Tensors: names, Retry: -1, SkipDigests: true, Summary: &s}
+			for t, err := range cl.Puller().Pull(ctx, req) {
+				if err != nil {
+					return 0, err
+				}
+				t.Release()
+			}
+		}
+		return s.BytesPerSecond(), nil
+	}
+	return 0, errors.New("it publishes nothing that could be pulled")
+}
+
+// literal is the pattern that matches only a name (path.Match).
+func literal(name string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(name)
 }
 
 // peerTarget is a peer to reach.
@@ -97,10 +154,20 @@ func reachPeers(ctx context.Context, o Options) []Peer {
 		wg.Go(func() { // owned by reachPeers, which waits for it
 			defer func() { <-slots }()
 			p := &peers[i]
-			p.GRPC = timed(ctx, dialTimeout+measureTimeout, func(ctx context.Context) Reached { return reachGRPC(ctx, o.Client, p.Address) })
+			limit := probeTimeout + measureTimeout
+			if o.Measure {
+				limit += rateTimeout
+			}
+			p.GRPC = timed(ctx, limit, func(ctx context.Context) Reached { return reachGRPC(ctx, o.Client, p.Address, o.Measure) })
 			if o.ReachVerbs != nil && p.GRPC.Err == nil { // the bootstrap needs gRPC
-				r := timed(ctx, probeTimeout+measureTimeout, func(ctx context.Context) Reached { return o.ReachVerbs(ctx, t.task, p.Address) })
+				r := timed(ctx, limit, func(ctx context.Context) Reached { return o.ReachVerbs(ctx, t.task, p.Address) })
 				p.Verbs = &r
+			}
+			for _, s := range o.Others {
+				if s.Reach != nil && p.GRPC.Err == nil {
+					r := timed(ctx, limit, func(ctx context.Context) Reached { return s.Reach(ctx, t.task, p.Address) })
+					p.Others = append(p.Others, OtherReached{s.Provider, r})
+				}
 			}
 		})
 	}
@@ -122,7 +189,7 @@ func timed(ctx context.Context, limit time.Duration, reach func(context.Context)
 
 // reachGRPC requests the health of a peer, and measures the connection. A peer without a health
 // service, such as a worker of TensorFlow, is reachable, too.
-func reachGRPC(ctx context.Context, c config.Client, address string) Reached {
+func reachGRPC(ctx context.Context, c config.Client, address string, rate bool) Reached {
 	c.Transport = "grpc" // no channel is needed
 	cl, err := server.Dial(ctx, c, address, server.Options{})
 	if err != nil {
@@ -152,6 +219,9 @@ func reachGRPC(ctx context.Context, c config.Client, address string) Reached {
 		r.Unmeasured = err
 	} else {
 		r.Path = &m
+	}
+	if rate {
+		r.Rate, r.NoRate = pullRate(ctx, cl)
 	}
 	return r
 }

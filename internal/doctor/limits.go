@@ -22,6 +22,14 @@ const (
 	probeArenaLimit = 16 << 20
 )
 
+// The arena and its limit for a measurement of the bandwidth, what it pulls, and its time.
+const (
+	rateArena      = 16 << 20
+	rateArenaLimit = 256 << 20
+	rateBytes      = 64 << 20
+	rateTimeout    = 20 * time.Second
+)
+
 // peersAtOnce bounds how many peers are reached at the same time, so that a large cluster does not
 // cause a burst.
 const peersAtOnce = 32

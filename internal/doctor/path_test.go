@@ -74,7 +74,7 @@ func TestPathsAreMeasured(t *testing.T) {
 	cfg.Transport, cfg.Provider, cfg.Listen = "verbs", "roce", "127.0.0.1:0"
 	cfg.Arena, cfg.ArenaLimit = 4<<20, 64<<20
 	address := start(t, cfg, server.Options{})
-	f := Gather(t.Context(), Options{Client: cfg.Client, From: address, NoSystem: errors.New("not looked for"), ReachVerbs: ReachVerbs(cfg.Client, server.Options{})})
+	f := Gather(t.Context(), Options{Client: cfg.Client, From: address, NoSystem: errors.New("not looked for"), ReachVerbs: ReachVerbs(cfg.Client, server.Options{}, false)})
 	if len(f.Peers) != 1 || f.Peers[0].Verbs == nil {
 		t.Fatalf("%+v", f.Peers)
 	}
@@ -108,7 +108,7 @@ func TestAPeerWithoutADeviceIsToldApart(t *testing.T) {
 	start(t, cfg, server.Options{Provider: host})
 	client := verbsOn("")
 	client.Cluster = cfg.Cluster
-	o := Options{Client: client, NoSystem: errors.New("not looked for"), ReachVerbs: ReachVerbs(client, server.Options{Provider: fabric.Provider("doctor")})}
+	o := Options{Client: client, NoSystem: errors.New("not looked for"), ReachVerbs: ReachVerbs(client, server.Options{Provider: fabric.Provider("doctor")}, false)}
 	begin := time.Now()
 	f := Gather(t.Context(), o)
 	if took := time.Since(begin); took > probeTimeout {
