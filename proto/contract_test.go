@@ -52,7 +52,7 @@ const firstOwn = 16
 
 // own lists Tryst's messages that stand among TensorFlow's, because fields of its
 // messages use them.
-var own = []protoreflect.FullName{"tensorflow.TrystRail"}
+var own = []protoreflect.FullName{"tensorflow.TrystDevice", "tensorflow.TrystRail"}
 
 // TestContract compares every message, enum and service with the tables in
 // testdata, both ways: what is missing, changed or added shows as a diff.
