@@ -42,8 +42,9 @@ type PortOptions struct {
 	// processes that see the same one have the same number; 0 for none.
 	Addresses []string
 	Directory uint64
-	// Rails is the number of queue pairs of a channel, 1 to 8. When 0 it is 1, and 2 over TCP,
-	// where contents have queue pairs of their own. A channel has the smaller number of both sides (PROTOCOL.md section 9).
+	// Rails is the number of queue pairs of a channel, 1 to 8; 1 when 0. Over TCP it is 2 at
+	// least, since contents have queue pairs of their own. A channel has the smaller number of
+	// both sides (PROTOCOL.md section 9).
 	Rails int
 }
 

@@ -83,6 +83,7 @@ type link struct {
 	rank         causeRank  // of err
 	drained      *sync.Cond // signals changes of what tearDown waits for
 	replaced     error      // why a better channel replaces it (replace.go); nil while none does
+	byes         bool       // it is closed in order
 }
 
 type linkState uint8

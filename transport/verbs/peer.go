@@ -30,6 +30,8 @@ type peer struct {
 	serial       uint64        // of the newest link
 	changed      chan struct{} // closed when active or expected changes
 	expected     time.Time     // until then receives wait for the next link; zero when none is expected
+	askErr       error         // of the last call for the peer's inventory; nil if it has come
+	answered     bool          // the peer has shown an inventory, or that it has none
 	timer        *time.Timer   // of router
 	alarm        alarm         // of timer
 	gone         bool          // the record was dropped; the task may have another one

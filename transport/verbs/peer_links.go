@@ -306,7 +306,7 @@ func (p *peer) prefers(l *link) bool {
 func (p *peer) next() *link {
 	for _, r := range p.routes {
 		for _, l := range r.links {
-			if l.up && !l.down {
+			if l.up && !l.down && l.stays() {
 				p.transport.work.Go(func() { p.carryOn(l) })
 				return l
 			}

@@ -300,6 +300,7 @@ func (r *peerRoute) propose(from handshake.Offer) error {
 		return nil // the handshake refuses it
 	}
 	p.doubtFailed(from.Inventory)
+	p.askErr, p.answered = nil, true
 	acts, err := p.router.Request(time.Now(), route.SideOf(from), r.kind)
 	p.carryOut(acts)
 	return err

@@ -1,8 +1,10 @@
 package verbstransport
 
 import (
+	"strings"
 	"time"
 
+	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/route"
 )
 
@@ -21,6 +23,8 @@ func (p *peer) status() Connection {
 	default:
 		if lost := p.lostDevices(); lost != nil {
 			k.Reason = lost
+		} else if why := p.noRoute(); why != nil {
+			k.Reason = why
 		}
 	}
 	return k
@@ -46,6 +50,24 @@ func (p *peer) statusWithCounts() Connection {
 	return k
 }
 
+// noRoute is why no route to the peer is tried: its devices are not known, or none reaches it. It
+// is nil when one is tried, and when nothing has been found out yet. Called with mu held.
+func (p *peer) noRoute() error {
+	switch {
+	case p.router == nil || p.router.Target() != route.None:
+		return nil
+	case p.askErr != nil:
+		return p.askErr
+	case !p.answered:
+		return nil
+	}
+	var whys []string
+	for _, x := range p.router.Reasons(time.Now()) {
+		whys = append(whys, x.Kind.String()+": "+x.Why)
+	}
+	return status.Errorf(status.FailedPrecondition, "no device of this process reaches %v: %s", p.task, strings.Join(whys, "; "))
+}
+
 // routeStatus returns the state of each route, the best one first. Called with mu held.
 func (p *peer) routeStatus() []RouteStatus {
 	if p.router == nil {
@@ -58,7 +80,7 @@ func (p *peer) routeStatus() []RouteStatus {
 	own := p.transport.names.Load()
 	var all []RouteStatus
 	better := p.active != nil
-	for _, k := range route.Kinds {
+	for _, k := range p.router.Order() {
 		r := p.route(k)
 		s := RouteStatus{Route: k.String(), Device: own[k], Why: whys[k], Used: p.active != nil && p.active.route == r}
 		s.State, _ = r.machine.State()

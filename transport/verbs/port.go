@@ -59,9 +59,7 @@ func openPort(o *Options, memory *regmem.Memory, d PortOptions) (*port, error) {
 	if err != nil {
 		return nil, err
 	}
-	if d.Rails == 0 {
-		d.Rails = defaultRails(info.Link)
-	}
+	d.Rails = railsOf(info.Link, d.Rails)
 	if err := o.checkLimits(d.Device.Info(), d.Rails); err != nil {
 		return nil, err
 	}
@@ -102,13 +100,13 @@ func openPort(o *Options, memory *regmem.Memory, d PortOptions) (*port, error) {
 	return p, nil
 }
 
-// defaultRails is the number of rails of a channel over a link if the options name none. Over TCP
+// railsOf is the number of rails of a channel over a link, for a number in the options. Over TCP
 // contents have a rail of their own (channel.Config.Apart).
-func defaultRails(l verbs.LinkLayer) int {
+func railsOf(l verbs.LinkLayer, n int) int {
 	if l == verbs.LinkTCP {
-		return 2
+		return max(n, 2)
 	}
-	return 1
+	return max(n, 1)
 }
 
 // identity is what an offer has without a device.

@@ -49,6 +49,14 @@ func (l *link) closeReplaced(now time.Time) bool {
 	if l.replaced == nil || l.state != linkOpen || !l.machine.Idle() || len(l.outbox) > 0 || l.outboxBusy {
 		return false
 	}
+	l.byes = true
 	l.machine.Bye(now, status.WithoutQPNs(status.From(l.replaced).Message()))
 	return true
+}
+
+// stays reports whether the link is open, and this side does not close it.
+func (l *link) stays() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.state == linkOpen && !l.byes
 }

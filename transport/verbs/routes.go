@@ -197,6 +197,10 @@ func (p *peer) ask() {
 	}
 	p.mu.Lock()
 	p.carryOut(p.router.Answered(time.Now(), route.SideOf(offer), err))
+	p.askErr = err
+	if err == nil || handshake.HasNoInventory(p.task, err) {
+		p.askErr, p.answered = nil, true
+	}
 	p.unlock()
 	p.logState()
 }
@@ -262,6 +266,7 @@ func (p *peer) asked(from handshake.Offer) (handshake.Offer, error) {
 	}
 	p.doubtFailed(from.Inventory)
 	p.carryOut(p.router.Asked(time.Now(), route.SideOf(from)))
+	p.askErr, p.answered = nil, true
 	own := handshake.Introduction(t.opts.identity())
 	own.Inventory = p.inventory()
 	p.unlock()

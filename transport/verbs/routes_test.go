@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport/transporttest"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
@@ -319,5 +321,46 @@ func TestChangeOfRouteIsLogged(t *testing.T) {
 	}
 	if text := all.of(1); !strings.Contains(text, `msg="a better route to the peer is not taken" peer=/job:worker/replica:0/task:0 route=RDMA reason="/job:worker/replica:0/task:0 has no device for RDMA"`) {
 		t.Errorf("the reason against RDMA is not logged:\n%s", text)
+	}
+}
+
+// TestReasonWithoutRoute: a process with several devices reports why no peer is reached: it is not
+// there, or no device reaches it.
+func TestReasonWithoutRoute(t *testing.T) {
+	o := sideBySide()
+	o.tune = func(task cluster.Task, o *verbstransport.Options) {
+		o.Backoff = gateBackoff
+		if task.Index != 1 {
+			return
+		}
+		o.PortOptions, o.User = verbstransport.PortOptions{}, 2
+		for i := range o.Others {
+			o.Others[i].Addresses = nil
+		}
+	}
+	s := newStage(t, o)
+	from := s.start(1)
+	gone := s.tasks[0]
+	s.until("the peer that is not there is the reason", func() bool {
+		k := from.connectionTo(gone)
+		return k.Reason != nil && strings.Contains(k.Reason.Error(), "is not up")
+	})
+	to := s.startWith(0, transporttest.NodeOptions{})
+	s.until("the devices are the reason", func() bool {
+		k := from.connection(to)
+		if k.Verbs { // TCP: the other side takes connections
+			return k.Route == "TCP" && strings.Contains(k.Routes[0].Why, "run as two users")
+		}
+		return false
+	})
+	s.wiresOf(from, to, verbs.LinkTCP).Cut()
+	from.unplug(verbs.LinkTCP.String())
+	s.until("no device reaches the peer", func() bool {
+		k := from.connection(to)
+		return !k.Verbs && status.CodeOf(k.Reason) == status.FailedPrecondition && strings.Contains(k.Reason.Error(), "run as two users") &&
+			strings.Contains(k.Reason.Error(), from.task.String()+" has no device for TCP")
+	})
+	if err := from.transport.Await(t.Context(), to.task); status.CodeOf(err) != status.FailedPrecondition {
+		t.Errorf("Await ends with %v", err)
 	}
 }

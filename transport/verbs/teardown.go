@@ -189,6 +189,7 @@ func (l *link) bye(reason string) {
 		l.mu.Unlock()
 		return
 	}
+	l.byes = true
 	l.machine.Bye(time.Now(), status.WithoutQPNs(reason))
 	l.run(time.Now())
 }
