@@ -69,18 +69,37 @@ func (d *device) awaitDrops(list []drop) {
 		}
 		again.Stop()
 	}
+	again := time.NewTicker(retryDelay)
+	defer again.Stop()
 	for _, x := range list {
-		if x.link.conn == nil {
-			continue
+		for done := x.link.conn == nil; !done; {
+			select {
+			case <-x.done:
+				done = true
+			case <-x.link.ended:
+				done = true
+			case <-x.link.gone:
+				done = true
+			case <-again.C:
+				x.qp.drainIfIdle(x.link)
+			case <-late.C:
+				late.Reset(0) // those after it have had their time, too
+				x.qp.banPeer()
+				done = true
+			}
 		}
-		select {
-		case <-x.done:
-		case <-x.link.ended:
-		case <-x.link.gone:
-		case <-late.C:
-			late.Reset(0) // those after it have had their time, too
-			x.qp.banPeer()
-		}
+	}
+}
+
+// drainIfIdle reads the socket in place of run, whose goroutine may be in a callback that waits for
+// the caller of Close.
+func (q *qp) drainIfIdle(l *link) {
+	if !q.drive.TryLock() {
+		return
+	}
+	defer q.drive.Unlock()
+	if q.live.Load() == l {
+		q.drain(l)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // link is the connection of two queue pairs: their rings and the socket between them. The
@@ -39,6 +41,11 @@ type link struct {
 	ended    chan struct{} // closed when the peer has closed the connection
 	bounce   *file         // chunks for memory that is no memfd, guarded like known; nil until needed
 
+	// packet and oob are space for the packet that is read; guarded by drive.
+	packet   [maxPacket]byte
+	oob      []byte
+	readable func(fd uintptr) bool // reports whether a packet waits, or the peer has closed the socket
+
 	sleeps atomic.Uint64 // own atAsleep: odd while asleep
 	rung   uint64        // the peer's atAsleep for which it was woken; guarded by the queue pair's lock
 	wakeFn func(fd uintptr) bool
@@ -46,7 +53,14 @@ type link struct {
 
 func newLink(d *device, conn *net.UnixConn, own *file) *link {
 	l := &link{dev: d, conn: conn, own: own, gone: make(chan struct{}), ended: make(chan struct{}), nudges: make(chan struct{}, 1), files: make(map[uint32]*mapping), known: make(map[uint32]struct{}), dropping: make(map[uint32]chan struct{})}
+	l.oob = controlSpace()
 	packet := []byte{kindWake}
+	fds := make([]unix.PollFd, 1)
+	l.readable = func(fd uintptr) bool {
+		fds[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN} //nolint:gosec // a descriptor
+		n, err := unix.Poll(fds, 0)
+		return n > 0 || err != nil && err != unix.EINTR //nolint:errorlint // the kernel returns errno itself
+	}
 	l.wakeFn = func(fd uintptr) bool {
 		// A full socket is as good: it wakes the peer. A closed one is noticed by run.
 		_ = syscall.Sendto(int(fd), packet, syscall.MSG_DONTWAIT|syscall.MSG_NOSIGNAL, nil)

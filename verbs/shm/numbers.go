@@ -66,7 +66,10 @@ const (
 	spinTime = 30 * time.Microsecond
 	// watchTime is how long a goroutine leaves the rings to one that polls, before it looks whether
 	// that one still does.
-	watchTime = time.Millisecond
+	watchTime = 200 * time.Microsecond
+	// manyPolls is the number of polls during spinTime that only a goroutine makes that goes on
+	// polling.
+	manyPolls = 8
 	// pollBatch is maxBatch for a goroutine that polls: it wants to see completions.
 	pollBatch = 4
 	// maxPolled is the number of queues of queue pairs that a poll of an empty completion queue works

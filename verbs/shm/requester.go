@@ -356,11 +356,6 @@ func (q *qp) takeResponses(l *link, s *words) (moved bool) {
 			wake.wake()
 			return moved
 		}
-		if !q.runner { // run reads descriptors from the socket
-			q.nudge(l)
-			q.leave()
-			return moved
-		}
 		p := r.parts[r.acked%ringEntries]
 		sgl := r.sends.at(p.work).sgl
 		q.copying = true

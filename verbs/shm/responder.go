@@ -121,10 +121,6 @@ func (q *qp) takeRequestLocked(l *link, s *words) (wake, more bool) {
 		q.rejectLocked(l, verbs.StatusRemoteInvalidRequest)
 		return true, false
 	}
-	if !q.runner && !q.hasFiles(l, &e, b) {
-		q.nudge(l) // run reads descriptors from the socket
-		return false, false
-	}
 	if q.state == verbs.StateRTR && !q.established {
 		q.established = true
 		q.event(verbs.EventCommEstablished)
@@ -145,19 +141,6 @@ func (q *qp) takeRequestLocked(l *link, s *words) (wake, more bool) {
 		return q.executeRead(l, &e, s)
 	}
 	return q.executeAtomic(l, &e)
-}
-
-// hasFiles reports whether all memfds have been mapped that an entry names.
-func (q *qp) hasFiles(l *link, e *entry, b []byte) bool {
-	if e.op >= verbs.OpRead || e.flags&flagInline != 0 || l.conn == nil {
-		return true
-	}
-	for i := range int(e.pieces) {
-		if l.files[parsePiece(b, i).file] == nil {
-			return false
-		}
-	}
-	return true
 }
 
 // executeSend executes a part of a SEND.

@@ -61,10 +61,8 @@ func (q *qp) stepDriving(l *link, runner bool) (seen words, moved bool) {
 	q.pd.dev.provider.order.onReceive()
 	q.seen = seen
 	if seen.control != l.taken || len(l.unsaid) > 0 {
-		if !runner { // run reads the socket
-			q.nudge(l)
-		} else if l.taken = seen.control; l.conn != nil {
-			q.drain(l, func() bool { return false })
+		if l.taken = seen.control; l.conn != nil {
+			q.drain(l)
 			q.confirm(l)
 		}
 	}
@@ -103,8 +101,6 @@ func (q *qp) polledNoMore() {
 // connected queue pair. While there is nothing to do it sleeps in a read of the socket.
 func (q *qp) run(l *link) {
 	defer l.free()
-	buf, oob := make([]byte, maxPacket), controlSpace()
-	polled := uint64(0) // what q.polls was when nobody seemed to poll
 	for {
 		select {
 		case <-l.gone:
@@ -114,18 +110,15 @@ func (q *qp) run(l *link) {
 		q.nudged.Store(false)
 		seen, moved := q.step(l, true)
 		q.callBack()
-		if moved {
+		polls := q.polls.Load()
+		if moved || q.spin(l, &seen) {
 			continue
 		}
-		if polls := q.polls.Load(); polls != polled {
-			polled = polls
+		if q.polls.Load()-polls >= manyPolls {
 			q.watch(l)
 			continue
 		}
-		if q.spin(l, &seen) {
-			continue
-		}
-		if q.polls.Load() == polled && !q.sleep(l, &seen, buf, oob) {
+		if !q.sleep(l, &seen) {
 			close(l.ended)
 			<-l.gone // the peer is gone; the queue pair stays until its owner closes it
 			return
@@ -194,7 +187,7 @@ func (q *qp) spin(l *link, seen *words) (found bool) {
 // sleep waits until the peer wakes this side, or nudge does. First it says that it sleeps, and
 // looks again: a peer that publishes something afterwards sees that it must wake this side
 // (sleep_test.go searches all interleavings). It returns false when the connection has ended.
-func (q *qp) sleep(l *link, seen *words, buf, oob []byte) bool {
+func (q *qp) sleep(l *link, seen *words) bool {
 	asleep := word(l.own.mem, atAsleep)
 	asleep.Store(l.sleeps.Add(1))
 	found := false
@@ -205,14 +198,15 @@ func (q *qp) sleep(l *link, seen *words, buf, oob []byte) bool {
 	}
 	ok := true
 	if !found {
-		ok = q.receive(l, buf, oob)
+		ok = q.receive(l)
 	}
 	asleep.Store(l.sleeps.Add(1))
 	return ok
 }
 
-// receive waits for a packet of the peer, or a nudge, and handles it.
-func (q *qp) receive(l *link, buf, oob []byte) bool {
+// receive waits for packets of the peer, or a nudge, and handles them. It returns false when the
+// connection has ended.
+func (q *qp) receive(l *link) bool {
 	if l.conn == nil {
 		select {
 		case <-l.self:
@@ -221,23 +215,19 @@ func (q *qp) receive(l *link, buf, oob []byte) bool {
 			return false
 		}
 	}
-	n, fd, err := receive(l.raw, buf, oob)
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	// Packets are read by whoever holds drive, so that they are handled in order. Here the goroutine
+	// only waits for them.
+	err := l.raw.Read(l.readable)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
 		_ = l.conn.SetReadDeadline(time.Time{}) // a closed connection ends the next read
 		return true
-	case errors.Is(err, net.ErrClosed):
-		return false
-	case err != nil || n == 0:
-		if err != nil {
-			q.pd.dev.logger.Debug("shm: a connection ended", "queue pair", q.number, "error", err)
-		}
+	}
+	if err != nil {
 		return false
 	}
 	q.drive.Lock()
 	defer q.drive.Unlock()
-	q.handlePacket(l, buf[:n], fd)
-	return true
+	return q.drain(l)
 }
 
 // handlePacket handles a packet of the peer. The caller holds drive. A wrong packet breaks the
@@ -308,21 +298,34 @@ func (q *qp) fileOf(l *link, id uint32) *mapping {
 	if m := l.files[id]; m != nil {
 		return m
 	}
-	// The descriptor was sent before the request that names it, and may wait in the socket.
-	q.drain(l, func() bool { return l.files[id] != nil })
+	q.drain(l) // the descriptor was sent before the request that names it
 	return l.files[id]
 }
 
-// drain handles the packets that wait in the socket, until enough returns true. The caller holds
-// drive.
-func (q *qp) drain(l *link, enough func() bool) {
-	buf, oob := make([]byte, maxPacket), controlSpace()
-	for !enough() {
-		n, fd, err := receiveNow(l.raw, buf, oob)
-		if err != nil || n == 0 {
-			return
+// drain handles the packets that wait in the socket. It returns false when the connection has
+// ended. The caller holds drive.
+func (q *qp) drain(l *link) bool {
+	select {
+	case <-l.gone:
+		return false
+	default:
+	}
+	for {
+		n, fd, err := receiveNow(l.raw, l.packet[:], l.oob)
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return true
+		case err == nil && n > 0:
+			q.handlePacket(l, l.packet[:n], fd)
+		case err == nil || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed):
+			return false
+		default:
+			if q.enter(l) {
+				q.violatedLocked(err)
+			}
+			q.leave()
+			return false
 		}
-		q.handlePacket(l, buf[:n], fd)
 	}
 }
 

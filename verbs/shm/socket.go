@@ -244,7 +244,7 @@ func receiveWith(raw syscall.RawConn, buf, oob []byte, wait bool) (n, fd int, er
 		if fd >= 0 {
 			_ = unix.Close(fd)
 		}
-		return 0, -1, errors.New("the peer sent a packet that is too long, or too many descriptors; or this process has no descriptor free")
+		return 0, -1, errors.New("the peer sent a packet that is too long, or too many descriptors; or this process has no descriptor free: raise its limit")
 	}
 	return n, fd, nil
 }

@@ -1,0 +1,77 @@
+//go:build linux
+
+package shm
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// TestCallbackMayWaitForCloseOfARegion: a callback that waits for a lock of the goroutine that closes
+// a region does not keep the peer's confirmation from being read.
+func TestCallbackMayWaitForCloseOfARegion(t *testing.T) {
+	x, y := newPair(t, New(Options{}), 1<<20)
+	x.post(x.to(y, 1, verbs.OpWrite, 0, 4096, 0)) // passes the descriptor
+	x.ends(1, verbs.StatusOK)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	x.cq.(verbs.CallbackCQ).OnEvent(func() { close(entered); <-leave })
+	if err := x.cq.Arm(false); err != nil {
+		t.Fatal(err)
+	}
+	x.post(x.to(y, 2, verbs.OpWrite, 0, 4096, 0))
+	<-entered
+	start := time.Now()
+	if err := x.mr.Close(); err != nil {
+		t.Error(err)
+	}
+	if d := time.Since(start); d > 8*time.Second {
+		t.Errorf("Close took %v", d)
+	}
+	close(leave)
+	x.ends(2, verbs.StatusOK)
+}
+
+// TestRingsAreServedAfterPollsStop: the goroutine that left the rings to a poller comes back, also
+// when the poller does not arm the queue.
+func TestRingsAreServedAfterPollsStop(t *testing.T) {
+	x, y := newPair(t, New(Options{}), 1<<20)
+	y.post(y.to(x, 1, verbs.OpWrite, 0, 8, 0))
+	y.ends(1, verbs.StatusOK)
+	for round := range 20 {
+		for start := time.Now(); time.Since(start) < 2*time.Millisecond; {
+			var wcs [1]verbs.WC
+			if n, err := x.cq.Poll(wcs[:]); n != 0 || err != nil {
+				t.Fatal(n, err)
+			}
+		}
+		y.post(y.to(x, verbs.WRID(round), verbs.OpWrite, 0, 8, 0))
+		y.ends(verbs.WRID(round), verbs.StatusOK)
+	}
+}
+
+// TestPollsDoTheWork: polls alone execute the peer's requests, while the goroutine of the queue pair
+// is in a callback.
+func TestPollsDoTheWork(t *testing.T) {
+	x, y := newPair(t, New(Options{}), 1<<20)
+	x.recv(1, 0, 64)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	x.cq.(verbs.CallbackCQ).OnEvent(func() { close(entered); <-leave })
+	if err := x.cq.Arm(false); err != nil {
+		t.Fatal(err)
+	}
+	y.post(y.to(x, 1, verbs.OpSend, 0, 8, 0))
+	<-entered
+	y.ends(1, verbs.StatusOK)
+	x.ends(1, verbs.StatusOK)
+	for i := range 100 {
+		x.recv(2, 0, 64)
+		y.post(y.to(x, verbs.WRID(i), verbs.OpSend, 0, 8, 0))
+		if wc := x.polled(); wc.ID != 2 || wc.Status != verbs.StatusOK {
+			t.Fatalf("%+v", wc)
+		}
+		y.ends(verbs.WRID(i), verbs.StatusOK)
+	}
+	close(leave)
+}
