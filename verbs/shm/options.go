@@ -35,7 +35,6 @@ type Provider struct {
 // mistakes are rules that tests switch off, to see that the suite finds it.
 type mistakes struct {
 	skipEpoch bool // the responder does not look whether the poster took its memory back
-	skipLook  bool // a goroutine sleeps without a second look
 	// onSlice is called after each slice that was copied; nil for none.
 	onSlice func()
 }

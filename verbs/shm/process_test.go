@@ -160,6 +160,20 @@ func runChild(role string) int {
 	switch role {
 	case "echo":
 		go x.echo()
+	case "poor": // it has no descriptor free
+		wait(t, func() bool { return x.qp.live.Load() != nil })
+		f, err := os.Open("/")
+		if err != nil {
+			return 4
+		}
+		limit := syscall.Rlimit{Cur: uint64(f.Fd()), Max: uint64(f.Fd())} // the lowest free one, and all above
+		f.Close()
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+			return 4
+		}
+		fmt.Println("poor")
+		wait(t, func() bool { s, _ := x.qp.State(); return s == verbs.StateErr })
+		fmt.Println("broken")
 	case "write": // until it is killed
 		for i := 0; ; i++ {
 			wr := verbs.SendWR{
@@ -284,4 +298,20 @@ func TestStoppedPeer(t *testing.T) {
 	if d, least := time.Since(start), x.qp.req.timeout; d < least {
 		t.Errorf("it ended after %v; the peer has %v", d, least)
 	}
+}
+
+// TestPeerWithoutDescriptors: a process that has no descriptor free loses the connection that needed
+// one, and nothing else.
+func TestPeerWithoutDescriptors(t *testing.T) {
+	x := newTestEnd(t, New(Options{}), childMemory)
+	c := startChild(t, "poor", Options{}, nil)
+	c.join(x)
+	if s := c.line(); s != "poor" {
+		t.Fatal(s)
+	}
+	x.post(c.remote(x, 1, verbs.OpWrite, 0, 4096, 0)) // passes a descriptor
+	if s := c.line(); s != "broken" {
+		t.Fatal(s)
+	}
+	x.ends(1, verbs.StatusRetryExceeded)
 }
