@@ -295,3 +295,27 @@ func TestRNRRetriesAreCounted(t *testing.T) {
 		})
 	}
 }
+
+// TestQueuePairWithoutConnectionBreaks: ToRTR does not wait for the connection, but the queue pair
+// does not wait for ever: with requests as long as retries may take, without any for connectTime.
+func TestQueuePairWithoutConnectionBreaks(t *testing.T) {
+	for posts, want := range []time.Duration{connectTime, connectFactor * 7 * verbs.TimeoutDuration(14)} {
+		m := newModel(t, 1, rnrUnlimited)
+		e := m.ends[0]
+		e.machine.req.up = false
+		for range posts {
+			e.post()
+		}
+		for e.machine.state != verbs.StateErr {
+			next, ok := e.machine.deadline()
+			if !ok {
+				t.Fatal("no timer runs")
+			}
+			m.now = next
+			e.machine.expire(m.now)
+		}
+		if m.now != want {
+			t.Errorf("with %d requests it breaks after %v, want %v", posts, m.now, want)
+		}
+	}
+}

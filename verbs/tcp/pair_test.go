@@ -27,10 +27,19 @@ const allRights = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.Acces
 // newSide opens a device and creates one of each object, which end with the test.
 func newSide(t testing.TB, o Options, size int) *side {
 	t.Helper()
+	return newSideOf(t, New(o), size)
+}
+
+func newSideOf(t testing.TB, p verbs.Provider, size int) *side {
+	t.Helper()
 	s := &side{t: t, mem: make([]byte, size), psn: verbs.RandomPSN()}
-	dev, err := New(o).Open(deviceName)
+	dev, err := p.Open(deviceName)
 	s.check(err)
-	s.dev = dev.(*device) //nolint:errcheck // what Open returns
+	if o, ok := dev.(*ownedListener); ok {
+		s.dev = o.Device.(*device) //nolint:errcheck // what Open returns
+	} else {
+		s.dev = dev.(*device) //nolint:errcheck // likewise
+	}
 	s.atEnd(dev.Close)
 	s.pd, err = dev.AllocPD()
 	s.check(err)

@@ -406,29 +406,33 @@ func (w *writer) writeThrough() error {
 	return nil
 }
 
-// copyNext returns the next piece of the batch, and drops it from there.
+// copyNext copies the next pieces of the batch, as far as they fit the buffer, and drops them
+// from the batch. Full buffers make full records of TLS.
 func (w *writer) copyNext() ([]byte, error) {
-	c, p := w.conn, &w.parts[0]
+	c := w.conn
 	c.writeAccess.Lock()
 	defer c.writeAccess.Unlock()
-	if p.staged {
-		b := w.staging[p.from+w.sent : p.from+p.n]
-		w.advance(len(b))
-		return b, nil
-	}
-	if c.dead.Load() {
-		return nil, errGone
-	}
-	n := min(len(w.copies), p.n-w.sent)
-	pieces, ok := w.find(&p.source, uint64(w.sent), uint64(n), w.space[:0]) //nolint:gosec // not negative
-	if !ok {
-		w.lostPart = p.source
-		return nil, errMisplaced
-	}
 	k := 0
-	for _, b := range pieces {
-		k += copy(w.copies[k:], b)
+	for len(w.parts) > 0 && k < len(w.copies) {
+		p := &w.parts[0]
+		n := min(len(w.copies)-k, p.n-w.sent)
+		if p.staged {
+			k += copy(w.copies[k:k+n], w.staging[p.from+w.sent:])
+			w.advance(n)
+			continue
+		}
+		if c.dead.Load() {
+			return nil, errGone
+		}
+		pieces, ok := w.find(&p.source, uint64(w.sent), uint64(n), w.space[:0]) //nolint:gosec // not negative
+		if !ok {
+			w.lostPart = p.source
+			return nil, errMisplaced
+		}
+		for _, b := range pieces {
+			k += copy(w.copies[k:], b)
+		}
+		w.advance(n)
 	}
-	w.advance(n)
-	return w.copies[:n], nil
+	return w.copies[:k], nil
 }
