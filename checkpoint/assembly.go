@@ -16,7 +16,7 @@ type assembly struct {
 	// All below are guarded by mu.
 	have    ranges    // of the content
 	sum     hash.Hash // of the first summed bytes; nil if there are none. While hashing, that goroutine's.
-	summed  int64
+	summed  int64     // may be more than have begins with: the last piece is about to be in its place
 	hashing bool
 	done    bool // whole, and checked
 	damaged bool // it was whole, and did not match its digest
@@ -64,6 +64,26 @@ func (pl *pull) add(a *assembly, e *TensorInfo, p piece, b []byte, read func(has
 	m := pl.manifest
 	return incomplete, status.Errorf(status.DataLoss, "tensor %s from %s: the content is damaged: its digest is %s, the manifest's %s",
 		quote(e.Name), pl.p.server(), formatDigest(m.Algorithm, a.sum.Sum(nil)), formatDigest(m.Algorithm, e.Digest))
+}
+
+// ahead adds a piece with content b to the digest before it is in its place, if it is the next one and
+// no other is being added. So pieces that come in order are hashed while the processor's cache has
+// them, and need not be read again. add follows, when the piece is in its place.
+func (pl *pull) ahead(a *assembly, p piece, b []byte) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if pl.newHash == nil || a.hashing || p.off != a.summed {
+		return
+	}
+	if a.sum == nil {
+		a.sum = pl.newHash()
+	}
+	a.hashing = true
+	a.mu.Unlock()
+	_, _ = a.sum.Write(b) // a hash's Write never fails
+	a.mu.Lock()
+	a.hashing = false
+	a.summed = p.end()
 }
 
 // hashLocked adds to the digest what can be added, also of pieces that come meanwhile. The piece p

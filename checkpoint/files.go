@@ -16,7 +16,7 @@ import (
 // files is the sink of a pull that writes files. A part is written to its place and recorded in
 // the journal when it has come; when a tensor is whole, its digest is checked:
 //
-//	part ─► .part ─► journal ─► digest, as far as the tensor has come without gaps
+//	part ─► digest, if it is the next one ─► .part ─► journal ─► digest, as far as the tensor has come without gaps
 //
 // A whole tensor has been checked before it comes here.
 type files struct {
@@ -230,11 +230,16 @@ func (to *files) take(p part, t *tensor.Tensor) (again bool, err error) {
 		return false, nil
 	}
 	b := t.Bytes()
-	if err := s.writeAt(b, s.off+p.off); err != nil {
+	// All hashes come before the write, while the processor's cache has the content.
+	if !p.whole() {
+		to.pl.ahead(&s.assembly, p.piece, b)
+	}
+	record := claim{piece{s.off + p.off, int64(len(b))}, to.pl.sum(p, b)}
+	if err := s.writeAt(b, record.off); err != nil {
 		return false, err
 	}
 	if len(b) > 0 {
-		s.journal.record(claim{piece{s.off + p.off, int64(len(b))}, to.pl.sum(p, b)})
+		s.journal.record(record)
 	}
 	if p.whole() {
 		n := s.finish()
