@@ -59,7 +59,6 @@ func All(incarnation uint64) []Spoiled {
 		{"a device with a long reason", devices(&tfpb.TrystDevice{LinkLayer: 4}, &tfpb.TrystDevice{LinkLayer: 3, FailedWhy: strings.Repeat("a", 257)}), codes.FailedPrecondition, "a string of device 1"},
 		{"TCP with a GID of RoCE v2", func(m *tfpb.GetRemoteAddressRequest) { m.LinkLayer = 3 }, codes.FailedPrecondition, "GID type on TCP is RoCE v2"},
 		{"shared memory with an empty GID", func(m *tfpb.GetRemoteAddressRequest) { m.LinkLayer, m.GidType, m.Rails[0].Gid = 4, 4, make([]byte, 16) }, codes.FailedPrecondition, "GID is empty"},
-		{"TCP toward another device", func(m *tfpb.GetRemoteAddressRequest) { m.LinkLayer, m.GidType = 3, 4 }, codes.FailedPrecondition, "has TCP"},
 		{"a link of 2 to the 8 and 2", func(m *tfpb.GetRemoteAddressRequest) { m.LinkLayer = 258 }, codes.FailedPrecondition, "link layer"},
 		{"InfiniBand", func(m *tfpb.GetRemoteAddressRequest) { m.LinkLayer, m.GidType, m.Rails[0].Lid = 1, 1, 3 }, codes.FailedPrecondition, "InfiniBand"},
 		{"RoCE v1", func(m *tfpb.GetRemoteAddressRequest) { m.GidType = 2 }, codes.FailedPrecondition, "RoCE v1"},
