@@ -35,7 +35,7 @@ type PortOptions struct {
 	// Path has the attributes of the queue pairs: port, MTU, timeouts, traffic class.
 	Path verbs.Path
 	// Asked says that the user has named the device. A device of RoCE in user space is used with
-	// another one in user space only if both were named.
+	// another one in user space only if one of the two was named.
 	Asked bool
 	// Addresses are those that peers can dial, as "host:port" (TCP); none for a process that
 	// cannot be reached. Directory identifies the directory for sockets (shared memory):

@@ -48,7 +48,7 @@ type Reason struct {
 // two is own: both sides get the same result.
 //
 // The order is shared memory, an RDMA device behind the kernel on either side, TCP, and RDMA in
-// user space on both sides if both users have named it. A route that has failed is not taken
+// user space on both sides if one of the users has named it. A route that has failed is not taken
 // while another one is possible. When all have failed, that is taken which is tried again first.
 func Choose(own, peer Side) (Kind, []Reason) {
 	a, b := &own, &peer
@@ -179,12 +179,8 @@ func sharedProblem(a, b *Side, d, e *handshake.Device) string {
 
 // fabricProblem: the two ports need a path, from any of their addresses to any.
 func fabricProblem(a, b *Side, d, e *handshake.Device) string {
-	if !d.InKernel() && !e.InKernel() && (!d.Asked || !e.Asked) {
-		notAsked := a
-		if d.Asked {
-			notAsked = b
-		}
-		return fmt.Sprintf("both devices are roce in user space, and %v has not been told to use it (the setting provider: roce)", notAsked.Task)
+	if !d.InKernel() && !e.InKernel() && !d.Asked && !e.Asked {
+		return fmt.Sprintf("both devices are roce in user space, and neither %v nor %v has been told to use it (the setting provider: roce)", a.Task, b.Task)
 	}
 	if len(d.GIDs) == 0 || len(e.GIDs) == 0 {
 		none := a
