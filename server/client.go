@@ -179,13 +179,21 @@ func (c *Client) Recv(ctx context.Context, step int64, key rendezvous.Key) (rend
 	return c.manager.Find(step).Recv(ctx, key, rendezvous.Args{})
 }
 
-// Verbs returns the device that verbs uses. It returns false when all tensors go over gRPC,
+// Verbs returns the first of Devices. It returns false when all tensors go over gRPC,
 // because of the settings or because there is no usable device at present.
 func (c *Client) Verbs() (Selection, bool) {
 	if c.rdma == nil {
 		return Selection{}, false
 	}
 	return c.rdma.selection()
+}
+
+// Devices returns all devices that verbs can use at present, that of the fabric first.
+func (c *Client) Devices() []Selection {
+	if c.rdma == nil {
+		return nil
+	}
+	return c.rdma.selections()
 }
 
 // Probe checks whether RDMA reaches the server, whose task is given; see

@@ -39,6 +39,8 @@ func openOthers(c *config.Client, sources []Source, log *slog.Logger) (all []Sel
 		case c.Names(name):
 			err = status.Errorf(status.FailedPrecondition, "provider %s: %w", name, err)
 			return nil, errors.Join(err, closeAll(all))
+		case name == config.ProviderShm && c.SHMDir != "":
+			log.Warn("verbs: there is no shared memory with other processes, although shm-dir is set", "reason", err)
 		default:
 			log.Info("verbs: a kind of device cannot be used here", "provider", name, "reason", err)
 		}

@@ -133,6 +133,16 @@ func TestNamedDeviceMustOpen(t *testing.T) {
 	if !log.has("provider=shm", "no memory can be shared here") {
 		t.Error("the log does not say why there is no shared memory")
 	}
+	v, err = StartVerbs(t.Context(), w.settings(0, func(c *config.Config) { c.SHMDir = "/no/such" }), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := v.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+	if !log.has("level=WARN", "although shm-dir is set", "no memory can be shared here") {
+		t.Error("the log does not warn that shm-dir has no effect")
+	}
 	_, err = StartVerbs(t.Context(), w.settings(0, func(c *config.Config) { c.Provider = "tcp,shm" }), w.options(0))
 	wantError(t, err, status.FailedPrecondition, "provider shm: no memory can be shared here")
 }

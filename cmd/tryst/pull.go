@@ -196,8 +196,10 @@ func routesOf(sum *checkpoint.Summary, c *server.Client) routes {
 		w.By[one.Wire] += one.Tensors
 		w.Device = cmp.Or(w.Device, one.Device)
 	}
-	if s, ok := c.Verbs(); ok && s.Choice.Device == w.Device {
-		w.Provider = s.Name()
+	for _, s := range c.Devices() {
+		if s.Choice.Device == w.Device {
+			w.Provider = s.Name()
+		}
 	}
 	return w
 }
