@@ -56,7 +56,7 @@ golangci := $(GO) tool -modfile=tools/lint/go.mod golangci-lint
 ##
 
 .PHONY: run
-run: go-ready ## Publish a generated checkpoint, pull it over gRPC and over verbs, verify every tensor
+run: go-ready ## Publish a generated checkpoint, pull it over gRPC, TCP, shared memory and RDMA, verify every tensor
 	@echo "building $(TRYST) (the first time, this downloads Go modules and takes about a minute)"
 	@$(MAKE) --no-print-directory build
 	@scripts/run.sh $(TRYST) build/run
