@@ -29,7 +29,6 @@ type modelEnd struct {
 	posted, done     int // work requests
 	sends            int // messages that the peer has posted
 	recvs, taken     int
-	reads            map[verbs.WRID]uint64 // what an atomic or read must return
 	failed           bool
 	quiesced, events int
 }

@@ -370,9 +370,9 @@ func TestClosesWaitForTheReader(t *testing.T) {
 				runtime.Gosched()
 			}
 			select {
-			case <-ended:
+			case err := <-ended:
 				t.Errorf("%s was closed although the %s uses memory", what, name)
-				ended <- nil
+				ended <- err
 			default:
 			}
 			access.Unlock()

@@ -89,6 +89,14 @@ func (w *writer) run() {
 			w.conn.lose(fmt.Errorf("writing failed: %w", err))
 			return
 		}
+		w.again()
+	}
+}
+
+// again writes what became due while this goroutine held mu, and found nothing more.
+func (w *writer) again() {
+	if w.due.Load() {
+		w.conn.kick()
 	}
 }
 
