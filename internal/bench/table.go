@@ -48,7 +48,7 @@ func WriteTargets(w io.Writer, rows []Row) error {
 		}
 		table = append(table, []string{
 			r.Name, config.FormatSize(r.Size), strconv.Itoa(r.Inflight), r.beside(), r.target(), r.figure(), its,
-			blankZero("%.2f", r.Ratio), r.quartiles(), r.outcome(),
+			r.ratioText(), r.quartiles(), r.outcome(),
 		})
 		beside = nil
 	}
@@ -59,6 +59,14 @@ func WriteTargets(w io.Writer, rows []Row) error {
 		fmt.Fprintln(w, loadText(rows[0].Load))
 	}
 	return nil
+}
+
+// ratioText shows also small shares of a processor.
+func (r *Row) ratioText() string {
+	if r.Ratio < 0.1 {
+		return blankZero("%.4f", r.Ratio)
+	}
+	return blankZero("%.2f", r.Ratio)
 }
 
 // figure is what a row is about: a bandwidth, the median of one operation, or how often an
@@ -112,7 +120,7 @@ func (r *Row) perSecond() string {
 }
 
 func (r *Row) quartiles() string {
-	if r.Ratio == 0 {
+	if r.Ratio == 0 || r.RatioQ1 == r.RatioQ3 && r.Baseline == OneCore { // measured once
 		return ""
 	}
 	return fmt.Sprintf("%.2f to %.2f", r.RatioQ1, r.RatioQ3)
