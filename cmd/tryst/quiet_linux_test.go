@@ -91,10 +91,10 @@ func TestQuietPublisherGivesItsMemoryBack(t *testing.T) {
 			p, address, metrics := quietServer(t, transport, model)
 			before := resident(t, p, "VmRSS")
 			for range 2 {
-				did(t, tryst(t, "pull", "--from", address, "--transport", transport, "--provider", "roce", "--out", t.TempDir()+"/x.safetensors"))
+				did(t, tryst(t, "pull", "--from", address, "--transport", transport, "--provider", "roce", "--inflight", "32", "--out", t.TempDir()+"/x.safetensors"))
 			}
 			// The peak: on a slow machine the memory has gone back before the pull ends.
-			if burst := resident(t, p, "VmHWM"); burst < before+100<<20 {
+			if burst := resident(t, p, "VmHWM"); 2*burst < 5*before {
 				t.Fatalf("at most %d bytes were resident in pulls of 160 MiB, %d before: the burst is too small to test anything", burst, before)
 			}
 			if _, all := metric(t, metrics, "tryst_pulls"); !strings.Contains(all, `tryst_kept_bytes{what="file cache"`) {
