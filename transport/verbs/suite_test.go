@@ -46,7 +46,7 @@ func TestSuite(t *testing.T) {
 func TestSuiteSideBySide(t *testing.T) {
 	o := clusterOptions{others: []verbs.LinkLayer{verbs.LinkTCP, verbs.LinkShared}}
 	transporttest.Run(t, transporttest.Suite{New: newCluster(o), MaxSize: largest, Registered: true, Parallel: true,
-		Only: []string{"Order", "Content", "Into", "Abort", "Cancel", "Cut", "Peer", "Stop"}})
+		Only: smoke("Order", "Content", "Into", "Abort", "Cancel", "Cut", "Peer", "Stop")})
 }
 
 // TestSuiteBlocking: the callers that wait for their receives poll.
@@ -70,7 +70,10 @@ type clusterOptions struct {
 	open func(cluster.Task) (verbs.Device, error)
 	// others are the link layers of each task's further devices on the fabric.
 	others []verbs.LinkLayer
-	gate   bool // disturb posts instead of connections
+	// beside opens a further device of a task on a real system.
+	beside     func(cluster.Task) (verbs.Device, error)
+	gate       bool // disturb posts instead of connections
+	gateOthers bool // and those over further devices, too
 	// parallel runs a stage's test in parallel with others; the package's TestMain
 	// then checks for its goroutines.
 	parallel bool
@@ -327,12 +330,24 @@ func (n *suiteNode) Kill() {
 
 // openOthers opens the further devices of a node, which reach all other nodes.
 func (n *suiteNode) openOthers(o *verbstransport.Options) {
+	open := make([]func(cluster.Task) (verbs.Device, error), 0, len(n.c.others)+1)
 	for _, link := range n.c.others {
-		d, err := n.c.fabric.Provider(n.task.String()).Open(link.String())
+		open = append(open, func(task cluster.Task) (verbs.Device, error) {
+			return n.c.fabric.Provider(task.String()).Open(link.String())
+		})
+	}
+	if n.c.beside != nil {
+		open = append(open, n.c.beside)
+	}
+	for _, open := range open {
+		d, err := open(n.task)
 		if err != nil {
 			n.c.t.Fatal(err)
 		}
 		gid, err := address(d)
+		if err == nil && n.c.gateOthers {
+			d, err = n.c.gates.gate(n.task).device(d)
+		}
 		if err != nil {
 			n.c.t.Fatal(err)
 		}
