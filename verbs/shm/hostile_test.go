@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,7 +69,11 @@ func (i *impostor) write(b []byte, fds []int) {
 func (i *impostor) passRing() {
 	i.t.Helper()
 	i.ring = must(i.x.dev.(*device).newRing(minEntry))(i.t)
-	i.t.Cleanup(i.ring.free)
+	i.t.Cleanup(func() {
+		if i.ring.fd >= 0 {
+			i.ring.free()
+		}
+	})
 	m := fileMessage(kindRing, 0)
 	i.write(m[:], []int{i.ring.fd})
 	wait(i.t, func() bool { return i.x.qp.live.Load() != nil })
@@ -95,8 +100,7 @@ func TestHostileDescriptors(t *testing.T) {
 	x := newTestEnd(t, p, 4096)
 	before, goroutines := descriptors(t), runtime.NumGoroutine()
 	for round := range 1000 {
-		make1 := kinds[round%len(kinds)]
-		fds := make1()
+		fds := kinds[round%len(kinds)].make()
 		if round%3 == 0 { // more descriptors than a packet may have
 			fds = append(fds, fds[0], fds[0])
 		}
@@ -146,7 +150,7 @@ func descriptors(t testing.TB) int {
 }
 
 // hostileDescriptors returns functions that make descriptors that must be refused.
-func hostileDescriptors(t testing.TB, dir string) []func() []int {
+func hostileDescriptors(t testing.TB, dir string) []hostile {
 	one := func(fd int, err error) []int {
 		t.Helper()
 		return []int{must(fd, err)(t)}
@@ -167,24 +171,46 @@ func hostileDescriptors(t testing.TB, dir string) []func() []int {
 		return []int{fd}
 	}
 	size := int64(ringSize(minEntry))
-	return []func() []int{
-		func() []int { return one(unix.Open("/dev/zero", unix.O_RDONLY|unix.O_CLOEXEC, 0)) },
-		func() []int { return one(unix.Open(dir, unix.O_RDONLY|unix.O_CLOEXEC, 0)) },
-		func() []int {
+	return []hostile{
+		{"", func() []int { return one(unix.Open("/dev/zero", unix.O_RDONLY|unix.O_CLOEXEC, 0)) }},
+		{"", func() []int { return one(unix.Open(dir, unix.O_RDONLY|unix.O_CLOEXEC, 0)) }},
+		{"", func() []int {
 			return one(unix.Open(filepath.Join(dir, "file"), unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o600))
-		},
-		func() []int { return one(unix.Eventfd(0, unix.EFD_CLOEXEC)) },
-		func() []int { return one(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)) },
-		func() []int { return memfd(size, 0, false) },
-		func() []int { return memfd(size, seals&^unix.F_SEAL_SHRINK, false) },
-		func() []int { return memfd(size, seals&^unix.F_SEAL_GROW, false) },
-		func() []int { return memfd(size, seals&^unix.F_SEAL_FUTURE_WRITE, false) },
-		func() []int { return memfd(size, seals&^unix.F_SEAL_SEAL, false) },
-		func() []int { return memfd(size, seals, true) },       // a hole
-		func() []int { return memfd(1<<41, seals, true) },      // too large
-		func() []int { return memfd(0, seals, true) },          // empty
-		func() []int { return memfd(size, seals, false) },      // no ring
-		func() []int { return memfd(size-4096, seals, false) }, // too short for a ring
+		}},
+		{"file system", func() []int { return one(unix.Eventfd(0, unix.EFD_CLOEXEC)) }},
+		{"file system", func() []int { return one(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)) }},
+		{"seals", func() []int { return memfd(size, 0, false) }},
+		{"seals", func() []int { return memfd(size, seals&^unix.F_SEAL_SHRINK, false) }},
+		{"seals", func() []int { return memfd(size, seals&^unix.F_SEAL_GROW, false) }},
+		{"seals", func() []int { return memfd(size, seals&^unix.F_SEAL_FUTURE_WRITE, false) }},
+		{"seals", func() []int { return memfd(size, seals&^unix.F_SEAL_SEAL, false) }},
+		{"hole at 0", func() []int { return memfd(size, seals, true) }},
+		{"2199023255552 bytes", func() []int { return memfd(1<<41, seals, true) }},
+		{"0 bytes", func() []int { return memfd(0, seals, true) }},
+		{accepted, func() []int { return memfd(size, seals, false) }},      // but it is no ring
+		{accepted, func() []int { return memfd(size-4096, seals, false) }}, // and too short for one
+	}
+}
+
+// hostile makes descriptors. The error of checkMemfd contains words.
+type hostile struct {
+	words string
+	make  func() []int
+}
+
+// accepted are the words for a memfd that may be mapped.
+const accepted = "accepted"
+
+// TestMemfdsThatAreRefused: each kind is refused for its own reason.
+func TestMemfdsThatAreRefused(t *testing.T) {
+	for i, k := range hostileDescriptors(t, t.TempDir()) {
+		for _, fd := range k.make() {
+			_, _, err := checkMemfd(fd)
+			if k.words == accepted && err != nil || k.words != accepted && (err == nil || !strings.Contains(err.Error(), k.words)) {
+				t.Errorf("kind %d: the error is %v, want %q", i, err, k.words)
+			}
+			unix.Close(fd)
+		}
 	}
 }
 
@@ -194,6 +220,7 @@ func TestHostileRings(t *testing.T) {
 	p := New(Options{})
 	x := newTestEnd(t, p, 1<<16)
 	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test that can be repeated
+	before := descriptors(t)
 	for round := range 1000 {
 		i := newImpostor(t, x)
 		i.passRing()
@@ -201,9 +228,11 @@ func TestHostileRings(t *testing.T) {
 		i.disturb(random, round)
 		x.finishes(t, round%14 != 3 && round%14 != 13)
 		i.conn.Close()
+		i.ring.free()
 		x.reset()
 		x.wcs = nil
 	}
+	wait(t, func() bool { return descriptors(t) <= before })
 	for at, b := range x.mem[64:] { // the receive has 64 bytes, and nothing else was granted
 		if b != 0 {
 			t.Fatalf("byte %d was written", 64+at)
@@ -247,7 +276,7 @@ func (i *impostor) disturb(random *rand.Rand, round int) {
 		word(mem, atPosted).Store(1 + uint64(random.Uint32N(ringEntries)))
 		wake()
 	case 4: // an unknown memfd
-		i.post(0, entry{op: verbs.OpSend, flags: flagFirst | flagLast, total: 300, length: 300}, piece{file: 9, length: 300})
+		i.post(0, entry{op: verbs.OpSend, flags: flagFirst | flagLast, total: 60, length: 60}, piece{file: 9, length: 60})
 	case 5: // a key that was never given
 		i.post(0, entry{op: verbs.OpWrite, flags: flagFirst | flagLast | flagInline, total: 8, length: 8, rkey: verbs.RKey(random.Uint32()), addr: random.Uint64()})
 	case 6: // outside of the region
@@ -269,17 +298,17 @@ func (i *impostor) disturb(random *rand.Rand, round int) {
 		m := fileMessage(kindFile, 3)
 		i.write(m[:], []int{f.fd})
 		word(mem, atControl).Store(1)
-		i.post(0, entry{op: verbs.OpSend, flags: flagFirst | flagLast, total: 300, length: 300}, piece{file: 3, length: 300, offset: 4096 - uint64(random.Uint32N(299))})
+		i.post(0, entry{op: verbs.OpSend, flags: flagFirst | flagLast, total: 60, length: 60}, piece{file: 3, length: 60, offset: 4096 - uint64(random.Uint32N(59))})
 	case 11: // packets that do not exist
 		b := make([]byte, 2+random.IntN(maxPacket-2))
 		for at := range b {
 			b[at] = byte(random.Uint32())
 		}
 		b[0] = byte(kindDropped + 1)
-		i.write(b, nil)
+		i.write(b, []int{i.ring.fd})
 	case 12: // giving back what was not asked for
 		m := fileMessage(byte(kindDrop+random.IntN(2)), random.Uint32())
-		i.write(m[:], nil)
+		i.write(m[:], []int{i.ring.fd})
 	case 13: // a failure that is no status
 		word(mem, atFailed).Store(random.Uint64())
 		word(mem, atNoReceive).Store(random.Uint64())

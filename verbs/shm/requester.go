@@ -452,6 +452,9 @@ func (q *qp) scatter(l *link, sgl []verbs.SGE, off uint64, src []byte) (status v
 		if status != verbs.StatusOK {
 			return status, false
 		}
+		if f := q.pd.dev.provider.mistakes.onSlice; f != nil {
+			f()
+		}
 		if !q.alive(l) || q.stopping.Load() > 0 {
 			return verbs.StatusOK, true
 		}

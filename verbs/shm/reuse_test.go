@@ -128,3 +128,22 @@ func TestCloseWaitsForTheSlice(t *testing.T) {
 		t.Error("the region was written after Close")
 	}
 }
+
+// TestReadOfMemoryThatWasTakenBack: a READ whose source's owner takes it back does not succeed with
+// bytes that were never there to be read.
+func TestReadOfMemoryThatWasTakenBack(t *testing.T) {
+	p := New(Options{})
+	var x, y *testEnd
+	once := false
+	p.mistakes.onSlice = func() {
+		if !once {
+			once = true
+			if err := y.qp.ToErr(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	x, y = newPair(t, p, 4*sliceSize)
+	x.post(x.to(y, 1, verbs.OpRead, 0, sliceSize, 0))
+	x.ends(1, verbs.StatusRetryExceeded)
+}
