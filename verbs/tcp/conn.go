@@ -49,8 +49,18 @@ func newConn(q *qp) *conn {
 
 // waitForAccess returns when the accesses that are under way have ended.
 func (c *conn) waitForAccess() {
+	c.waitForReader()
+	c.waitForWriter()
+}
+
+// waitForReader returns when the reader's access that is under way has ended.
+func (c *conn) waitForReader() {
 	c.readAccess.Lock()
 	c.readAccess.Unlock() //nolint:staticcheck // an empty section waits for the owner
+}
+
+// waitForWriter does the same for the writer.
+func (c *conn) waitForWriter() {
 	c.writeAccess.Lock()
 	c.writeAccess.Unlock() //nolint:staticcheck // likewise
 }
@@ -150,4 +160,27 @@ func (c *conn) fail(why error) {
 	}
 	q.mu.Unlock()
 	c.lose(why)
+}
+
+// socketOf returns the socket of a connection without TLS; nil if it has none. The owner of a
+// listener may wrap its connections: a wrapper whose reads and writes are those of its socket has the
+// method Socket.
+func socketOf(c net.Conn) *net.TCPConn {
+	switch c := c.(type) {
+	case *net.TCPConn:
+		return c
+	case interface{ Socket() *net.TCPConn }:
+		return c.Socket()
+	}
+	return nil
+}
+
+// endStream ends what this side sends over a connection, if it can.
+func endStream(c net.Conn) {
+	if t := socketOf(c); t != nil {
+		c = t
+	}
+	if c, ok := c.(interface{ CloseWrite() error }); ok {
+		c.CloseWrite() //nolint:errcheck // the peer has closed it
+	}
 }

@@ -11,6 +11,7 @@ type memoryWindow struct {
 	qp     *qp
 	mr     *mr
 	rkey   verbs.RKey
+	access verbs.Access
 	closed bool // guarded by the device's lock
 }
 
@@ -43,7 +44,7 @@ func (q *qp) BindWindow(mr verbs.MR, offset, length uint64, access verbs.Access)
 	case length == 0 || offset > r.length || length > r.length-offset:
 		return nil, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d bytes at offset %d exceed the memory region of %d bytes", length, offset, r.length)
 	}
-	w := &memoryWindow{dev: d, qp: q, mr: r.mr, rkey: d.keys.bind(r.mr, q, offset, length, access)}
+	w := &memoryWindow{dev: d, qp: q, mr: r.mr, access: access, rkey: d.keys.bind(r.mr, q, offset, length, access)}
 	d.windows++
 	return w, nil
 }
@@ -62,7 +63,12 @@ func (w *memoryWindow) Close() error {
 	}
 	w.closed = true
 	w.dev.keys.unbind(w.rkey, w.mr)
-	w.qp.waitForAccess()
+	if c := w.qp.conn.Load(); c != nil {
+		c.waitForReader()
+		if w.access&verbs.AccessRemoteRead != 0 {
+			c.waitForWriter()
+		}
+	}
 	w.dev.windows--
 	return nil
 }

@@ -25,19 +25,6 @@ func rawOf(c net.Conn) *rawSocket {
 	return &rawSocket{c: raw}
 }
 
-// socketOf returns the socket of a connection without TLS; nil if it has none. The owner of a
-// listener may wrap its connections: a wrapper whose reads and writes are those of its socket has the
-// method Socket.
-func socketOf(c net.Conn) *net.TCPConn {
-	switch c := c.(type) {
-	case *net.TCPConn:
-		return c
-	case interface{ Socket() *net.TCPConn }:
-		return c.Socket()
-	}
-	return nil
-}
-
 // read calls try until it returns true, each time when the socket can be read.
 func (s *rawSocket) read(try func(fd uintptr) bool) error { return s.c.Read(try) }
 

@@ -359,7 +359,7 @@ func TestClosesWaitForTheReader(t *testing.T) {
 		a, b := pair(t, 4096)
 		a.post(a.write(b, 1, 0, 8))
 		a.expect(1, verbs.StatusOK)
-		win, err := b.qp.BindWindow(b.mr, 0, 4096, verbs.AccessRemoteWrite)
+		win, err := b.qp.BindWindow(b.mr, 0, 4096, verbs.AccessRemoteWrite|verbs.AccessRemoteRead)
 		b.check(err)
 		access := lock(b.qp.conn.Load())
 		for what, closeIt := range map[string]func() error{"the window": win.Close, "the queue pair": b.qp.ToErr} {

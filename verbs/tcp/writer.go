@@ -83,7 +83,9 @@ func (w *writer) run() {
 		w.mu.Unlock()
 		switch {
 		case errors.Is(err, errGone) || err == nil && w.conn.dead.Load():
-			w.finishStream()
+			// The peer need not wait for frames. The socket stays open until the queue pair is
+			// closed: a close would discard a NAK that the peer has not read.
+			endStream(w.out)
 			return
 		case err != nil:
 			w.conn.lose(fmt.Errorf("writing failed: %w", err))
@@ -97,15 +99,6 @@ func (w *writer) run() {
 func (w *writer) again() {
 	if w.due.Load() {
 		w.conn.kick()
-	}
-}
-
-// finishStream ends the stream of a queue pair that broke, so that the peer need not wait for
-// frames. The socket stays open until the queue pair is closed: a close would discard a NAK
-// that the peer has not read.
-func (w *writer) finishStream() {
-	if c, ok := w.out.(interface{ CloseWrite() error }); ok {
-		c.CloseWrite() //nolint:errcheck // the peer has closed it
 	}
 }
 
