@@ -292,6 +292,9 @@ func TestStoppedPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.cmd.Process.Kill()
+	if _, err := syscall.Wait4(c.cmd.Process.Pid, nil, syscall.WUNTRACED, nil); err != nil { // until it has stopped
+		t.Fatal(err)
+	}
 	start := time.Now()
 	x.post(c.remote(x, 2, verbs.OpWrite, 0, 4096, 0))
 	x.ends(2, verbs.StatusRetryExceeded)
