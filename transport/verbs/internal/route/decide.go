@@ -199,6 +199,22 @@ func (r *Router) Reasons(now time.Time) []Reason {
 	return all
 }
 
+// HasOther reports whether another kind than the present target may reach the peer and has not
+// failed.
+func (r *Router) HasOther(now time.Time) bool {
+	own, peer := r.sides(now)
+	if !r.known || own.Inventory == nil || peer.Inventory == nil {
+		return false
+	}
+	return slices.ContainsFunc(Kinds[:], func(k Kind) bool {
+		if k == r.target || Problem(own, peer, k) != "" {
+			return false
+		}
+		wait, _ := failure(&own, &peer, k)
+		return wait == 0
+	})
+}
+
 // Better returns the reasons against the kinds that are preferred to the present target.
 func (r *Router) Better(now time.Time) []Reason {
 	order := r.Order()

@@ -324,3 +324,25 @@ func TestReasonsTravelShort(t *testing.T) {
 		t.Errorf("%q", why)
 	}
 }
+
+// TestAnotherRoute: another kind counts if it may reach the peer and has not failed.
+func TestAnotherRoute(t *testing.T) {
+	for what, c := range map[string]struct {
+		peer []handshake.Device
+		want bool
+	}{
+		"not known":           {nil, false},
+		"TCP, too":            {[]handshake.Device{shared, tcp}, true},
+		"TCP, which failed":   {[]handshake.Device{shared, with(tcp, failed(9))}, false},
+		"shared memory alone": {[]handshake.Device{shared}, false},
+	} {
+		r := New(Config{Own: side(0, shared, tcp), Peer: names[1], Callable: true})
+		r.Want(began)
+		if c.peer != nil {
+			r.Answered(began, side(1, c.peer...), nil)
+		}
+		if got := r.HasOther(began); got != c.want {
+			t.Errorf("%s: %v", what, got)
+		}
+	}
+}
