@@ -43,6 +43,10 @@ const (
 	// detourWait is how long receives wait for a channel over another device, when that which
 	// carried them has ended, before they take gRPC. Making a channel takes two round trips.
 	detourWait = 5 * time.Second
+	// helloPatience is how long the first message of a channel may take while no channel to the
+	// peer is up and another device may reach it. It is less than detourWait, so that receives
+	// wait for the next route. handshake.HelloWait counts otherwise.
+	helloPatience = 3 * time.Second
 	// movedWait is how long receives wait for the better channel when the peer has it up already,
 	// before they try the present one again: the peer's HELLO is under way, or has been lost.
 	movedWait = 50 * time.Millisecond

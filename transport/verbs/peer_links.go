@@ -22,6 +22,9 @@ func (p *peer) linkUp(l *link) {
 	l.route.take(l.route.machine.Hello(now, l.id))
 	if !l.down {
 		l.up = true
+		if l.patience != nil {
+			l.patience.Stop()
+		}
 		if p.router != nil {
 			p.carryOut(p.router.Up(now, l.route.kind, l.requester.Incarnation))
 		}
@@ -111,6 +114,9 @@ func (p *peer) linkGone(l *link, err error, connected bool) {
 	p.mu.Lock()
 	p.markVerified(l)
 	delete(l.route.links, l.id)
+	if l.patience != nil {
+		l.patience.Stop()
+	}
 	p.noteLeft()
 	p.closed.add(sum) // under the same lock as the deletion, so nothing is counted twice
 	present := l.route.machine.Has(l.id) && !replaced

@@ -138,6 +138,7 @@ func (r *peerRoute) execute(a handshake.Action) {
 			r.do(r.machine.ConnectFailed(time.Now(), a.ID, err))
 			return
 		}
+		r.awaitHello(r.links[a.ID])
 		r.do(r.machine.Connected(time.Now(), a.ID))
 	case handshake.Open:
 		if l := r.linkOf(a.ID); l != nil {

@@ -155,6 +155,24 @@ func (p *peer) downOf(r *peerRoute, err error) []route.Action {
 	return acts
 }
 
+// awaitHello gives a link up that gets no first message for helloPatience, so that the next kind of
+// device is tried. l may be nil. Called with mu held.
+func (r *peerRoute) awaitHello(l *link) {
+	p := r.peer
+	if p.router == nil || l == nil {
+		return
+	}
+	l.patience = time.AfterFunc(helloPatience, func() {
+		p.mu.Lock()
+		if l.up || l.down || r.links[l.id] != l || p.active != nil || p.closing || !p.router.HasOther(time.Now()) {
+			p.mu.Unlock()
+			return
+		}
+		r.do(r.machine.Broken(time.Now(), l.id, status.Errorf(status.DeadlineExceeded, "no message from %v has come over %v within %v", p.task, r.kind, helloPatience)))
+		p.logState()
+	})
+}
+
 // armRouter sets the timer to the router's next deadline. Called with mu held.
 func (p *peer) armRouter() {
 	at := p.router.Wake()

@@ -7,11 +7,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport/transporttest"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
@@ -362,5 +364,23 @@ func TestReasonWithoutRoute(t *testing.T) {
 	})
 	if err := from.transport.Await(t.Context(), to.task); status.CodeOf(err) != status.FailedPrecondition {
 		t.Errorf("Await ends with %v", err)
+	}
+}
+
+// TestSilentRouteIsGivenUp: both sides connect over the best kind, and no packet comes. The next
+// kind is tried before the handshake gives up.
+func TestSilentRouteIsGivenUp(t *testing.T) {
+	o := sideBySide()
+	o.path = patient
+	s := newStage(t, o)
+	s.c.fabric.Between(s.c.fabric.Host(s.tasks[0].String()).NIC(verbs.LinkShared.String()), s.c.fabric.Host(s.tasks[1].String()).NIC(verbs.LinkShared.String())).Cut()
+	begin := time.Now()
+	from, to := s.pair()
+	from.overRoute(to, "RDMA")
+	if took := time.Since(begin); took >= handshake.HelloWait {
+		t.Errorf("it took %v", took)
+	}
+	if why := from.connection(to).Routes[0].Why; !strings.Contains(why, "has failed") {
+		t.Errorf("the reason is %q", why)
 	}
 }
