@@ -16,7 +16,7 @@ func TestCallbackMayWaitForCloseOfARegion(t *testing.T) {
 	x.post(x.to(y, 1, verbs.OpWrite, 0, 4096, 0)) // passes the descriptor
 	x.ends(1, verbs.StatusOK)
 	entered, leave := make(chan struct{}), make(chan struct{})
-	x.cq.(verbs.CallbackCQ).OnEvent(func() { close(entered); <-leave })
+	as[verbs.CallbackCQ](x.cq).OnEvent(func() { close(entered); <-leave })
 	if err := x.cq.Arm(false); err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestPollsDoTheWork(t *testing.T) {
 	x, y := newPair(t, New(Options{}), 1<<20)
 	x.recv(1, 0, 64)
 	entered, leave := make(chan struct{}), make(chan struct{})
-	x.cq.(verbs.CallbackCQ).OnEvent(func() { close(entered); <-leave })
+	as[verbs.CallbackCQ](x.cq).OnEvent(func() { close(entered); <-leave })
 	if err := x.cq.Arm(false); err != nil {
 		t.Fatal(err)
 	}

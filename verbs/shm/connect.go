@@ -52,7 +52,7 @@ func (q *qp) dialAndProve(ctx context.Context, peer *endpointData, e *ends) (l *
 	defer stop()
 	defer func() {
 		if err != nil {
-			c.Close()
+			closeConn(c)
 		}
 	}()
 	raw, err := c.SyscallConn()

@@ -30,7 +30,7 @@ func TestClosedArenaIsUnmapped(t *testing.T) {
 
 // mapped returns how many memfds of peers the device of an end maps.
 func (x *testEnd) mapped() int {
-	m := &x.dev.(*device).maps
+	m := &as[*device](x.dev).maps
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.list)

@@ -3,7 +3,7 @@
 package shm
 
 import (
-	"fmt"
+	"bytes"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -39,11 +39,11 @@ func newImpostor(t testing.TB, x *testEnd) *impostor {
 	data := must(parseEndpointData(own.Data))(t)
 	// The lower secret connects.
 	mine := endpointData{socket: nowhere}
-	i.e = ends{gids: [2]verbs.GID{{15: 9}, x.dev.(*device).gid}, qpns: [2]verbs.QPN{77, own.QPN}, secrets: [2]secret{mine.secret, data.secret}}
+	i.e = ends{gids: [2]verbs.GID{{15: 9}, as[*device](x.dev).gid}, qpns: [2]verbs.QPN{77, own.QPN}, secrets: [2]secret{mine.secret, data.secret}}
 	x.connect(verbs.Endpoint{QPN: 77, PSN: 5, GID: i.e.gids[0], Data: mine.append(nil)})
 	i.conn = must(net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: "@" + data.socket, Net: "unixpacket"}))(t)
 	t.Cleanup(func() { i.conn.Close() })
-	h := newHello(&i.e, x.dev.(*device).userNS)
+	h := newHello(&i.e, as[*device](x.dev).userNS)
 	body := h.body()
 	i.write(append(body, i.e.proof(connector, body)...), nil)
 	buf := make([]byte, maxPacket)
@@ -68,7 +68,7 @@ func (i *impostor) write(b []byte, fds []int) {
 // passRing passes a ring that the impostor may write to.
 func (i *impostor) passRing() {
 	i.t.Helper()
-	i.ring = must(i.x.dev.(*device).newRing(minEntry))(i.t)
+	i.ring = must(as[*device](i.x.dev).newRing(minEntry))(i.t)
 	i.t.Cleanup(func() {
 		if i.ring.fd >= 0 {
 			i.ring.free()
@@ -114,7 +114,7 @@ func TestHostileDescriptors(t *testing.T) {
 			}
 			// The device closes the connection, or answers that it refuses.
 			buf := make([]byte, maxPacket)
-			i.conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+			_ = i.conn.SetReadDeadline(time.Now().Add(30 * time.Second))
 			if n, err := i.conn.Read(buf); err == nil && n > 0 && buf[0] != kindRefused {
 				t.Fatalf("kind %d was accepted", round%len(kinds))
 			} else if os.IsTimeout(err) {
@@ -319,7 +319,7 @@ func (i *impostor) disturb(random *rand.Rand, round int) {
 // TestForeignConnections: what does not prove both secrets gets no descriptor, and is closed.
 func TestForeignConnections(t *testing.T) {
 	x := newTestEnd(t, New(Options{}), 4096)
-	d := x.dev.(*device)
+	d := as[*device](x.dev)
 	data := must(parseEndpointData(x.qp.Endpoint().Data))(t)
 	e := ends{gids: [2]verbs.GID{{15: 9}, d.gid}, qpns: [2]verbs.QPN{77, x.qp.QPN()}, secrets: [2]secret{{}, data.secret}}
 	x.connect(verbs.Endpoint{QPN: 77, PSN: 5, GID: e.gids[0], Data: (&endpointData{socket: nowhere}).append(nil)})
@@ -343,7 +343,7 @@ func TestForeignConnections(t *testing.T) {
 			if _, err := c.Write(first); err != nil {
 				t.Fatal(err)
 			}
-			c.SetReadDeadline(time.Now().Add(30 * time.Second))
+			_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
 			buf, oob := make([]byte, maxPacket), make([]byte, 100)
 			n, oobn, _, _, err := c.ReadMsgUnix(buf, oob)
 			if err != nil || n < 3 || buf[0] != kindRefused || oobn != 0 {
@@ -404,7 +404,7 @@ func FuzzEndpoint(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if got := fmt.Sprint(e.append(nil)); got != fmt.Sprint(b) {
+		if got := e.append(nil); !bytes.Equal(got, b) {
 			t.Errorf("%v is written as %v", b, got)
 		}
 	})
@@ -414,7 +414,7 @@ func FuzzEndpoint(f *testing.F) {
 // bound end at once. They keep nobody else out for long.
 func TestConnectionsWithoutAProofAreBounded(t *testing.T) {
 	x := newTestEnd(t, New(Options{}), 4096)
-	d := x.dev.(*device)
+	d := as[*device](x.dev)
 	dialed := func() *net.UnixConn {
 		c := must(net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: "@" + d.socket, Net: "unixpacket"}))(t)
 		t.Cleanup(func() { c.Close() })
@@ -425,7 +425,7 @@ func TestConnectionsWithoutAProofAreBounded(t *testing.T) {
 	}
 	wait(t, func() bool { return len(d.unproven) == maxUnproven })
 	c := dialed()
-	c.SetReadDeadline(time.Now().Add(30 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
 	if n, err := c.Read(make([]byte, 1)); n > 0 || os.IsTimeout(err) {
 		t.Errorf("one connection more stays: %d bytes, %v", n, err)
 	}

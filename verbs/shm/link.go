@@ -59,7 +59,7 @@ func newLink(d *device, conn *net.UnixConn, own *file) *link {
 	l.readable = func(fd uintptr) bool {
 		fds[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN} //nolint:gosec // a descriptor
 		n, err := unix.Poll(fds, 0)
-		return n > 0 || err != nil && err != unix.EINTR //nolint:errorlint // the kernel returns errno itself
+		return n > 0 || err != nil && err != unix.EINTR
 	}
 	l.wakeFn = func(fd uintptr) bool {
 		// A full socket is as good: it wakes the peer. A closed one is noticed by run.
@@ -127,7 +127,7 @@ func (q *qp) nudge(l *link) {
 func (l *link) detach() {
 	close(l.gone)
 	if l.conn != nil {
-		l.conn.Close()
+		closeConn(l.conn)
 	} else {
 		l.wake()
 	}
@@ -136,7 +136,7 @@ func (l *link) detach() {
 // free releases the memory. Nobody uses the link any more.
 func (l *link) free() {
 	if l.conn != nil {
-		l.conn.Close()
+		closeConn(l.conn)
 	}
 	if l.ring != nil {
 		l.dev.maps.release(l.ring)

@@ -147,7 +147,7 @@ type mapping struct {
 // add maps the memfd of a descriptor that a peer sent, and closes the descriptor. The caller
 // calls release when it no longer reads the memory.
 func (m *mappings) add(fd int) (*mapping, error) {
-	defer unix.Close(fd) //nolint:errcheck // a descriptor that was only looked at
+	defer func() { _ = unix.Close(fd) }()
 	size, id, err := checkMemfd(fd)
 	if err != nil {
 		return nil, err

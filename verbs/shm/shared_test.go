@@ -100,7 +100,7 @@ func (p sharingPD) RegisterMemory(mem []byte, access verbs.Access) (verbs.MR, er
 	if f == nil {
 		return p.PD.RegisterMemory(mem, access)
 	}
-	return p.PD.(*pd).RegisterShared(mem, f.fd, int64(at), access)
+	return as[*pd](p.PD).RegisterShared(mem, f.fd, int64(at), access)
 }
 
 // TestRegisterSharedRefusesWhatPeersRefuse: the owner learns at once that peers would not accept
@@ -114,14 +114,14 @@ func TestRegisterSharedRefusesWhatPeersRefuse(t *testing.T) {
 	if err := unix.Ftruncate(fd, 4096); err != nil {
 		t.Fatal(err)
 	}
-	if mr, err := p.(*pd).RegisterShared(make([]byte, 4096), fd, 0, verbs.AccessLocalWrite); err == nil {
+	if mr, err := as[*pd](p).RegisterShared(make([]byte, 4096), fd, 0, verbs.AccessLocalWrite); err == nil {
 		t.Error("a memfd without seals was accepted")
 		mr.Close()
 	}
 	f := must(newMemfd(4096))(t)
 	t.Cleanup(f.free)
 	for _, c := range [][2]int{{1, 4096}, {-1, 8}, {4097, 1}} {
-		if mr, err := p.(*pd).RegisterShared(make([]byte, c[1]), f.fd, int64(c[0]), verbs.AccessLocalWrite); err == nil {
+		if mr, err := as[*pd](p).RegisterShared(make([]byte, c[1]), f.fd, int64(c[0]), verbs.AccessLocalWrite); err == nil {
 			t.Errorf("%d bytes at %d of a memfd of 4096 bytes were accepted", c[1], c[0])
 			mr.Close()
 		}
@@ -137,4 +137,10 @@ func must[T any](v T, err error) func(testing.TB) T {
 		}
 		return v
 	}
+}
+
+// as returns v as a T; it is one, or the test panics at its first use.
+func as[T any](v any) T {
+	x, _ := v.(T)
+	return x
 }

@@ -91,7 +91,7 @@ func removeStale(dir string) {
 			continue
 		}
 		if c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"}); err == nil {
-			c.Close()
+			closeConn(c)
 		} else if errors.Is(err, unix.ECONNREFUSED) {
 			_ = os.Remove(path) // another process may remove it, too
 		}
@@ -121,7 +121,7 @@ func (d *device) accept(l *net.UnixListener) {
 		select {
 		case d.unproven <- struct{}{}:
 		default:
-			c.Close()
+			closeConn(c)
 			continue
 		}
 		d.running.Go(func() {
@@ -130,7 +130,7 @@ func (d *device) accept(l *net.UnixListener) {
 				d.logger.Debug("shm: refused a connection", "error", err)
 				c.SetWriteDeadline(time.Now().Add(retryDelay)) //nolint:errcheck // the peer may be gone
 				c.Write(refusal(err))                          //nolint:errcheck // likewise
-				c.Close()
+				closeConn(c)
 			}
 		})
 	}
@@ -180,6 +180,9 @@ func dialOne(ctx context.Context, name string) (*net.UnixConn, error) {
 	}
 }
 
+// closeConn closes a connection, which is of no use either way.
+func closeConn(c *net.UnixConn) { _ = c.Close() }
+
 // checkUser returns nil if the process at the other end may read all memory of this one.
 // Descriptors go to processes of the same user in the same user namespace, which could read it
 // anyway.
@@ -221,8 +224,8 @@ func receiveWith(raw syscall.RawConn, buf, oob []byte, wait bool) (n, fd int, er
 	read := func(s uintptr) bool {
 		for {
 			n, oobn, flags, _, failed = unix.Recvmsg(int(s), buf, oob, unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
-			if failed != unix.EINTR { //nolint:errorlint // the kernel returns errno itself
-				return failed != unix.EAGAIN //nolint:errorlint // likewise
+			if failed != unix.EINTR {
+				return failed != unix.EAGAIN
 			}
 		}
 	}

@@ -22,6 +22,8 @@ type testEnd struct {
 	mem []byte
 	psn verbs.PSN
 	wcs []verbs.WC // polled and not yet returned by wait
+	// room is space for polled.
+	room [1]verbs.WC
 }
 
 const (
@@ -37,13 +39,13 @@ func newTestEnd(t testing.TB, p *Provider, size int) *testEnd {
 	x.pd = must(x.dev.AllocPD())(t)
 	f := must(newMemfd(size))(t)
 	x.mem = f.mem
-	x.mr = must(x.pd.(*pd).RegisterShared(x.mem, f.fd, 0, allRights))(t)
+	x.mr = must(as[*pd](x.pd).RegisterShared(x.mem, f.fd, 0, allRights))(t)
 	t.Cleanup(func() { x.close(x.mr, x.pd, x.dev); f.free() })
 	x.cq = must(x.dev.CreateCQ(verbs.CQConfig{Size: 4 * endDepth}))(t)
 	made := must(x.pd.CreateQP(verbs.QPConfig{
 		SendCQ: x.cq, RecvCQ: x.cq, MaxSend: endDepth, MaxRecv: endDepth, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 64,
 	}))(t)
-	x.qp = made.(*qp)
+	x.qp = as[*qp](made)
 	t.Cleanup(func() { x.close(x.qp, x.cq) })
 	if err := x.path().Init(x.qp); err != nil {
 		t.Fatal(err)
@@ -65,7 +67,7 @@ func (x *testEnd) path() verbs.Path {
 
 func (x *testEnd) endpoint() verbs.Endpoint {
 	e := x.qp.Endpoint()
-	e.PSN, e.GID = x.psn, x.dev.(*device).gid
+	e.PSN, e.GID = x.psn, as[*device](x.dev).gid
 	return e
 }
 
