@@ -86,6 +86,12 @@ func (q *qp) dialAndProve(ctx context.Context, peer *endpointData, e *ends) (l *
 	if err = l.sendRing(); err == nil {
 		err = l.receiveRing(buf)
 	}
+	if err == nil && !stop() {
+		err = ctx.Err() // the deadline has made the connection useless
+	}
+	if err == nil {
+		err = c.SetDeadline(time.Time{})
+	}
 	if err != nil {
 		l.free()
 		return nil, err
@@ -136,15 +142,18 @@ func (d *device) welcome(c *net.UnixConn) error {
 			err = l.sendRing()
 		}
 	}
+	if err == nil && !stop() {
+		err = errors.New("the device was closed")
+	}
+	if err == nil {
+		err = c.SetDeadline(time.Time{})
+	}
 	if err != nil {
 		l.conn = nil // the caller closes it
 		l.free()
 		return err
 	}
-	stop()
-	if err := c.SetDeadline(time.Time{}); err != nil || !q.attach(l, attempt) {
-		return nil //nolint:nilerr // the connection or the queue pair was closed meanwhile
-	}
+	q.attach(l, attempt) // or frees it, if the queue pair has changed meanwhile
 	return nil
 }
 

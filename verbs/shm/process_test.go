@@ -292,6 +292,10 @@ func TestStoppedPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = c.cmd.Process.Kill() }()
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(c.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		t.Fatalf("the child is not stopped: %v, %v", status, err)
+	}
 	start := time.Now()
 	x.post(c.remote(x, 2, verbs.OpWrite, 0, 4096, 0))
 	x.ends(2, verbs.StatusRetryExceeded)

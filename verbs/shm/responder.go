@@ -20,6 +20,7 @@ type responder struct {
 	seen     uint64 // the highest number of parts that the peer said it had posted
 	message  message
 	stalled  bool // there is no receive for the next part
+	told     bool // and the peer knows
 	deaf     bool // what the peer posts has no effect any more
 	blocked  bool // the socket is full; the timer tries again
 	// reads has the memfd of a registered region that the response in each slot names; 0 for none.
@@ -202,6 +203,7 @@ func (q *qp) executeWrite(l *link, e *entry, b []byte) (wake, more bool) {
 		q.stallLocked(l)
 		return true, false
 	}
+	q.resumeLocked(l)
 	// An empty WRITE needs no key (specification, volume 1, 9.7.5.2.4). Each slice checks the
 	// whole range, since the region may have been closed in between.
 	result, ok := q.copyUnlocked(l, e, b, func(at, n uint64, pieces [][]byte) ([][]byte, outcome) {
@@ -345,11 +347,20 @@ func (q *qp) takeRecvLocked(l *link) bool {
 		return false
 	}
 	q.resp.consumed++
+	q.resumeLocked(l)
 	return true
 }
 
+// resumeLocked tells the peer that its request no longer waits for a receive.
+func (q *qp) resumeLocked(l *link) {
+	if q.resp.told {
+		q.resp.told = false
+		word(l.own.mem, atNoReceive).Store(0)
+	}
+}
+
 func (q *qp) stallLocked(l *link) {
-	q.resp.stalled = true
+	q.resp.stalled, q.resp.told = true, true
 	word(l.own.mem, atNoReceive).Store(q.resp.executed + 1)
 }
 
