@@ -29,6 +29,8 @@ type device struct {
 	done      chan struct{}  // closed by Close
 	wg        sync.WaitGroup // all goroutines of the device
 
+	readBuffers, stagingBuffers sync.Pool // of *[readBytes]byte and *[stagingBytes]byte
+
 	mu      sync.Mutex // guards the fields below
 	closed  bool
 	waiting waiter
@@ -52,6 +54,8 @@ func newDevice(o *Options) (*device, error) {
 		done: make(chan struct{}), pds: make(map[*pd]struct{}), cqs: make(map[*cq]struct{}), qps: make(map[*qp]struct{}),
 		byNumber: make(map[verbs.QPN]*qp), unproven: make(map[net.Conn]struct{}),
 	}
+	d.readBuffers.New = func() any { return new([readBytes]byte) }
+	d.stagingBuffers.New = func() any { return new([stagingBytes]byte) }
 	rand.Read(d.gid[:]) // never fails (crypto/rand)
 	if err := d.listen(); err != nil {
 		return nil, err

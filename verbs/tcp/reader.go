@@ -27,8 +27,9 @@ type reader struct {
 	in   net.Conn
 	raw  *rawSocket // nil: no system calls of our own, as under TLS
 
-	buf    []byte
-	r, w   int // what is in buf and was not used
+	box    *[readBytes]byte // of the device's pool; nil while nothing comes
+	buf    []byte           // box
+	r, w   int              // what is in buf and was not used
 	header frame.Header
 	place  place
 
@@ -46,9 +47,24 @@ type reader struct {
 }
 
 func (r *reader) init(in net.Conn) {
-	r.in, r.buf = in, make([]byte, readBytes)
+	r.in = in
 	if r.raw = rawOf(in); r.raw != nil {
 		r.try, r.tryFill = r.readIntoOnce, r.fillOnce
+	}
+}
+
+// take gets a buffer, and give gives an empty one back: a reader that waits has none.
+func (r *reader) take() {
+	if r.box == nil {
+		r.box = r.conn.q.pd.dev.readBuffers.Get().(*[readBytes]byte) //nolint:errcheck // the pool has nothing else
+		r.buf = r.box[:]
+	}
+}
+
+func (r *reader) give() {
+	if r.box != nil && r.r == r.w {
+		r.conn.q.pd.dev.readBuffers.Put(r.box)
+		r.box, r.buf, r.r, r.w = nil, nil, 0, 0
 	}
 }
 
@@ -69,6 +85,8 @@ func (r *reader) run() {
 		c.lose(fmt.Errorf("reading failed: %w", err))
 	}
 	r.settle()
+	r.r = r.w
+	r.give()
 }
 
 func (r *reader) loop() error {
@@ -98,6 +116,7 @@ func (r *reader) fill() error {
 		r.r = 0
 	}
 	if r.raw == nil {
+		r.take()
 		n, err := r.in.Read(r.buf[r.w:])
 		r.w += n
 		if n == 0 && err == nil {
@@ -117,11 +136,13 @@ func (r *reader) fill() error {
 
 // fillOnce makes one attempt to read into buf. It returns false to wait for the socket.
 func (r *reader) fillOnce(fd uintptr) bool {
+	r.take()
 	r.space[0] = r.buf[r.w:]
 	n, wait, err := readv(fd, r.space[:1])
 	r.space[0] = nil
 	switch {
 	case wait:
+		r.give()
 		return false
 	case err != nil:
 		r.err = err
@@ -155,7 +176,7 @@ func (r *reader) frame() error {
 	}
 	rest := int(h.Length)
 	for rest > 0 {
-		if r.r == r.w && (rest >= len(r.buf)/2 && r.raw != nil && r.place.kind != placeOperands) {
+		if r.r == r.w && (rest >= readBytes/2 && r.raw != nil && r.place.kind != placeOperands) {
 			n, err := r.readInto(rest)
 			if err != nil {
 				return err
@@ -305,6 +326,7 @@ var errMisplaced = errors.New("the memory is no longer valid")
 // readIntoOnce makes one attempt to read. It returns false to wait for the socket.
 func (r *reader) readIntoOnce(fd uintptr) bool {
 	c := r.conn
+	r.take()
 	c.readAccess.Lock()
 	defer c.readAccess.Unlock()
 	if r.place.kind == placeNowhere { // dropped content overwrites itself in buf
@@ -323,8 +345,10 @@ func (r *reader) readIntoOnce(fd uintptr) bool {
 		r.pieces = append(pieces, r.buf)
 	}
 	n, wait, err := readv(fd, r.pieces)
+	clear(r.pieces)
 	switch {
 	case wait:
+		r.give()
 		return false
 	case err != nil:
 		r.err = err
@@ -335,6 +359,5 @@ func (r *reader) readIntoOnce(fd uintptr) bool {
 	default:
 		r.got = n
 	}
-	clear(r.pieces)
 	return true
 }

@@ -34,12 +34,13 @@ type writer struct {
 	broken  bool       // a write failed
 	waiting bool       // the socket was full, and the writer's goroutine waits for it
 
-	staging  []byte
-	copies   []byte // for writeThrough
-	parts    []part // of the batch, in order
-	sent     int    // bytes of parts[0] that were written
-	hasLong  bool   // the batch has content of the user's memory
-	lostPart source // content whose memory was closed
+	box      *[stagingBytes]byte // of the device's pool; nil while there is nothing to write
+	staging  []byte              // box
+	copies   []byte              // for writeThrough
+	parts    []part              // of the batch, in order
+	sent     int                 // bytes of parts[0] that were written
+	hasLong  bool                // the batch has content of the user's memory
+	lostPart source              // content whose memory was closed
 	vector   [][]byte
 	space    [2*batchPieces + 2 + maxSGEs][]byte
 	blocking bool // for tryWrite: wait for the socket
@@ -62,7 +63,7 @@ type part struct {
 func (w *writer) init(out net.Conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.out, w.ready, w.staging = out, true, make([]byte, 0, stagingBytes)
+	w.out, w.ready = out, true
 	w.parts = make([]part, 0, 2*batchPieces+2)
 	if w.raw = rawOf(out); w.raw != nil {
 		w.try = w.writeOnce
@@ -150,6 +151,7 @@ func (w *writer) pump(wait bool) error {
 		if len(w.parts) == 0 {
 			w.due.Store(false)
 			if !w.build() {
+				w.give()
 				if w.due.Load() {
 					continue
 				}
@@ -167,12 +169,28 @@ func (w *writer) pump(wait bool) error {
 	}
 }
 
+// take gets a buffer for staging, and give gives it back when the batch is written.
+func (w *writer) take() {
+	if w.box == nil {
+		w.box = w.conn.q.pd.dev.stagingBuffers.Get().(*[stagingBytes]byte) //nolint:errcheck // the pool has nothing else
+	}
+	w.staging = w.box[:0]
+}
+
+func (w *writer) give() {
+	if w.box != nil {
+		w.conn.q.pd.dev.stagingBuffers.Put(w.box)
+		w.box, w.staging = nil, nil
+	}
+}
+
 // build puts the next frames into the batch. It returns false if there are none.
 func (w *writer) build() bool {
 	q := w.conn.q
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	w.staging, w.parts, w.sent, w.hasLong = w.staging[:0], w.parts[:0], 0, false
+	w.take()
+	w.parts, w.sent, w.hasLong = w.parts[:0], 0, false
 	if q.conn.Load() != w.conn {
 		return false
 	}
