@@ -3,11 +3,14 @@ package tcp
 import (
 	"bufio"
 	"encoding/json"
+	"net"
 	"os"
 	"os/exec"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/tryst-rdma/tryst/verbs"
 )
@@ -104,4 +107,31 @@ func TestKilledPeerFailsWithinTheRetries(t *testing.T) {
 	s.check(p.Kill())
 	s.post(s.writeTo(peer, 2, 8))
 	s.expect(2, verbs.StatusRetryExceeded)
+}
+
+// TestLittleWaitsUnsentInTheKernel: TCP_NOTSENT_LOWAT is set on both ends of a connection, also
+// under TLS. What waits unsent is ahead of every acknowledgement.
+func TestLittleWaitsUnsentInTheKernel(t *testing.T) {
+	server, client := tlsConfigs(t)
+	for name, p := range map[string]verbs.Provider{
+		"plain": New(Options{ListenOn: "127.0.0.1:0"}), "TLS": &tlsProvider{t: t, server: server, client: client},
+	} {
+		a, b := newSideOf(t, p, 4096), newSideOf(t, p, 4096)
+		connect(a, b)
+		a.post(a.write(b, 1, 0, 8))
+		a.expect(1, verbs.StatusOK)
+		for _, s := range []*side{a, b} {
+			out := s.qp.conn.Load().out
+			if c, ok := out.(interface{ NetConn() net.Conn }); ok {
+				out = c.NetConn()
+			}
+			raw, err := socketOf(out).SyscallConn()
+			s.check(err)
+			s.check(raw.Control(func(fd uintptr) {
+				if n, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT); err != nil || n != 128<<10 {
+					t.Errorf("%s: %d, %v", name, n, err)
+				}
+			}))
+		}
+	}
 }
