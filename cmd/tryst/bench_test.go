@@ -2,6 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"maps"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,24 +29,29 @@ func benchRows(t *testing.T, out string) map[string]routeResult {
 // TestBenchComparesTheRoutesToAServer: each has a device, a bandwidth and the time of a small
 // receive, and the ratio is to gRPC.
 func TestBenchComparesTheRoutesToAServer(t *testing.T) {
-	address := serve(t, generate(t), "--transport", "verbs", "--provider", "roce")
-	args := []string{"bench", "--routes", "--from", address, "--provider", "roce", "--time", "1ms"}
+	devices := map[string]string{"grpc": "", "roce": "roce-", "tcp": "tcp0"}
+	if runtime.GOOS == "linux" {
+		devices["shm"] = "shm0"
+	}
+	providers := strings.Join(slices.DeleteFunc(slices.Sorted(maps.Keys(devices)), func(s string) bool { return s == overGRPC }), ",")
+	address := serve(t, generate(t), "--transport", "verbs", "--provider", providers)
+	args := []string{"bench", "--routes", "--from", address, "--provider", providers, "--time", "1ms"}
 	out := did(t, tryst(t, append(args, "--json")...))
 	rows := benchRows(t, out)
-	for _, name := range []string{"grpc", "roce"} {
+	for name, device := range devices {
 		r, ok := rows[name]
 		if !ok || r.Error != "" || r.Rate <= 0 || r.RateQ1 > r.Rate || r.RateQ3 < r.Rate || r.Receive <= 0 || r.Size <= 0 || r.OfGRPC <= 0 {
 			t.Errorf("%s: %+v", name, r)
 		}
-		if (name == "roce") != strings.HasPrefix(r.Device, "roce-") {
+		if device == "" && r.Device != "" || !strings.HasPrefix(r.Device, device) {
 			t.Errorf("%s: its device is %q", name, r.Device)
 		}
 	}
-	if len(rows) != 2 || rows["grpc"].OfGRPC != 1 {
-		t.Errorf("want gRPC, at 1 of itself, and the provider that was asked for:\n%s", out)
+	if len(rows) != len(devices) || rows["grpc"].OfGRPC != 1 {
+		t.Errorf("want gRPC, at 1 of itself, and the providers that were asked for:\n%s", out)
 	}
 	table := did(t, tryst(t, args...))
-	if lines := strings.Split(table, "\n"); len(lines) != 4 || !strings.HasPrefix(lines[0], "ROUTE") || !strings.HasPrefix(lines[1], "grpc ") || !strings.HasPrefix(lines[2], "roce ") {
+	if lines := strings.Split(table, "\n"); len(lines) != len(devices)+2 || !strings.HasPrefix(lines[0], "ROUTE") || !strings.HasPrefix(lines[1], "grpc ") || !strings.HasPrefix(lines[2], "roce ") {
 		t.Errorf("the table is\n%s", table)
 	}
 }
