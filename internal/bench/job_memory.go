@@ -53,7 +53,7 @@ func (j *job) besideMemoryOf(ctx context.Context, route, address string) (err er
 	if err != nil {
 		return err
 	}
-	j.compare("pull-memory", route, CopyMemory, jobTargetMemory, timeOf, o, a, b)
+	j.compare("pull-memory", route, CopyMemory, timeOf, o, a, b)
 	return nil
 }
 

@@ -56,7 +56,7 @@ func standIns(t *testing.T, without ...string) JobOptions {
 	t.Setenv("PATH", dir)
 	t.Setenv("DIR", dir)
 	return JobOptions{
-		Tryst: filepath.Join(dir, "tryst"), Dir: filepath.Join(dir, "files"), Model: "tiny", Pairs: 3,
+		Tryst: filepath.Join(dir, "tryst"), Dir: filepath.Join(dir, "files"), Model: "tiny", Pairs: 3, Routes: []string{"grpc", "shm"},
 		Only: []string{"pull", "pull-first", "pull-copy"}, Progress: func(s string) { t.Log(s) },
 	}
 }
@@ -78,19 +78,22 @@ func TestWholeJobTakesTurns(t *testing.T) {
 		if want := int64(3); !r.itself && r.Count != want || r.itself && r.Count != 2*want || r.Ratio <= 0 || r.Seconds <= 0 || r.Size != 11 {
 			t.Errorf("row %+v", r)
 		}
+		if (r.Target > 0) != (r.Transport == "shm") {
+			t.Errorf("row %+v: only shm has targets here", r)
+		}
 	}
 	if want := []string{
-		"pull grpc", "pull curl", "pull roce", "pull curl",
-		"pull-first grpc", "pull-first curl", "pull-first roce", "pull-first curl",
-		"pull-copy grpc", "pull-copy cp, sync", "pull-copy roce", "pull-copy cp, sync",
+		"pull grpc", "pull curl", "pull shm", "pull curl",
+		"pull-first grpc", "pull-first curl", "pull-first shm", "pull-first curl",
+		"pull-copy grpc", "pull-copy cp, sync", "pull-copy shm", "pull-copy cp, sync",
 	}; !slices.Equal(names, want) {
 		t.Errorf("rows %q, want %q", names, want)
 	}
 	if n := count(t, "served", "--transport"); n != 2*(1+4+1) {
 		t.Errorf("%d servers were started, want one for each pull-first, its warm-up and the other contests", n)
 	}
-	if grpc, roce := count(t, "pulled", "--transport grpc"), count(t, "pulled", "--provider roce --fallback none"); grpc != 12 || roce != 12 {
-		t.Errorf("%d pulls over grpc and %d over roce alone, want 12 each", grpc, roce)
+	if grpc, shm := count(t, "pulled", "--transport grpc"), count(t, "pulled", "--provider shm --fallback none"); grpc != 12 || shm != 12 {
+		t.Errorf("%d pulls over grpc and %d over shm alone, want 12 each", grpc, shm)
 	}
 }
 

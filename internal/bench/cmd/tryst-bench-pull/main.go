@@ -47,7 +47,7 @@ func run(ctx context.Context, out, progress io.Writer, args []string) int {
 	flags.StringVar(&o.Tryst, "tryst", "build/tryst", "`PATH` of the command to measure")
 	flags.StringVar(&o.Dir, "dir", "build/bench-pull/files", "`DIR` for the checkpoint and its copies, on the disk to measure")
 	flags.StringVar(&o.Model, "model", "gpt2", "the checkpoint, as for tryst gen")
-	flags.StringSliceVar(&o.Routes, "routes", nil, "what carries the tensors: grpc, or a provider of verbs; `ROUTE,...` (default grpc,roce)")
+	flags.StringSliceVar(&o.Routes, "routes", nil, "what carries the tensors: grpc, or a provider of verbs; `ROUTE,...` (default shm,tcp,grpc,roce)")
 	flags.StringSliceVar(&o.Only, "only", nil, "run only these contests: `NAME,...` of "+strings.Join(bench.JobNames(), ", "))
 	flags.IntVar(&o.Pairs, "pairs", bench.DefaultPairs, "how many pairs a contest has")
 	flags.StringVar(&dir, "json-dir", "", "also write the rows into pull.jsonl in `DIR`")
