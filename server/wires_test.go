@@ -3,14 +3,18 @@ package server
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
 	"github.com/tryst-rdma/tryst/verbs/shm"
+	"github.com/tryst-rdma/tryst/verbs/tcp"
 )
 
 // needsSharedMemory skips where this system has none.
@@ -99,4 +103,80 @@ func TestSharedMemoryOff(t *testing.T) {
 	if i < 0 || !strings.Contains(l.Routes[i].Reason, "/job:worker/replica:0/task:0 has no device for shared memory") {
 		t.Errorf("%+v", l.Routes)
 	}
+}
+
+// forkedAddress is an address that leads to two servers, as a virtual one may: connections of gRPC to
+// the first, those of queue pairs to the second.
+func forkedAddress(t *testing.T, grpc, queuePairs string) string {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var work sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(func() {
+		cancel()
+		lis.Close()
+		work.Wait()
+	})
+	forward := func(in net.Conn) {
+		defer in.Close()
+		stop := context.AfterFunc(ctx, func() { in.Close() })
+		defer stop()
+		first := make([]byte, len(tcp.Magic))
+		if _, err := io.ReadFull(in, first); err != nil {
+			return
+		}
+		to := grpc
+		if string(first) == tcp.Magic {
+			to = queuePairs
+		}
+		out, err := net.Dial("tcp", to)
+		if err != nil {
+			return
+		}
+		defer out.Close()
+		var back sync.WaitGroup
+		back.Go(func() {
+			_, _ = io.Copy(in, out)
+			in.Close()
+		})
+		_, _ = out.Write(first)
+		_, _ = io.Copy(out, in)
+		out.Close()
+		back.Wait()
+	}
+	work.Go(func() {
+		for {
+			in, err := lis.Accept()
+			if err != nil {
+				return
+			}
+			work.Go(func() { forward(in) })
+		}
+	})
+	return lis.Addr().String()
+}
+
+// TestAnAddressThatLeadsToAnotherProcess: a peer behind an address whose queue pairs reach another
+// process is reached another way, and its link says what is wrong with the route. Nothing is lost.
+func TestAnAddressThatLeadsToAnotherProcess(t *testing.T) {
+	w := newVerbsTown(t, 2)
+	overTCP := func(c *config.Config) { c.Provider, c.RDMA.Timeout, c.Cluster = "tcp", 0, nil }
+	s, other := startWire(t, w.settings(0, overTCP)), startWire(t, w.settings(1, overTCP))
+	n := publishSome(t, s.Server)
+	c := config.Default().Client
+	c.Transport, c.Provider = "verbs", "tcp"
+	c.Arena, c.ArenaLimit = 4<<20, 64<<20
+	cl := dial(t, c, forkedAddress(t, s.Addr().String(), other.Addr().String()))
+	pullAll(t, cl)
+	if got := cl.Received(); got["grpc"] != n || len(got) != 1 {
+		t.Errorf("received %v, want %d over grpc", got, n)
+	}
+	linked(t, cl.Links, s.Task().String(), "known to have no route over TCP", func(l Link) bool {
+		return l.Route == "grpc" && slices.ContainsFunc(l.Routes, func(r LinkRoute) bool {
+			return r.Over == "TCP" && strings.Contains(r.Reason, "another process")
+		})
+	})
 }

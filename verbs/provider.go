@@ -271,6 +271,15 @@ type QP interface {
 	Close() error
 }
 
+// ConnectionReporter is a QP of a device that makes a connection for each queue pair, and knows more
+// about its failure than the status of a completion tells.
+type ConnectionReporter interface {
+	QP
+	// ConnectionError returns why the queue pair has no connection any more, or never got one;
+	// nil while there is no reason.
+	ConnectionError() error
+}
+
 // Window is a memory window: temporary remote access to a part of a memory region.
 type Window interface {
 	// RKey returns the key of the window. Peers address the memory as through the

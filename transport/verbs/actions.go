@@ -1,6 +1,7 @@
 package verbstransport
 
 import (
+	"errors"
 	"time"
 
 	"github.com/tryst-rdma/tryst/status"
@@ -72,8 +73,30 @@ func (l *link) completion(now time.Time, wc *verbs.WC) {
 
 // completionError returns the error of a failed completion.
 func (l *link) completionError(wc *verbs.WC) error {
+	if why, own := l.connectionError(wc.QPN); own {
+		return status.Errorf(status.Unavailable, "%v: QP %v: %v: %w", l, wc.QPN, wc.Status, why)
+	}
 	return status.Errorf(status.Unavailable, "%v: QP %v: %v (%s): %s",
 		l, wc.QPN, wc.Status, verbs.VendorError(l.port.device.Info().Vendor, wc.VendorErr), wc.Status.Cause())
+}
+
+// connectionError returns why a queue pair has no connection. own is false for a device that makes
+// none for its queue pairs.
+func (l *link) connectionError(qpn verbs.QPN) (why error, own bool) {
+	for i := range l.rails {
+		q, ok := l.rails[i].qp.(verbs.ConnectionReporter)
+		if !ok {
+			continue
+		}
+		own = true
+		if err := q.ConnectionError(); err != nil && (why == nil || q.QPN() == qpn) {
+			why = err
+		}
+	}
+	if own && why == nil {
+		why = errors.New("the peer's process gives no sign of life, or has refused the request (its log says why)")
+	}
+	return why, own
 }
 
 // run executes the machine's actions until there are none, and then runs the outbox. now is

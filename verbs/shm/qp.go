@@ -183,3 +183,10 @@ func completionOf(op verbs.Opcode) verbs.WCOp {
 	}
 	return verbs.WCAtomic
 }
+
+// ConnectionError implements verbs.ConnectionReporter.
+func (q *qp) ConnectionError() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.failed
+}
