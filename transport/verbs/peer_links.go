@@ -25,13 +25,13 @@ func (p *peer) linkUp(l *link) {
 		if l.patience != nil {
 			l.patience.Stop()
 		}
-		if p.router != nil {
-			p.carryOut(p.router.Up(now, l.route.kind, l.requester.Incarnation))
-		}
 		if p.active == nil || p.prefers(l) {
 			p.setActive(l)
 			p.cameUp = now
 			p.disconnected, down = down, nil
+		}
+		if p.router != nil {
+			p.carryOut(p.router.Up(now, l.route.kind, l.requester.Incarnation))
 		}
 	}
 	p.unlock()
@@ -305,6 +305,22 @@ func (p *peer) prefers(l *link) bool {
 	}
 	target := p.router.Target()
 	return l.route.kind == target && p.active.route.kind != target
+}
+
+// follow has the link over the router's choice carry receives, if it is up: the choice may change
+// while two links are up. Called with mu held.
+func (p *peer) follow() {
+	target := p.router.Target()
+	if target == route.None || p.active != nil && p.active.route.kind == target {
+		return
+	}
+	for _, l := range p.route(target).links {
+		if l.up && !l.down && l.stays() {
+			p.setActive(l)
+			p.transport.work.Go(func() { p.carryOn(l) })
+			return
+		}
+	}
 }
 
 // next returns the best link that is up after the active one has ended; nil when there is none.

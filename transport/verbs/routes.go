@@ -94,6 +94,7 @@ func (p *peer) carryOut(acts []route.Action) {
 			r := p.route(a.Kind)
 			r.take(r.machine.Rest(now, status.Errorf(status.Aborted, "%v takes another route to %v", p.transport.opts.Task, p.task)))
 		case route.Leave:
+			p.follow()
 			for _, l := range p.route(a.Kind).links {
 				if l.up && !l.down {
 					p.transport.work.Go(func() { l.replace(a.Err) })

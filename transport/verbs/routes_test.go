@@ -306,6 +306,9 @@ func TestChangeOfRouteIsLogged(t *testing.T) {
 	}
 	s := newStage(t, o)
 	from, to := s.tcpOnly()
+	s.until("TCP is logged", func() bool {
+		return strings.Contains(all.of(0), "route=TCP device=TCP") && strings.Contains(all.of(1), "route=TCP device=TCP")
+	})
 	begins := [2]int{len(all.of(0)), len(all.of(1))}
 	from.plug(verbs.LinkShared.String())
 	from.overRoute(to, "shared memory")
