@@ -156,8 +156,8 @@ func (p *peer) logBetter(k Connection) {
 			g.better = make(map[string]struct{})
 		}
 		g.better[fact] = struct{}{}
-		// Without the device there is nothing to do here.
-		level := levelFor(r.Device == "", slog.LevelDebug, slog.LevelInfo)
+		// Without the device there is nothing to do here, and a client logs by itself.
+		level := levelFor(r.Device == "" || !p.transport.opts.Callable(p.task), slog.LevelDebug, slog.LevelInfo)
 		p.transport.opts.Logger.Log(context.Background(), level, "a better route to the peer is not taken", "peer", p.task.String(), "route", r.Route, "reason", r.Why)
 	}
 }
