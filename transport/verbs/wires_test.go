@@ -19,7 +19,7 @@ func overOne(open func(cluster.Task) (verbs.Device, error)) clusterOptions {
 		require: true, gate: true, open: open,
 		tune: func(_ cluster.Task, o *verbstransport.Options) {
 			o.Backoff = gateBackoff
-			o.PortOptions.Addresses = []string{"127.0.0.1:1"} // that in the endpoint's data counts
+			o.Addresses = []string{"127.0.0.1:1"} // that in the endpoint's data counts
 			o.Others, o.PortOptions = append(o.Others, o.PortOptions), verbstransport.PortOptions{}
 			o.Host, o.User = 1, 1
 		},

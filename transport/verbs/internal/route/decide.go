@@ -188,9 +188,9 @@ func (r *Router) Reasons(now time.Time) []Reason {
 	all := []Reason{}
 	for _, k := range r.Order() {
 		i := slices.IndexFunc(reasons, func(x Reason) bool { return x.Kind == k })
-		switch {
-		case k == r.target:
-		case k == best:
+		switch k {
+		case r.target:
+		case best:
 			all = append(all, Reason{k, r.insteadText(r.target)})
 		default:
 			all = append(all, reasons[i])

@@ -11,6 +11,7 @@ const (
 	// possible. Further failures double it, up to MaxBackoff: each trial makes queue pairs on
 	// both sides.
 	MinBackoff = 10 * time.Second
+	// MaxBackoff is the longest such time.
 	MaxBackoff = 5 * time.Minute
 	// ChangeBack is how long a route is not tried after it has failed, at least, if there is a
 	// worse kind. A route that flaps must not take its receives back and forth.
