@@ -19,8 +19,13 @@ type ending struct {
 // endingLocked takes the registration with a domain, or all if d is nil, from an arena. The caller
 // ends it (endAll).
 func endingLocked(a *arena, d *Domain) *ending {
-	a.pool.ending++
-	return &ending{arena: a, gone: a.takeRegionsLocked(d)}
+	p := a.pool
+	p.ending++
+	gone := a.takeRegionsLocked(d)
+	for _, r := range gone {
+		p.leaving[r.domain]++
+	}
+	return &ending{arena: a, gone: gone}
 }
 
 // retireLocked removes an arena from the pool. The caller ends its registrations (endAll). It is
@@ -38,9 +43,10 @@ func (p *pool) retireLocked(a *arena) *ending {
 }
 
 // slow reports whether a device may have to wait for peers, which map the memory.
-func (e *ending) slow() bool {
-	return slices.ContainsFunc(e.gone, func(r *region) bool { return r.domain.shared != nil && e.arena.fd >= 0 })
-}
+func (e *ending) slow() bool { return slices.ContainsFunc(e.gone, e.maps) }
+
+// maps reports whether peers may map the memory because of a registration.
+func (e *ending) maps(r *region) bool { return r.domain.shared != nil && e.arena.fd >= 0 }
 
 // endAll ends registrations, and unmaps memory that nothing uses. Memory that cannot be deregistered
 // stays mapped, since the device may still write to it; PoolStats.Stuck counts it. What peers map is
@@ -60,16 +66,28 @@ func (p *pool) endAll(endings []*ending) (err error) {
 }
 
 // awaitEnded waits until no ending is under way. The goroutines of endAll have then done their work.
-func (p *pool) awaitEnded() {
+func (p *pool) awaitEnded() { p.await(func() bool { return p.ending == 0 }) }
+
+// awaitLeft waits until no registration with a domain is being ended.
+func (p *pool) awaitLeft(d *Domain) { p.await(func() bool { return p.leaving[d] == 0 }) }
+
+// await waits until done, which is called with mu held, reports true after an ending.
+func (p *pool) await(done func() bool) {
 	for {
 		p.mu.Lock()
-		n, next := p.ending, p.ended
+		ok, next := done(), p.ended
 		p.mu.Unlock()
-		if n == 0 {
+		if ok {
 			return
 		}
 		<-next
 	}
+}
+
+// signalLocked wakes those that wait for endings.
+func (p *pool) signalLocked() {
+	close(p.ended)
+	p.ended = make(chan struct{})
 }
 
 func (p *pool) takeLate() error {
@@ -103,20 +121,30 @@ func (p *pool) awaitRoom(size int64) {
 	}
 }
 
-// end ends the registrations of one arena.
+// end ends the registrations of one arena. Those that may wait for peers come last, so that no
+// peer holds up the end of another device.
 func (p *pool) end(e *ending) error {
 	defer func() { // at last, when the memory is unmapped
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.ending--
-		close(p.ended)
-		p.ended = make(chan struct{})
+		p.signalLocked()
 	}()
 	var failed error
+	slices.SortStableFunc(e.gone, func(a, b *region) int {
+		switch a, b := e.maps(a), e.maps(b); {
+		case a == b:
+			return 0
+		case b:
+			return -1
+		}
+		return 1
+	})
 	for _, r := range e.gone {
 		if err := r.mr.Close(); err != nil && !errors.Is(err, verbs.ErrDeviceGone) { // a device that is gone does not write
 			failed = errors.Join(failed, fmt.Errorf("%d bytes of the %s pool stay registered with %s: %w", len(e.arena.mem), p.name, r.domain.device.Name, err))
 		}
+		p.leftOne(r.domain)
 	}
 	a := e.arena
 	p.mu.Lock()
@@ -143,6 +171,16 @@ func (p *pool) end(e *ending) error {
 		return errors.Join(failed, p.end(others))
 	}
 	return failed
+}
+
+// leftOne records that one registration with a domain has ended.
+func (p *pool) leftOne(d *Domain) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.leaving[d]--; p.leaving[d] == 0 {
+		delete(p.leaving, d)
+		p.signalLocked()
+	}
 }
 
 // doneLocked reports whether the caller has to unmap an arena.

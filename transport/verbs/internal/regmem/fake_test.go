@@ -25,7 +25,9 @@ type fakePD struct {
 	limit  uint64 // bytes that may be registered; 0 for all
 	total  uint64
 	keep   error  // of MR.Close
-	wait   func() // called by MR.Close before it takes effect; nil for none
+	wait   func() // called by MR.Close of shared memory before it takes effect; nil for none
+
+	waitPlain func() // the same of other memory
 }
 
 // sharingPD is a protection domain whose device shares memory with peers.
@@ -80,6 +82,8 @@ func (m *fakeMR) RKey() verbs.RKey { return verbs.RKey(m.key | 1<<31) }
 func (m *fakeMR) Close() error {
 	if m.pd.wait != nil && m.fd >= 0 {
 		m.pd.wait()
+	} else if m.pd.waitPlain != nil {
+		m.pd.waitPlain()
 	}
 	m.pd.mu.Lock()
 	defer m.pd.mu.Unlock()

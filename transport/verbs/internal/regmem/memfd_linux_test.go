@@ -186,6 +186,34 @@ func TestAPeerThatConfirmsNothingHoldsUpNobody(t *testing.T) {
 	})
 }
 
+// TestAPeerThatConfirmsNothingHoldsUpNoOtherDevice: an arena that a peer maps leaves the pool. Its
+// registration with another device ends at once, and Detach of that device waits for it.
+func TestAPeerThatConfirmsNothingHoldsUpNoOtherDevice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := empty(t, Options{Arena: mib, SendLimit: 4 * mib, RecvLimit: mib})
+		_, shm := attachSharing(t, m)
+		nic, pd := attach(t, m, hardware)
+		confirmed, closed := make(chan struct{}), make(chan struct{})
+		shm.wait = func() { <-confirmed }
+		pd.waitPlain = func() { <-closed }
+		allocate(t, m, 3*mib).Release()
+		for i := range 2 {
+			if _, err := m.Sweep(time.Now().Add(time.Duration(i) * time.Hour)); err != nil {
+				t.Error(err)
+			}
+		}
+		time.AfterFunc(time.Second, func() { close(closed) })
+		begin := time.Now()
+		if err := nic.Detach(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begin); len(pd.open) > 0 || took > time.Second {
+			t.Errorf("Detach took %v and left %d regions", took, len(pd.open))
+		}
+		close(confirmed)
+	})
+}
+
 // TestAnArenaThatPeersKeepIsReported: by the next sweep. The memory stays mapped.
 func TestAnArenaThatPeersKeepIsReported(t *testing.T) {
 	m := empty(t, Options{Arena: mib, SendLimit: 4 * mib, RecvLimit: mib})

@@ -118,6 +118,7 @@ func (o *Options) fill() error {
 // setUp makes a pool with a section for each of the access rights.
 func (p *pool) setUp(name string, limit int64, o Options, access ...verbs.Access) {
 	p.name, p.limit, p.active, p.log, p.ended = name, limit, o.Active, o.Logger, make(chan struct{})
+	p.leaving = make(map[*Domain]int)
 	p.largest = classSize(min(ceilClass(int(o.Arena)), floorClass(int(limit))))
 	if p.active == nil {
 		p.active = func() {}

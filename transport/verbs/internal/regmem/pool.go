@@ -47,17 +47,18 @@ type pool struct {
 
 	mu sync.Mutex
 	// mu guards all fields below, and the blocks and arenas of the pool.
-	arenas    []*arena      // all that are not retired
-	mapped    int64         // bytes of arenas, including the one being made and retired ones that are in use
-	inUse     int64         // bytes of allocated blocks
-	buffers   int64         // number of allocated blocks
-	grown     int64         // number of arenas registered so far
-	exhausted int64         // number of allocations that failed
-	spare     []*block      // headers of merged blocks, to use again
-	stuck     int64         // bytes of arenas that could not be deregistered
-	ending    int           // endings under way
-	ended     chan struct{} // closed and replaced when one of them is done
-	late      error         // of endings on goroutines of their own; the next sweep returns it
+	arenas    []*arena        // all that are not retired
+	mapped    int64           // bytes of arenas, including the one being made and retired ones that are in use
+	inUse     int64           // bytes of allocated blocks
+	buffers   int64           // number of allocated blocks
+	grown     int64           // number of arenas registered so far
+	exhausted int64           // number of allocations that failed
+	spare     []*block        // headers of merged blocks, to use again
+	stuck     int64           // bytes of arenas that could not be deregistered
+	ending    int             // endings under way
+	leaving   map[*Domain]int // registrations that they have not ended yet
+	ended     chan struct{}   // closed and replaced when one of them, or of a domain the last of these, is done
+	late      error           // of endings on goroutines of their own; the next sweep returns it
 }
 
 func (b *block) buffer(n int) *tensor.Buffer {

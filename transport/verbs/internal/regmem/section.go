@@ -237,11 +237,12 @@ func (s *section) detach(d *Domain) error {
 	p.mu.Unlock()
 	p.growing.Unlock()
 	err := p.endAll(ending)
-	if d.shared != nil {
-		p.awaitEnded()
-		err = errors.Join(err, p.takeLate())
+	if d.shared == nil {
+		p.awaitLeft(d) // of arenas that have left the pool before
+		return err
 	}
-	return err
+	p.awaitEnded()
+	return errors.Join(err, p.takeLate())
 }
 
 // Allocate implements tensor.Allocator. It may register memory.
