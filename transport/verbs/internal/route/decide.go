@@ -30,7 +30,7 @@ func (r *Router) done(now time.Time) []Action {
 		}
 	}
 	if at, ok := r.askAt(); ok && !now.Before(at) {
-		r.asking, r.askOld, r.askAgain, r.lastAsk = true, false, false, now
+		r.asking, r.askOld, r.askAgain, r.heard, r.lastAsk = true, false, false, false, now
 		r.emit(Action{Act: Ask})
 	}
 	out := r.out
@@ -108,7 +108,9 @@ func (r *Router) sides(now time.Time) (own, peer Side) {
 // sends each one in one message: the peer ignores one that comes after a later one.
 func (r *Router) Inventory(now time.Time) *handshake.Inventory {
 	v := r.inventory(now)
-	r.shown++
+	// The record of a client may be dropped and made again while the client goes on: the count
+	// then has to be above that of before.
+	r.shown = max(r.shown+1, uint64(max(now.UnixNano(), 0))) //nolint:gosec // not negative
 	v.Serial = r.shown
 	return v
 }
@@ -226,26 +228,48 @@ func (r *Router) Better(now time.Time) []Reason {
 // and this one has not answered a call to the peer's address: it counts once its channel is up.
 func (r *Router) learn(now time.Time, peer Side, verified bool) bool {
 	was := r.peer.Incarnation
-	if r.known && was != 0 && peer.Incarnation != was && !verified && r.anyUp() {
+	other := r.known && was != 0 && peer.Incarnation != was
+	switch {
+	case other && !verified && r.anyUp():
 		r.other = peer
 		return false
+	case verified || !r.known || !r.cfg.Callable:
+		r.accept(now, peer, verified)
+		return true
 	}
-	r.accept(now, peer)
+	// Anybody may call in the name of the peer unless TLS proves it. What such a call takes away is
+	// taken back by a call to the peer's address.
+	before := r.rank(now)
+	r.accept(now, peer, false)
+	r.askAgain = r.askAgain || other || r.rank(now) > before
 	return true
 }
 
-// accept records what the process shows that is the peer from now on.
-func (r *Router) accept(now time.Time, peer Side) {
+// rank is the place of the best kind in the order of preference.
+func (r *Router) rank(now time.Time) int {
+	best, _ := Choose(r.sides(now))
+	if best == None {
+		return len(Kinds)
+	}
+	return slices.Index(r.Order(), best)
+}
+
+// accept records what the process shows that is the peer from now on. verified says that it has
+// answered a call to the peer's address: then that is newer than all that was known before the
+// call, whatever its serial.
+func (r *Router) accept(now time.Time, peer Side, verified bool) {
 	switch was := r.peer.Incarnation; {
 	case !r.known:
 	case was != 0 && peer.Incarnation != was:
 		r.forgiveAll()
 		r.setProposal(None, time.Time{})
-	case peer.Inventory != nil && r.peer.Inventory != nil && peer.Serial != 0 && peer.Serial <= r.peer.Serial:
+	case peer.Inventory != nil && r.peer.Inventory != nil && peer.Serial != 0 && peer.Serial <= r.peer.Serial && (!verified || r.heard):
+		r.askAgain = r.askAgain || verified
 		return // it is older than what is known
 	default:
 		r.forgive(r.peer, peer)
 	}
+	r.heard = r.heard || !verified
 	r.known, r.peer, r.other = true, peer, Side{}
 	for _, k := range Kinds {
 		p := &r.paths[k]

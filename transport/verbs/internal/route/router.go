@@ -34,7 +34,7 @@ type Router struct {
 	other  Side // another process that has called while one was connected
 	paths  [TCP + 1]path
 	target Kind   // which one is maintained
-	shown  uint64 // how many inventories the peer has got
+	shown  uint64 // Serial of the last inventory that the peer has got
 
 	// The side that does not propose.
 	proposal    Kind      // what the peer has proposed; None for nothing that is valid
@@ -45,6 +45,7 @@ type Router struct {
 	asking      bool
 	askOld      bool      // a channel has come up since the present one began
 	askAgain    bool      // for a reason other than an inventory that is not known
+	heard       bool      // an inventory has come by another way since the present one began
 	lastAsk     time.Time // when the last one began
 	nextAsk     time.Time // no call before, after one that failed
 	askFailures int
@@ -188,7 +189,7 @@ func (r *Router) Up(now time.Time, kind Kind, incarnation uint64) []Action {
 	switch {
 	case !r.known || r.peer.Incarnation == incarnation:
 	case r.other.Incarnation == incarnation:
-		r.accept(now, r.other)
+		r.accept(now, r.other, false)
 	default: // a process of an older build, or one that has shown nothing yet
 		r.askAgain = r.peer.Incarnation != 0
 		r.peer.Incarnation = incarnation

@@ -346,3 +346,46 @@ func TestAnotherRoute(t *testing.T) {
 		}
 	}
 }
+
+// TestAForgedCallTakesADeviceAwayForASecond: anybody may call in the name of the peer when TLS does
+// not prove it, with any inventory and serial. What a call to the peer's address brings counts.
+func TestAForgedCallTakesADeviceAwayForASecond(t *testing.T) {
+	serial := func(n uint64) func(*Side) { return func(s *Side) { s.Serial = n } }
+	for name, forged := range map[string]Side{
+		"the process":     changed(side(1), serial(1<<64-1)),
+		"another process": changed(side(1), serial(7), func(s *Side) { s.Incarnation = 666 }),
+	} {
+		r := New(Config{Own: side(0, shared, tcp), Peer: names[1], Callable: true})
+		r.Want(began)
+		r.Answered(began, changed(side(1, shared, tcp), serial(3)), nil)
+		now := after(AskEvery)
+		wantActs(t, r.Asked(now, forged), "rest shared memory", "ask")
+		wantActs(t, r.Answered(now, changed(side(1, shared, tcp), serial(4)), nil), "maintain shared memory")
+		// A call that comes while the peer is asked may be the newer one. Then it is asked again.
+		wantActs(t, r.Asked(now, forged), "rest shared memory")
+		wantActs(t, r.Tick(now.Add(AskEvery)), "ask")
+		r.Asked(now, forged)
+		r.Answered(now, changed(side(1, shared, tcp), serial(5)), nil)
+		for now.Sub(began) < 4*AskEvery && r.Target() != Shared {
+			now = r.Wake()
+			r.Tick(now)
+			r.Answered(now, changed(side(1, shared, tcp), serial(6)), nil)
+		}
+		if r.Target() != Shared {
+			t.Errorf("%s: after %v its route is %v", name, now.Sub(began), r.Target())
+		}
+	}
+}
+
+// TestAClientHearsAServerThatForgotIt: the record of a client may be dropped, and its count of
+// inventories with it.
+func TestAClientHearsAServerThatForgotIt(t *testing.T) {
+	r := router(t, 1, shared, tcp)
+	for range 5 {
+		r.Inventory(began)
+	}
+	last := r.Inventory(began).Serial
+	if again := router(t, 1, shared, tcp).Inventory(after(time.Millisecond)).Serial; again <= last {
+		t.Errorf("after inventory %d came %d", last, again)
+	}
+}
