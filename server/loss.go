@@ -46,7 +46,7 @@ const (
 	nicRoundTrip = 100 * time.Microsecond
 )
 
-// lossTCP is the kind of loss that TCP has seen on the connections of gRPC.
+// lossTCP is the kind of loss that TCP has seen on the connections of gRPC and of queue pairs.
 const lossTCP = "tcp"
 
 // lossReading is what is known of packets at one time.
@@ -269,7 +269,7 @@ func tcpFinding(was, now []tcpConn) (worst lossFinding, ok bool) {
 			continue
 		}
 		worst = lossFinding{
-			kind: lossTCP, what: "TCP sends again what is lost on a connection of gRPC", device: "tcp", peer: c.peer,
+			kind: lossTCP, what: "TCP sends again what is lost on a TCP connection", device: "tcp", peer: c.peer,
 			lost: c.resent - b.resent, of: c.sent - b.sent, roundTrip: c.roundTrip,
 			do: tcpDo,
 		}

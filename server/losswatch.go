@@ -228,7 +228,7 @@ func (w *lossWatch) addMetrics(m *metrics) {
 	}
 	m.all = append(m.all,
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "tryst_tcp_sent_segments_total", Help: "Segments that TCP has sent on the connections of gRPC, where the system counts them.",
+			Name: "tryst_tcp_sent_segments_total", Help: "Segments that TCP has sent on the connections of gRPC and of queue pairs, where the system counts them.",
 		}, func() float64 { sent, _ := w.tcp.totals(); return float64(sent) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "tryst_tcp_resent_segments_total", Help: "Segments of them that TCP has sent again.",

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// tcpConns are the TCP connections of gRPC in both directions. They are closed by gRPC, and are
-// forgotten when they are read next.
+// tcpConns are the TCP connections of gRPC and of queue pairs, in both directions. These close them.
+// They are forgotten when they are read next.
 type tcpConns struct {
 	mu           sync.Mutex // guards what follows
 	conns        map[*net.TCPConn]*tcpConn

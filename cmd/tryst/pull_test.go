@@ -15,6 +15,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/checkpoint"
 	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/verbs/shm"
 )
 
 func TestPull(t *testing.T) {
@@ -202,18 +203,29 @@ func TestPublications(t *testing.T) {
 	}
 }
 
-// TestPullOverVerbs: with the device in software every tensor comes over verbs, and
+// TestPullOverVerbs: with each device that works on any machine every tensor comes over verbs, and
 // the table and the JSON say so.
 func TestPullOverVerbs(t *testing.T) {
+	for provider, device := range map[string]string{"roce": "roce-", "tcp": "tcp0", "shm": "shm0"} {
+		t.Run(provider, func(t *testing.T) { pullOver(t, provider, device) })
+	}
+}
+
+// pullOver pulls over the device of a provider, whose name begins with device.
+func pullOver(t *testing.T, provider, device string) {
+	t.Helper()
+	if _, err := shm.New(shm.Options{}).Devices(); err != nil && provider == "shm" {
+		t.Skip("no shared memory: ", err)
+	}
 	model := generate(t)
-	address := serve(t, "--transport", "verbs", "--provider", "roce", "--publish", "tiny="+model)
+	address := serve(t, "--transport", "verbs", "--provider", provider, "--publish", "tiny="+model)
 	out := filepath.Join(t.TempDir(), "copy.safetensors")
-	pull := []string{"pull", "--from", address, "--out", out, "--force", "--transport", "verbs", "--provider", "roce"}
+	pull := []string{"pull", "--from", address, "--out", out, "--force", "--transport", "verbs", "--provider", provider}
 	var rec pullRecord
 	if err := json.Unmarshal([]byte(did(t, tryst(t, append(pull, "--json")...))), &rec); err != nil {
 		t.Fatal(err)
 	}
-	if !rec.Verified || len(rec.By) != 1 || rec.By["verbs"] != rec.Tensors || rec.Provider != "roce" || !strings.HasPrefix(rec.Device, "roce-") {
+	if !rec.Verified || len(rec.By) != 1 || rec.By["verbs"] != rec.Tensors || rec.Provider != provider || !strings.HasPrefix(rec.Device, device) {
 		t.Errorf("%+v", rec)
 	}
 	if c := rec.Carried; len(c) != 1 || c[0].Wire != "verbs" || c[0].Device != rec.Device || c[0].Tensors != rec.Tensors ||
@@ -224,6 +236,9 @@ func TestPullOverVerbs(t *testing.T) {
 	text := did(t, tryst(t, pull...))
 	if want := fmt.Sprintf("  %d over verbs (%s)\n", rec.Tensors, rec.Device); !strings.Contains(text, want) {
 		t.Errorf("%q is not in\n%s", want, text)
+	}
+	if provider != "roce" {
+		return // the settings rdma.device and so on are not for it
 	}
 	if r := tryst(t, append(pull, "--rdma-device", "mlx5_99")...); r.code != exitFailed || !strings.Contains(r.err, "mlx5_99") {
 		t.Errorf("a device that is not there: %d, %q", r.code, r.err)
