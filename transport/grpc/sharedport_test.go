@@ -138,11 +138,14 @@ func TestQueuePairsShareThePortUnderTLS(t *testing.T) {
 		NextProtos: []string{"h2", VerbsProtocol}, MinVersion: tls.VersionTLS12,
 	})
 	s := newSharingServer(t, listenTCP(t), creds, func(conn net.Conn) {
-		state := conn.(interface{ ConnectionState() tls.ConnectionState }).ConnectionState()
-		if len(state.VerifiedChains) == 0 {
+		secure, ok := conn.(interface {
+			ConnectionState() tls.ConnectionState
+			NetConn() net.Conn
+		})
+		if !ok || len(secure.ConnectionState().VerifiedChains) == 0 {
 			t.Error("the certificate of the client is not at hand")
 		}
-		if _, ok := conn.(interface{ NetConn() net.Conn }).NetConn().(*net.TCPConn); !ok {
+		if _, ok := secure.NetConn().(*net.TCPConn); !ok {
 			t.Error("the socket is not at hand")
 		}
 		works.Go(func() { echo(conn) })
