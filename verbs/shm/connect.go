@@ -81,7 +81,7 @@ func (q *qp) dialAndProve(ctx context.Context, peer *endpointData, e *ends) (l *
 	if err != nil {
 		return nil, err
 	}
-	l = newLink(d, c, own)
+	l = newLink(d, c, own, e.gids[1])
 	l.raw = raw
 	if err = l.sendRing(); err == nil {
 		err = l.receiveRing(buf)
@@ -135,7 +135,7 @@ func (d *device) welcome(c *net.UnixConn) error {
 	if err != nil {
 		return err
 	}
-	l := newLink(d, c, own)
+	l := newLink(d, c, own, e.gids[0])
 	l.raw = raw
 	if _, err = c.Write(welcomeFor(first, d.userNS, &e)); err == nil {
 		if err = l.receiveRing(buf); err == nil {
@@ -222,7 +222,7 @@ func (l *link) receiveRing(buf []byte) error {
 		_ = syscall.Close(fd)
 		return errors.New("the peer passed a descriptor that is no ring")
 	}
-	if l.ring, err = l.dev.maps.add(fd); err != nil {
+	if l.ring, err = l.dev.maps.add(fd, l.peerGID); err != nil {
 		return err
 	}
 	l.peer = l.ring.mem
@@ -265,7 +265,7 @@ func (q *qp) connectToItselfLocked(op string) error {
 	if err != nil {
 		return &verbs.Error{Op: op, Object: q.object(), Err: err}
 	}
-	l := newLink(q.pd.dev, nil, own)
+	l := newLink(q.pd.dev, nil, own, q.pd.dev.gid)
 	l.self, l.peer, l.entrySize = make(chan struct{}, 1), own.mem, q.entrySize
 	q.startLocked(l)
 	return nil

@@ -36,6 +36,7 @@ func (p *Provider) Open(name string) (verbs.Device, error) {
 		provider: p, logger: p.options.Logger, keys: newKeys(), async: asyncQueue{wake: make(chan struct{}, 1)}, done: make(chan struct{}),
 		pds: make(map[*pd]struct{}), cqs: make(map[*cq]struct{}), qps: make(map[verbs.QPN]*qp), unproven: make(chan struct{}, maxUnproven),
 	}
+	d.maps.limit = maxMappedPeer
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	rand.Read(d.gid[:]) // never fails
 	if d.userNS, err = userNamespace(); err != nil {

@@ -447,3 +447,30 @@ func TestMemfdsOfAPeerAreBounded(t *testing.T) {
 		t.Errorf("%d memfds are mapped", n)
 	}
 }
+
+// TestMappedBytesOfAPeerAreBounded: a process that shares too much loses its connection. What it had
+// shared does not count any more.
+func TestMappedBytesOfAPeerAreBounded(t *testing.T) {
+	x := newTestEnd(t, New(Options{}), 4096)
+	d := as[*device](x.dev)
+	d.maps.limit = 1 << 20
+	i := newImpostor(t, x)
+	i.passRing()
+	for n := range uint32(3) {
+		f := must(newMemfd(400 << 10))(t)
+		m := fileMessage(kindFile, n)
+		i.write(m[:], []int{f.fd})
+		f.free()
+	}
+	x.finishes(t, true)
+	if n := x.mapped(); n != 3 { // the ring and two memfds
+		t.Errorf("%d memfds are mapped", n)
+	}
+	x.reset()
+	wait(t, func() bool { return x.mapped() == 0 })
+	d.maps.mu.Lock()
+	defer d.maps.mu.Unlock()
+	if d.maps.bytes != 0 || len(d.maps.byPeer) != 0 {
+		t.Errorf("%d bytes still count, by process %v", d.maps.bytes, d.maps.byPeer)
+	}
+}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tryst-rdma/tryst/verbs"
 )
 
 // link is the connection of two queue pairs: their rings and the socket between them. The
@@ -23,6 +25,7 @@ type link struct {
 	// nudges holds a token when run is to look at the rings for a reason on this side.
 	nudges chan struct{}
 
+	peerGID   verbs.GID
 	own       *file    // ring of this side
 	ring      *mapping // of the peer; nil if the queue pair is connected to itself
 	peer      []byte   // memory of the peer's ring
@@ -51,8 +54,8 @@ type link struct {
 	wakeFn func(fd uintptr) bool
 }
 
-func newLink(d *device, conn *net.UnixConn, own *file) *link {
-	l := &link{dev: d, conn: conn, own: own, gone: make(chan struct{}), ended: make(chan struct{}), nudges: make(chan struct{}, 1), files: make(map[uint32]*mapping), known: make(map[uint32]struct{}), dropping: make(map[uint32]chan struct{})}
+func newLink(d *device, conn *net.UnixConn, own *file, peer verbs.GID) *link {
+	l := &link{dev: d, conn: conn, own: own, peerGID: peer, gone: make(chan struct{}), ended: make(chan struct{}), nudges: make(chan struct{}, 1), files: make(map[uint32]*mapping), known: make(map[uint32]struct{}), dropping: make(map[uint32]chan struct{})}
 	l.oob = controlSpace()
 	packet := []byte{kindWake}
 	fds := make([]unix.PollFd, 1)

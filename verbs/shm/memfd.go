@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tryst-rdma/tryst/verbs"
 )
 
 // seals are what every memfd must have that is passed to a peer: its size is fixed, its memory
@@ -135,24 +137,28 @@ type mappings struct {
 	mu    sync.Mutex // guards the fields below
 	list  map[inode]*mapping
 	bytes uint64
+	// byPeer counts the bytes for the process that passed the memfd first.
+	byPeer map[verbs.GID]uint64
+	limit  uint64 // bytes of one process
 }
 
 // mapping is a memfd of a peer, mapped read-only.
 type mapping struct {
 	id    inode
+	peer  verbs.GID
 	mem   []byte
 	users int // guarded by mappings.mu
 }
 
 // add maps the memfd of a descriptor that a peer sent, and closes the descriptor. The caller
 // calls release when it no longer reads the memory.
-func (m *mappings) add(fd int) (*mapping, error) {
+func (m *mappings) add(fd int, peer verbs.GID) (*mapping, error) {
 	defer func() { _ = unix.Close(fd) }()
 	size, id, err := checkMemfd(fd)
 	if err != nil {
 		return nil, err
 	}
-	if x, err := m.find(id, uint64(size)); x != nil || err != nil { //nolint:gosec // not negative
+	if x, err := m.find(id, uint64(size), peer); x != nil || err != nil { //nolint:gosec // not negative
 		return x, err
 	}
 	// Mapping takes as long as the memory is large: not under the lock, which others need.
@@ -167,7 +173,7 @@ func (m *mappings) add(fd int) (*mapping, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.bytes -= uint64(size) //nolint:gosec // not negative
+	m.countLocked(peer, -uint64(size)) //nolint:gosec // not negative
 	if err != nil {
 		return nil, fmt.Errorf("the peer's memory of %d bytes cannot be mapped and read: %w", size, err)
 	}
@@ -176,18 +182,29 @@ func (m *mappings) add(fd int) (*mapping, error) {
 		x.users++
 		return x, nil
 	}
-	x := &mapping{id: id, mem: mem, users: 1}
+	x := &mapping{id: id, peer: peer, mem: mem, users: 1}
 	if m.list == nil {
 		m.list = make(map[inode]*mapping)
 	}
 	m.list[id] = x
-	m.bytes += uint64(len(mem))
+	m.countLocked(peer, uint64(len(mem)))
 	return x, nil
+}
+
+// countLocked counts bytes that are mapped for a process; fewer by an n that wraps around.
+func (m *mappings) countLocked(peer verbs.GID, n uint64) {
+	if m.byPeer == nil {
+		m.byPeer = make(map[verbs.GID]uint64)
+	}
+	m.bytes += n
+	if m.byPeer[peer] += n; m.byPeer[peer] == 0 {
+		delete(m.byPeer, peer)
+	}
 }
 
 // find returns the mapping of a memfd, with one more user. If there is none it returns nil, and
 // counts the bytes that the caller is about to map.
-func (m *mappings) find(id inode, size uint64) (*mapping, error) {
+func (m *mappings) find(id inode, size uint64, peer verbs.GID) (*mapping, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if x := m.list[id]; x != nil {
@@ -197,7 +214,10 @@ func (m *mappings) find(id inode, size uint64) (*mapping, error) {
 	if m.bytes+size > maxMapped {
 		return nil, fmt.Errorf("peers share more than %d bytes with this process", uint64(maxMapped))
 	}
-	m.bytes += size
+	if m.byPeer[peer]+size > m.limit {
+		return nil, fmt.Errorf("process %v shares more than %d bytes with this one", peer, m.limit)
+	}
+	m.countLocked(peer, size)
 	return nil, nil //nolint:nilnil // the comment says so
 }
 
@@ -209,7 +229,7 @@ func (m *mappings) release(x *mapping) {
 		return
 	}
 	delete(m.list, x.id)
-	m.bytes -= uint64(len(x.mem))
+	m.countLocked(x.peer, -uint64(len(x.mem)))
 	_ = unix.Munmap(x.mem)
 	x.mem = nil
 }

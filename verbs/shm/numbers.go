@@ -85,6 +85,8 @@ const (
 	// maxFileSize limits the size of one of them, in bytes. Mapping takes addresses and page
 	// tables only, since the owner has allocated the memory.
 	maxFileSize = 1 << 40
+	// maxMappedPeer limits the bytes that are mapped for one process.
+	maxMappedPeer = 1 << 40
 	// maxMapped limits the bytes of all of them, per opened device: page tables take 1/512 of it.
 	maxMapped = 1 << 42
 )

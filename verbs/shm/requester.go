@@ -317,7 +317,7 @@ func (q *qp) mapOwn(l *link, f *file) error {
 	if err != nil {
 		return err
 	}
-	m, err := q.pd.dev.maps.add(fd)
+	m, err := q.pd.dev.maps.add(fd, q.pd.dev.gid)
 	if err != nil {
 		return err
 	}

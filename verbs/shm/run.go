@@ -244,7 +244,7 @@ func (q *qp) handlePacket(l *link, b []byte, fd int) {
 			if fd < 0 || l.files[id] != nil || len(l.files) >= maxFiles {
 				return errors.New("the peer passes no memfd, one twice, or too many")
 			}
-			m, err := q.pd.dev.maps.add(fd)
+			m, err := q.pd.dev.maps.add(fd, l.peerGID)
 			fd = -1
 			if err != nil {
 				return err
