@@ -218,7 +218,7 @@ func TestIntoChangesTheRoute(t *testing.T) {
 	}
 	s.until("the sent content is released", func() bool {
 		runtime.GC() // gRPC drops buffers of a broken connection without freeing them
-		return s.source.Outstanding() == 0
+		return s.source.Outstanding() == 0 && from.transport.Memory().Sending.InUse == 0
 	})
 	to.stop() // first: its connections through the proxy would hold up the other one's end
 }
