@@ -99,6 +99,7 @@ func (q *qp) drainIfIdle(l *link) {
 	}
 	defer q.drive.Unlock()
 	if q.live.Load() == l {
+		q.runner = false
 		q.drain(l)
 	}
 }

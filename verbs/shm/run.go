@@ -225,6 +225,7 @@ func (q *qp) receive(l *link) bool {
 	}
 	q.drive.Lock()
 	defer q.drive.Unlock()
+	q.runner = true
 	return q.drain(l)
 }
 
@@ -233,6 +234,9 @@ func (q *qp) receive(l *link) bool {
 func (q *qp) handlePacket(l *link, b []byte, fd int) {
 	err := func() error {
 		if len(b) == 1 && b[0] == kindWake {
+			if !q.runner { // the peer wakes this side once for each sleep, and run still sleeps
+				q.nudge(l)
+			}
 			return nil
 		}
 		if len(b) != fileSize {
