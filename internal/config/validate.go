@@ -81,6 +81,12 @@ var rules = []rule{
 		}
 		return ""
 	}},
+	{[]string{"rdma.device", "provider"}, all, func(c *Config) string {
+		if c.RDMA.Device != "" && c.FabricOnly() == "" {
+			return "it names an RDMA device, and provider (" + c.Provider + ") names none; leave it out, or add libibverbs or roce to provider"
+		}
+		return ""
+	}},
 	{[]string{"shm-dir"}, all, func(c *Config) string {
 		if c.SHMDir != "" && !filepath.IsAbs(c.SHMDir) {
 			return "processes in other mount namespaces and directories use it, too; want an absolute path"
