@@ -15,6 +15,8 @@ type drop struct {
 	link *link
 	id   uint32
 	done <-chan struct{}
+
+	asked bool // the request was sent
 }
 
 // takeFileBack asks the peer of a queue pair to unmap a memfd; false if the peer does not have it.
@@ -40,68 +42,76 @@ func (q *qp) takeFileBack(f *file) (x drop, ok bool) {
 	return drop{qp: q, link: l, id: f.id, done: done}, true
 }
 
-// awaitDrops sends the requests, and waits until they are confirmed or the peers have lost their
-// connections.
+// awaitDrops asks the peers to unmap the memfds, and waits until each has confirmed it or has lost
+// its connection. Each peer has the whole Provider.dropTime, however slow the others are.
 func (d *device) awaitDrops(list []drop) {
-	if len(list) == 0 {
-		return
-	}
-	late := time.NewTimer(d.provider.dropTime)
-	defer late.Stop()
-	for _, x := range list {
-		if x.link.conn == nil {
-			x.qp.dropOwn(x.link, x.id)
-			continue
-		}
-		again := time.NewTicker(retryDelay)
-		for sent := false; !sent; {
-			if sent = x.qp.sendDrop(x.link, x.id); !sent {
-				select {
-				case <-again.C:
-					continue
-				case <-late.C:
-					late.Reset(0)
-				case <-x.link.ended:
-				case <-x.link.gone:
-				}
-				break
-			}
-		}
-		again.Stop()
-	}
+	deadline := time.Now().Add(d.provider.dropTime)
 	again := time.NewTicker(retryDelay)
 	defer again.Stop()
-	for _, x := range list {
-		for done := x.link.conn == nil; !done; {
-			select {
-			case <-x.done:
-				done = true
-			case <-x.link.ended:
-				done = true
-			case <-x.link.gone:
-				done = true
-			case <-again.C:
-				x.qp.drainIfIdle(x.link)
-			case <-late.C:
-				late.Reset(0) // those after it have had their time, too
-				x.qp.banPeer()
-				done = true
+	for {
+		now := time.Now()
+		open := list[:0]
+		for i := range list {
+			if !list[i].handle(now, deadline) {
+				open = append(open, list[i])
 			}
+		}
+		if list = open; len(list) == 0 {
+			return
+		}
+		select {
+		case <-list[0].done:
+		case <-list[0].link.ended:
+		case <-list[0].link.gone:
+		case <-again.C:
 		}
 	}
 }
 
+// handle asks the peer if it has not been asked yet, and reports whether nothing is to be awaited any
+// more. It bans a peer that is late.
+func (x *drop) handle(now, deadline time.Time) (over bool) {
+	if x.link.conn == nil {
+		x.qp.dropOwn(x.link, x.id)
+		return true
+	}
+	if !x.asked {
+		x.asked = x.qp.sendDrop(x.link, x.id)
+	}
+	// A confirmation that waits in the socket counts, also if this process was stopped until now.
+	read := x.qp.drainIfIdle(x.link)
+	select {
+	case <-x.done:
+		return true
+	case <-x.link.ended:
+		return true
+	case <-x.link.gone:
+		return true
+	default:
+	}
+	if now.Before(deadline) {
+		return false
+	}
+	// While others hold the drive lock they read the socket, but a peer may keep them busy.
+	if !read && now.Sub(deadline) < x.qp.pd.dev.provider.dropTime {
+		return false
+	}
+	x.qp.banPeer()
+	return true
+}
+
 // drainIfIdle reads the socket in place of run, whose goroutine may be in a callback that waits for
-// the caller of Close.
-func (q *qp) drainIfIdle(l *link) {
+// the caller of Close. It returns false if another goroutine works on the link.
+func (q *qp) drainIfIdle(l *link) bool {
 	if !q.drive.TryLock() {
-		return
+		return false
 	}
 	defer q.drive.Unlock()
 	if q.live.Load() == l {
 		q.runner = false
 		q.drain(l)
 	}
+	return true
 }
 
 // sendDrop asks the peer to unmap a memfd; false if the socket is full.

@@ -4,6 +4,7 @@ package shm
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -64,4 +65,60 @@ func TestPeerThatKeepsAnArenaIsBanned(t *testing.T) {
 	if err := x.path().Connect(x.qp, x.psn, y.endpoint()); !errors.Is(err, verbs.ErrInvalid) {
 		t.Errorf("connecting again: %v", err)
 	}
+}
+
+// TestSlowPeerBansNoOther: peers that unmap a memfd in time keep their shared memory, whatever another
+// peer of the same region does: nothing at all, or not even reading its socket.
+func TestSlowPeerBansNoOther(t *testing.T) {
+	for _, full := range []bool{false, true} {
+		t.Run(fmt.Sprintf("full socket %v", full), func(t *testing.T) {
+			p := New(Options{})
+			p.dropTime = time.Second
+			x := newTestEnd(t, p, 1<<20)
+			var own []*qp
+			var peers []*testEnd
+			for range 8 {
+				e, y := x.another(), newTestEnd(t, p, 1<<20)
+				e.connect(y.endpoint())
+				y.connect(e.endpoint())
+				e.post(e.to(y, 1, verbs.OpWrite, 0, 4096, 0))
+				e.ends(1, verbs.StatusOK)
+				own, peers = append(own, e.qp), append(peers, y)
+			}
+			for _, y := range peers[:2] { // these do nothing any more
+				y.qp.drive.Lock()
+				defer y.qp.drive.Unlock()
+			}
+			if full {
+				for _, q := range own[:2] {
+					wait(t, func() bool { return send(q.live.Load().raw, []byte{kindWake}, -1) != nil })
+				}
+			}
+			if err := x.mr.Close(); err != nil {
+				t.Fatal(err)
+			}
+			for i, y := range peers {
+				if got := as[*device](x.dev).banned(as[*device](y.dev).gid) != nil; got != (i < 2) {
+					t.Errorf("peer %d is banned: %v", i, got)
+				}
+			}
+		})
+	}
+}
+
+// another returns an end that shares everything but the queue pair and the completion queue.
+func (x *testEnd) another() *testEnd {
+	x.t.Helper()
+	e := *x
+	e.wcs, e.psn = nil, verbs.RandomPSN()
+	e.cq = must(x.dev.CreateCQ(verbs.CQConfig{Size: 4 * endDepth}))(x.t)
+	made := must(x.pd.CreateQP(verbs.QPConfig{
+		SendCQ: e.cq, RecvCQ: e.cq, MaxSend: endDepth, MaxRecv: endDepth, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 64,
+	}))(x.t)
+	e.qp = as[*qp](made)
+	x.t.Cleanup(func() { x.close(e.qp, e.cq) })
+	if err := x.path().Init(e.qp); err != nil {
+		x.t.Fatal(err)
+	}
+	return &e
 }
