@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/regmem"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/route"
 	"github.com/tryst-rdma/tryst/verbs"
@@ -68,7 +68,7 @@ func (t *RdmaRemoteRendezvous) Use(d PortOptions) error {
 	t.mu.Unlock()
 	var moved error
 	if was != nil {
-		moved = status.Errorf(status.Unavailable, "it changes from %v to %v", was, next)
+		moved = handshake.Changes(was.String(), next.String())
 	}
 	for _, p := range t.all() {
 		p.deviceFound(next, moved)

@@ -28,7 +28,7 @@ func (r *peerRoute) addressFor(on *port) verbs.GID {
 // useAddress makes the peer's channels from another address of the port. Called with mu held.
 func (r *peerRoute) useAddress(on *port, gid verbs.GID) []handshake.Action {
 	now := time.Now()
-	why := status.Errorf(status.Unavailable, "it changes from the address %v to %v", r.addressFor(on), gid)
+	why := handshake.Changes("the address "+r.addressFor(on).String(), gid.String())
 	r.address = gid
 	return append(r.machine.Suspend(now, why), r.machine.Resume(now, on.selfAt(gid))...)
 }

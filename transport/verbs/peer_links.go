@@ -1,9 +1,11 @@
 package verbstransport
 
 import (
+	"errors"
 	"time"
 
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport/internal/channel"
 	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/route"
@@ -79,6 +81,7 @@ func (p *peer) linkDown(l *link) {
 	l.mu.Lock()
 	err := l.err
 	l.mu.Unlock()
+	planned := replaced || l.endedByPlan(err)
 	p.mu.Lock()
 	l.down = true
 	was := p.active == l
@@ -89,7 +92,7 @@ func (p *peer) linkDown(l *link) {
 	p.noteLeft()
 	p.counters.breaks.Add(1)
 	if p.router != nil && l.up {
-		if l.reported = true; replaced {
+		if l.reported = true; planned {
 			err = nil
 		}
 		if p.active == nil {
@@ -104,6 +107,16 @@ func (p *peer) linkDown(l *link) {
 		}
 	}
 	p.unlock()
+}
+
+// endedByPlan reports whether this process has ended the link because of what it does next, which
+// says nothing about the route. Called without locks.
+func (l *link) endedByPlan(err error) bool {
+	if errors.Is(err, errNoAddress) {
+		_, gone := l.port.usable()
+		return gone == nil // it uses another address
+	}
+	return errors.Is(err, channel.ErrClosedHere)
 }
 
 // linkGone records that the queue pairs of a link are destroyed, which was left because of

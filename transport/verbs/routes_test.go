@@ -88,10 +88,12 @@ func (a *actor) unplug(name string) { a.host().NIC(name).Remove() }
 func (a *actor) plug(name string) {
 	a.s.Helper()
 	a.host().NIC(name).Insert()
-	d, err := a.s.c.fabric.Provider(a.task.String()).Open(name)
-	if err != nil {
-		a.s.Fatal(err)
-	}
+	a.replug(name)
+}
+
+// use has a process use a device.
+func (a *actor) use(d verbs.Device) {
+	a.s.Helper()
 	gid, err := address(d)
 	if err != nil {
 		a.s.Fatal(err)
@@ -99,7 +101,7 @@ func (a *actor) plug(name string) {
 	if err := a.transport.Use(verbstransport.PortOptions{Device: d, Address: gid, Path: a.c.path, Addresses: []string{"host:1"}}); err != nil {
 		a.s.Fatal(err)
 	}
-	if name == "mem0" {
+	if d.Info().Name == "mem0" {
 		a.device = d
 	} else {
 		a.others = append(a.others, d)
@@ -386,4 +388,40 @@ func TestSilentRouteIsGivenUp(t *testing.T) {
 	if why := from.connection(to).Routes[0].Why; !strings.Contains(why, "has failed") {
 		t.Errorf("the reason is %q", why)
 	}
+}
+
+// TestChangeOfADeviceIsNoFailure: a process changes to another device of the same kind. Its channels
+// end and are made again over that, and no other kind carries receives.
+func TestChangeOfADeviceIsNoFailure(t *testing.T) {
+	for i, name := range []string{"of the side that proposes", "of the other side"} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, sideBySide())
+			from, to := s.pair()
+			from.overRoute(to, "shared memory")
+			for step := range int64(4) {
+				before := from.connection(to).Generation
+				[]*actor{from, to}[i].replug(verbs.LinkShared.String())
+				s.until("another channel is up", func() bool {
+					k, other := from.connection(to), to.connection(from)
+					return k.Verbs && k.Generation > before && other.Generation == k.Generation
+				})
+				for _, k := range []verbstransport.Connection{from.connection(to), to.connection(from)} {
+					if k.Route != "shared memory" {
+						t.Fatalf("the route is %s: %+v", k.Route, k.Routes)
+					}
+				}
+				from.exchange(to, step+1)
+			}
+		})
+	}
+}
+
+// replug has a process use another device of a kind in place of the present one.
+func (a *actor) replug(name string) {
+	a.s.Helper()
+	d, err := a.s.c.fabric.Provider(a.task.String()).Open(name)
+	if err != nil {
+		a.s.Fatal(err)
+	}
+	a.use(d)
 }

@@ -76,6 +76,22 @@ func IsWithoutDevice(peer cluster.Task, err error) bool {
 	return ok && strings.HasPrefix(strings.TrimPrefix(said.Text, status.Unavailable.String()+": "), withoutDevice(peer))
 }
 
+// changes begins the reason of a process that uses another device, or another address.
+const changes = "it changes from "
+
+// Changes is the error of channels that end because their process uses another device or address
+// from now on.
+func Changes(from, to string) *status.Error {
+	return status.New(status.Unavailable, changes+from+" to "+to)
+}
+
+// IsChanging reports whether err has the sentence by which a peer ends a channel to use another
+// device or address from now on.
+func IsChanging(peer cluster.Task, err error) bool {
+	said, ok := errors.AsType[*status.Said](err)
+	return ok && IsWithoutDevice(peer, err) && strings.Contains(said.Text, ": "+changes)
+}
+
 // IsStopping reports whether err has the sentence by which a peer says that it stops. Earlier
 // releases sent it with the code before it.
 func IsStopping(peer cluster.Task, err error) bool {

@@ -60,7 +60,7 @@ func (r *Router) isOfRoute(err error) bool {
 		return false
 	}
 	return !errors.Is(err, handshake.ErrNotKnown) && !errors.Is(err, verbs.ErrDeviceGone) &&
-		!handshake.IsStopping(r.cfg.Peer, err) && !IsInstead(r.cfg.Peer, err) && !IsLeaving(r.cfg.Peer, err)
+		!handshake.IsStopping(r.cfg.Peer, err) && !handshake.IsChanging(r.cfg.Peer, err) && !IsInstead(r.cfg.Peer, err) && !IsLeaving(r.cfg.Peer, err)
 }
 
 // unknownReasons returns the reason against each kind while the peer's inventory is not known.

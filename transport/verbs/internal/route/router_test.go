@@ -181,6 +181,7 @@ func TestWhatIsNoFailureOfARoute(t *testing.T) {
 		"a device that this process lost":    verbs.ErrDeviceGone,
 		"a peer that proposes another one":   quoted(nameB + " proposes the route over TCP"),
 		"a peer that has taken another one":  quoted(nameB + " has taken the route over TCP"),
+		"a peer that uses another device":    quoted(nameB + " has no verbs for now: Unavailable: it changes from a port 1 to b port 1"),
 		"nothing":                            nil,
 	} {
 		r := router(t, 0, shared, tcp)

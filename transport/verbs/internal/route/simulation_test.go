@@ -171,7 +171,7 @@ func (w *world) state() string {
 	for i := range w.sides {
 		s := &w.sides[i]
 		r := s.r
-		fmt.Fprint(&b, "|", s.has, s.wanted, r.wanted, r.known, r.target, r.proposal, rel(r.differsFrom), rel(r.ownAfter), r.asking, r.askAgain, r.asking && r.heard, 
+		fmt.Fprint(&b, "|", s.has, s.wanted, r.wanted, r.known, r.target, r.proposal, rel(r.differsFrom), rel(r.ownAfter), r.asking, r.askAgain, r.asking && r.heard,
 			age(r.lastAsk, MaxAskBackoff), rel(r.nextAsk), r.askFailures, r.askErr != nil)
 		side(r.cfg.Own)
 		side(r.peer)
