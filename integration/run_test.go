@@ -8,9 +8,8 @@ import (
 	"testing"
 )
 
-// TestRunScript runs the script of `make run` with a small model: a server, and two pulls of the
-// checkpoint with verification, one over gRPC and one over verbs. All tensors of a pull must take
-// its route.
+// TestRunScript runs the script of `make run` with a small model: a server, and a pull of the
+// checkpoint with verification over each wire. All tensors of a pull must take its route.
 func TestRunScript(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {
@@ -26,7 +25,7 @@ func TestRunScript(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	cmd := exec.CommandContext(t.Context(), bash, "../scripts/run.sh", program, filepath.Join(dir, "run"), "tiny")
-	cmd.Env = append(os.Environ(), "TRYST_PROVIDER=roce") // also on a host with RDMA
+	cmd.Env = append(os.Environ(), "TRYST_PROVIDER=roce,tcp,shm") // also on a host with RDMA
 	out, err := cmd.Output()
 	if err != nil {
 		log, _ := os.ReadFile(filepath.Join(dir, "run", "server.log"))
@@ -35,9 +34,9 @@ func TestRunScript(t *testing.T) {
 	row := func(route string) string {
 		return `tiny +(\d+) +\d+ +\d+\.\d{3} s +\d+\.\d{3} s +\d+\.\d\d +xxh64:[0-9a-f]{16} +(\d+) over ` + route + `\n`
 	}
-	m := regexp.MustCompile(`\nPUBLICATION +TENSORS +BYTES +TIME +TRANSFER +GB/S +DIGEST, CHECKED +ROUTE\n` + row("grpc") + row(`verbs \(roce-\w+\)`) + `$`).FindStringSubmatch(string(out))
+	m := regexp.MustCompile(`\nPUBLICATION +TENSORS +BYTES +TIME +TRANSFER +GB/S +DIGEST, CHECKED +ROUTE\n` + row("grpc") + row(`verbs \(tcp0\)`) + row(`verbs \(shm0\)`) + row(`verbs \([\w-]+\)`) + `$`).FindStringSubmatch(string(out))
 	if m == nil {
-		t.Fatalf("got output\n%s\nwant a table with a row for gRPC and one for verbs", out)
+		t.Fatalf("got output\n%s\nwant a table with a row for each wire", out)
 	}
 	for _, n := range m[2:] {
 		if n != m[1] {
