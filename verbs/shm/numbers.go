@@ -80,6 +80,12 @@ const (
 )
 
 const (
+	// maxPackets is the number of packets of a peer that are handled before other goroutines may have
+	// the drive lock. Mapping a long memfd takes milliseconds.
+	maxPackets = 32
+	// maxBefore is the number of packets that may precede the one with the memfd of a request. It is
+	// more than a socket holds.
+	maxBefore = 4096
 	// maxFiles limits the memfds of a peer that are mapped at the same time, per queue pair.
 	maxFiles = 1024
 	// maxFileSize limits the size of one of them, in bytes. Mapping takes addresses and page

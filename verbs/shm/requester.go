@@ -421,6 +421,9 @@ func (q *qp) takeContent(l *link, number uint64, p *part, sgl []verbs.SGE) (stat
 		return verbs.StatusOK, !q.alive(l)
 	}
 	m := q.fileOf(l, a.file)
+	if m == nil && q.stopping.Load() > 0 {
+		return verbs.StatusOK, true
+	}
 	if m == nil || a.length != p.length || a.value > uint64(len(m.mem)) || uint64(a.length) > uint64(len(m.mem))-a.value {
 		return verbs.StatusBadResponse, false
 	}

@@ -411,6 +411,9 @@ func (q *qp) copyPart(l *link, e *entry, b []byte, place func(at, n uint64, piec
 		} else {
 			c := parsePiece(b, i)
 			m := q.fileOf(l, c.file)
+			if m == nil && q.stopping.Load() > 0 {
+				return takenBack
+			}
 			if m == nil || c.offset > uint64(len(m.mem)) || uint64(c.length) > uint64(len(m.mem))-c.offset {
 				return badPlace
 			}

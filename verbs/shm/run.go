@@ -234,9 +234,6 @@ func (q *qp) receive(l *link) bool {
 func (q *qp) handlePacket(l *link, b []byte, fd int) {
 	err := func() error {
 		if len(b) == 1 && b[0] == kindWake {
-			if !q.runner { // the peer wakes this side once for each sleep, and run still sleeps
-				q.nudge(l)
-			}
 			return nil
 		}
 		if len(b) != fileSize {
@@ -300,19 +297,24 @@ func (q *qp) fileOf(l *link, id uint32) *mapping {
 	if m := l.files[id]; m != nil {
 		return m
 	}
-	q.drain(l) // the descriptor was sent before the request that names it
+	// The descriptor was sent before the request that names it.
+	for n := 0; n < maxBefore && l.files[id] == nil && q.stopping.Load() == 0 && q.drain(l); n += maxPackets {
+	}
 	return l.files[id]
 }
 
-// drain handles the packets that wait in the socket. It returns false when the connection has
-// ended. The caller holds drive.
+// drain handles the packets that wait in the socket, at most maxPackets of them. It returns false when
+// the connection has ended. The caller holds drive, and has set runner.
 func (q *qp) drain(l *link) bool {
 	select {
 	case <-l.gone:
 		return false
 	default:
 	}
-	for {
+	for range maxPackets {
+		if q.stopping.Load() > 0 {
+			return true
+		}
 		n, fd, err := receiveNow(l.raw, l.packet[:], l.oob)
 		switch {
 		case errors.Is(err, unix.EAGAIN):
@@ -328,7 +330,13 @@ func (q *qp) drain(l *link) bool {
 			q.leave()
 			return false
 		}
+		// The peer wakes this side once for each sleep, and not at all if the socket is full: any packet
+		// may be the one that run, which still sleeps, waits for.
+		if !q.runner {
+			q.nudge(l)
+		}
 	}
+	return true
 }
 
 // confirm tells the peer which of its memfds have been unmapped. The caller holds drive.

@@ -17,11 +17,15 @@ import (
 //	  read the socket: waits for a byte
 //	  asleep = next even number
 //
+// A third goroutine, which polls or closes a region, may read the byte in place of the sleeper (run.go,
+// drain). It nudges the sleeper then: the sleeper sees that when it looks, and it ends the read.
+//
 // wakeState is a state of the model.
 type wakeState struct {
 	posted, asleep, rung, bytes int
 	// sleeper
 	at, seen int
+	nudged   bool
 	// poster
 	posterAt, loaded, posts int
 }
@@ -32,6 +36,7 @@ type wakeRules struct {
 	readsFirst bool // the poster reads asleep before it publishes
 	sleepsLate bool // the sleeper says that it sleeps after it looked
 	ringsOnce  bool // the poster rings only for the first sleep
+	noNudge    bool // another goroutine that reads the socket keeps that to itself
 }
 
 const (
@@ -52,6 +57,11 @@ func (r wakeRules) next(s wakeState) (list []wakeState) {
 	if x, ok := r.poster(s); ok {
 		list = append(list, x)
 	}
+	if s.bytes > 0 {
+		s.bytes--
+		s.nudged = s.nudged || !r.noNudge
+		list = append(list, s)
+	}
 	return list
 }
 
@@ -65,6 +75,7 @@ func (r wakeRules) sleeper(s wakeState) (wakeState, bool) {
 		if s.seen == wakePosts {
 			return s, false // it has seen everything
 		}
+		s.nudged = false
 		if s.seen = s.posted; s.seen < wakePosts {
 			s.at = sleeperSays
 		}
@@ -73,17 +84,17 @@ func (r wakeRules) sleeper(s wakeState) (wakeState, bool) {
 		s.at++
 	case looks:
 		s.at++
-		if s.posted != s.seen && !r.noLook {
+		if (s.posted != s.seen || s.nudged) && !r.noLook {
 			s.at = sleeperWakes
 			if s.asleep%2 == 0 { // with sleepsLate it has said nothing yet
 				s.at = sleeperStep
 			}
 		}
 	case sleeperReads:
-		if s.bytes == 0 {
+		if s.bytes == 0 && !s.nudged {
 			return s, false
 		}
-		s.bytes--
+		s.bytes = max(0, s.bytes-1)
 		s.at = sleeperWakes
 	case sleeperWakes:
 		s.asleep++
@@ -151,6 +162,7 @@ func TestNoWakeUpIsLostInAnyInterleaving(t *testing.T) {
 		"asleep read too early":    {readsFirst: true},
 		"asleep stored too late":   {sleepsLate: true},
 		"rung for the first sleep": {ringsOnce: true},
+		"a byte read in secret":    {noNudge: true},
 	} {
 		if found, _ := r.sleepsForever(); !found {
 			t.Errorf("%s: no wake-up is lost without the rule", name)

@@ -243,6 +243,10 @@ func receiveWith(raw syscall.RawConn, buf, oob []byte, wait bool) (n, fd int, er
 	if oobn > 0 {
 		fd = takeDescriptor(oob[:oobn])
 	}
+	if n == 0 && fd >= 0 { // else it would be taken for the end of the connection
+		_ = unix.Close(fd)
+		return 0, -1, errors.New("the peer passed a descriptor with a packet without content")
+	}
 	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
 		if fd >= 0 {
 			_ = unix.Close(fd)
