@@ -71,6 +71,7 @@ func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	stalled := n > 0 && q.resp.stalled && l != nil
 	if stalled {
 		q.resp.stalled = false
+		q.resumeLocked(l) // the peer's retries end, also if the request is executed much later
 	}
 	q.mu.Unlock()
 	if stalled {

@@ -119,8 +119,20 @@ func (q *qp) run(l *link) {
 			continue
 		}
 		if !q.sleep(l, &seen) {
+			q.finish(l)
 			close(l.ended)
 			<-l.gone // the peer is gone; the queue pair stays until its owner closes it
+			return
+		}
+	}
+}
+
+// finish takes what the peer published before its end of the connection closed.
+func (q *qp) finish(l *link) {
+	for range ringEntries / maxBatch {
+		_, moved := q.step(l, true)
+		q.callBack()
+		if !moved {
 			return
 		}
 	}

@@ -1,0 +1,53 @@
+//go:build linux
+
+package shm
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// TestRequestsExecutedBeforeTheEndComplete: the peer executes requests and closes its queue pair. The
+// poster, which sleeps, gets their completions and not an error after its timeout.
+func TestRequestsExecutedBeforeTheEndComplete(t *testing.T) {
+	for range 20 {
+		func() {
+			x, y := newPair(t, New(Options{}), 1<<16)
+			var l *link
+			wait(t, func() bool { l = x.qp.live.Load(); return l != nil && y.qp.live.Load() != nil })
+			y.recv(2, 0, 8)
+			x.qp.drive.Lock() // x reads nothing until the connection has ended
+			x.post(x.to(y, 1, verbs.OpSend, 0, 8, 0))
+			y.ends(2, verbs.StatusOK)
+			if err := y.qp.Close(); err != nil {
+				t.Error(err)
+			}
+			x.qp.drive.Unlock()
+			<-l.ended
+			if x.cq.(*cq).filled.Load() == 0 { //nolint:errcheck // it is one
+				t.Error("the completion of the executed request is lost")
+			}
+		}()
+	}
+}
+
+// TestPostedReceiveEndsRetriesOfAStoppedResponder: the requester's RNR retries end when the receive is
+// posted, and not when the responder's goroutine gets to the request.
+func TestPostedReceiveEndsRetriesOfAStoppedResponder(t *testing.T) {
+	const delay = 5 * time.Millisecond
+	x, y := newPair(t, New(Options{}), 1<<16)
+	x.qp.mu.Lock()
+	x.qp.req.rnrRetry, x.qp.req.rnrDelay = 6, delay
+	x.qp.mu.Unlock()
+	x.post(x.to(y, 1, verbs.OpWriteImm, 0, 64, 0))
+	y.qp.pollUntil(t, func() bool { return y.qp.resp.stalled })
+	y.qp.drive.Lock()
+	y.recv(2, 0, 8)
+	began := time.Now()
+	wait(t, func() bool { return time.Since(began) > 20*delay })
+	y.qp.drive.Unlock()
+	x.ends(1, verbs.StatusOK)
+	y.ends(2, verbs.StatusOK)
+}
