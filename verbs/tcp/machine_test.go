@@ -318,3 +318,39 @@ func TestQueuePairWithoutConnectionBreaks(t *testing.T) {
 		}
 	}
 }
+
+// TestResentRequestIsAcknowledgedOnlyAfterItWasWritten: a peer that answers RNR to a request, and
+// acknowledges it while it waits to be sent again, must not make the memory of it free.
+func TestResentRequestIsAcknowledgedOnlyAfterItWasWritten(t *testing.T) {
+	e := newModel(t, 1, 6).ends[0]
+	x := &e.machine
+	x.postSend(0, &verbs.SendWR{ID: 0, Op: verbs.OpSend, Signaled: true, SGL: []verbs.SGE{{Addr: e.mr.addr, Length: 1000, LKey: e.mr.lkey}}})
+	n := x.req.acked
+	var h frame.Header
+	var s source
+	send := func() {
+		t.Helper()
+		if !x.next(0, true, &h, &s) || h.Kind != frame.Send {
+			t.Fatalf("the next frame is %+v", h)
+		}
+	}
+	receive := func(h frame.Header) error {
+		_, err := x.receive(time.Second, &h)
+		return err
+	}
+	send()
+	x.req.written.Store(n + 1)
+	for _, h := range []frame.Header{{Kind: frame.RNR, Number: n, Acked: n, Imm: 1}, {Kind: frame.Ready, Number: n, Acked: n}} {
+		if err := receive(h); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send()
+	if err := receive(frame.Header{Kind: frame.Ack, Acked: n + 1}); err == nil || e.done > 0 {
+		t.Errorf("before it was written again: %d requests completed, %v", e.done, err)
+	}
+	x.req.written.Store(n + 1)
+	if err := receive(frame.Header{Kind: frame.Ack, Acked: n + 1}); err != nil || e.done != 1 {
+		t.Errorf("after it was written: %d requests completed, %v", e.done, err)
+	}
+}

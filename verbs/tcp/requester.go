@@ -29,6 +29,9 @@ type requester struct {
 	// stores it right after the system call (conn.access is held), so that an honest
 	// acknowledgement is never above it.
 	written atomic.Uint64
+	// again: requests that count as written will be sent again. The next frame resets written, when
+	// all frames that were built before are written.
+	again bool
 
 	reads    int // sent, without their whole response
 	maxReads int
@@ -58,7 +61,7 @@ func (w *sendWork) isReadOrAtomic() bool { return w.wr.Op >= verbs.OpRead }
 
 // startAt sets the number of the first request.
 func (r *requester) startAt(n uint64) {
-	r.first, r.posted, r.sending, r.offset, r.acked, r.completed = n, n, n, 0, n, n
+	r.first, r.posted, r.sending, r.offset, r.acked, r.completed, r.again = n, n, n, 0, n, n, false
 	r.freed.Store(n)
 	r.written.Store(n)
 }
@@ -100,12 +103,16 @@ func (m *machine) canRequest() bool {
 	return !w.isReadOrAtomic() || r.reads < r.maxReads || r.maxReads == 0
 }
 
-// nextRequest builds the next frame of the send queue.
+// nextRequest builds the next frame of the send queue. All frames of earlier batches are written.
 func (m *machine) nextRequest(h *frame.Header, s *source) bool {
 	if !m.canRequest() {
 		return false
 	}
 	r := &m.req
+	if r.again {
+		r.again = false
+		r.written.Store(r.sending)
+	}
 	w := r.sends.at(r.sending)
 	if status := m.checkLocal(w); status != verbs.StatusOK {
 		// Fail only after all earlier work requests have completed.
@@ -188,7 +195,7 @@ func (r *requester) goBack() {
 			r.reads--
 		}
 	}
-	r.sending, r.offset = r.acked, 0
+	r.sending, r.offset, r.again = r.acked, 0, true
 }
 
 // completeSend ends the oldest work request.
