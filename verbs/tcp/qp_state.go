@@ -159,9 +159,10 @@ func (q *qp) ToReset() error {
 // leaveLocked ends the connection: when it has returned, no memory is accessed.
 func (q *qp) leaveLocked(why error) {
 	q.stopTimerLocked()
-	if c := q.conn.Swap(nil); c != nil {
+	if c := q.conn.Load(); c != nil {
 		c.dead.Store(true)
 		c.waitForAccess()
+		q.conn.Store(nil) // only now: Close of a window or region that sees no connection does not wait
 		c.close()
 	}
 	q.changedLocked()

@@ -381,6 +381,35 @@ func TestClosesWaitForTheReader(t *testing.T) {
 	}
 }
 
+// TestResetKeepsTheConnectionUntilItsAccessHasEnded: closing a window beside ToReset waits as well.
+func TestResetKeepsTheConnectionUntilItsAccessHasEnded(t *testing.T) {
+	a, b := pair(t, 4096)
+	a.post(a.write(b, 1, 0, 8))
+	a.expect(1, verbs.StatusOK)
+	win, err := b.qp.BindWindow(b.mr, 0, 4096, verbs.AccessRemoteWrite)
+	b.check(err)
+	c := b.qp.conn.Load()
+	c.readAccess.Lock()
+	reset, closed := make(chan error, 1), make(chan error, 1)
+	go func() { reset <- b.qp.ToReset() }()
+	for !c.dead.Load() {
+		runtime.Gosched()
+	}
+	go func() { closed <- win.Close() }()
+	for range 2000 {
+		runtime.Gosched()
+	}
+	select {
+	case err := <-closed:
+		t.Error("the window was closed although the reader fills it")
+		closed <- err
+	default:
+	}
+	c.readAccess.Unlock()
+	b.check(<-closed)
+	b.check(<-reset)
+}
+
 // TestNothingIsAllocatedPerFrame: neither for short messages nor for long writes and reads.
 func TestNothingIsAllocatedPerFrame(t *testing.T) {
 	if copiesFirst {
