@@ -22,8 +22,8 @@ import (
 // it gives memory of the process, which is copied once also when the device is back. Registered
 // memory stays readable without a device, and is registered with the next one. Devices with
 // memory windows (roce, tcp, shared memory) and those without (libibverbs) receive into memory
-// apart: what was allocated for a device of one kind is copied once over one of the other.
-// Registered tells which is which.
+// apart: what was allocated for devices of one kind is copied once over one of the other. It gives
+// memory of the kind that reaches most peers at present, before any is reached that of libibverbs.
 //
 // Allocate returns ResourceExhausted beyond the setting arena-limit, which this memory shares
 // with what is received without a destination. To register more may take milliseconds, so
@@ -48,8 +48,8 @@ func (n *node) SendAllocator() tensor.Allocator {
 	return n.rdma.transport.Allocator()
 }
 
-// Registered reports whether a tensor lies in memory that is registered with the device in use,
-// so that verbs sends it without a copy. It is false without verbs.
+// Registered reports whether a tensor lies in memory that is registered with a device in use,
+// over which verbs sends it without a copy. It is false without verbs.
 func (n *node) Registered(t *tensor.Tensor) bool {
 	return n.rdma != nil && n.rdma.transport.Registered(t)
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/tensor"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
@@ -101,6 +102,33 @@ func TestIntoMemoryOfADeviceThatIsGone(t *testing.T) {
 		t.Fatalf("without a device: %v", err)
 	}
 	x.Release()
+}
+
+// TestIntoMemoryIsThatOfTheRoute: devices with windows and hardware receive into memory apart.
+// ReceiveAllocator gives that of the device that reaches the peer, so nothing is copied.
+func TestIntoMemoryIsThatOfTheRoute(t *testing.T) {
+	for name, users := range map[string]uint64{"shared memory": 0, "RDMA": 1} {
+		t.Run(name, func(t *testing.T) {
+			o := sideBySide()
+			o.hardware = true
+			o.tune = func(task cluster.Task, o *verbstransport.Options) {
+				o.User, o.Backoff = 1+users*uint64(task.Index), gateBackoff //nolint:gosec // 0 or 1
+			}
+			s := newStage(t, o)
+			from, to := s.pair()
+			from.overRoute(to, name)
+			dst := s.blob(to.transport.ReceiveAllocator(), 9, mib)
+			defer dst.Release()
+			k := from.key(to, "v")
+			from.sendsBlob(1, k, 1, mib)
+			if !to.recvInto(1, k, dst) || !isNoise(dst.Bytes(), 1) {
+				t.Error("the content was copied, or is another one")
+			}
+			if !to.transport.Registered(dst) {
+				t.Error("the memory is not registered")
+			}
+		})
+	}
 }
 
 // TestIntoWithoutRoomForDestinations: the receiver's own memory takes nothing of the pool, so

@@ -2,6 +2,8 @@ package verbstransport
 
 import (
 	"errors"
+	"slices"
+	"sync/atomic"
 
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/verbs"
@@ -17,17 +19,49 @@ func (t *RdmaRemoteRendezvous) Allocator() tensor.Allocator { return deviceAlloc
 // under way its peer has the right to write to it; with libibverbs to all memory of this
 // allocator (docs/security.md). While there is no device it allocates other memory
 // (Options.Allocator).
+//
+// Devices with memory windows and those without receive into memory apart. It is allocated for
+// the devices over which most peers are reached at present.
 func (t *RdmaRemoteRendezvous) ReceiveAllocator() tensor.Allocator { return deviceAllocator{t, true} }
 
-// Registered reports whether the memory of a tensor is registered with the device in use:
-// then it is sent without a copy.
+// Registered reports whether the memory of a tensor is registered with a device in use: then it
+// is sent over that without a copy.
 func (t *RdmaRemoteRendezvous) Registered(x *tensor.Tensor) bool {
-	all := t.inUse()
-	if len(all) == 0 || !x.DType().Plain() {
-		return false
+	return x.DType().Plain() && slices.ContainsFunc(t.inUse(), func(p *port) bool {
+		_, ok := p.memory.Find(x.Buffer(), x.Bytes())
+		return ok
+	})
+}
+
+// carried counts the peers that are reached over devices with windows, and those over others. It
+// is for ReceiveAllocator, which may be called for each tensor.
+type carried struct{ windows, others atomic.Int64 }
+
+// add counts a link that carries receives from now on, or with n = -1 no more. l may be nil.
+func (c *carried) add(l *link, n int64) {
+	switch {
+	case l == nil:
+	case l.port.memory.Leases():
+		c.windows.Add(n)
+	default:
+		c.others.Add(n)
 	}
-	_, ok := all[0].memory.Find(x.Buffer(), x.Bytes())
-	return ok
+}
+
+// receiving returns the device for whose kind ReceiveAllocator allocates; nil without one. While no
+// peer is reached that is a device without windows, which is hardware: a copy costs it most.
+func (t *RdmaRemoteRendezvous) receiving() *port {
+	all := t.inUse()
+	windows := t.carried.windows.Load() > t.carried.others.Load()
+	for _, p := range all {
+		if p.memory.Leases() == windows {
+			return p
+		}
+	}
+	if len(all) > 0 {
+		return all[0]
+	}
+	return nil
 }
 
 // deviceAllocator allocates memory of the device that is in use at the time.
@@ -47,8 +81,7 @@ func (a deviceAllocator) Allocate(n int) (*tensor.Buffer, error) {
 
 // AllocateBuffer implements tensor.BufferAllocator.
 func (a deviceAllocator) AllocateBuffer(b *tensor.Buffer, n int) error {
-	if all := a.t.inUse(); len(all) > 0 {
-		p := all[0]
+	if p := a.t.receiving(); p != nil {
 		from := a.t.memory.Allocator()
 		if a.receive {
 			from = p.memory.ReceiveAllocator()

@@ -58,6 +58,8 @@ func (p *peer) setActive(l *link) {
 		p.transport.work.Go(p.disconnected)
 		p.disconnected = nil
 	}
+	p.transport.carried.add(p.active, -1)
+	p.transport.carried.add(l, 1)
 	p.active = l
 	if l != nil {
 		p.expected = time.Time{}

@@ -72,6 +72,7 @@ type clusterOptions struct {
 	others []verbs.LinkLayer
 	// beside opens a further device of a task on a real system.
 	beside     func(cluster.Task) (verbs.Device, error)
+	hardware   bool // the device of the fabric has no memory windows
 	gate       bool // disturb posts instead of connections
 	gateOthers bool // and those over further devices, too
 	// parallel runs a stage's test in parallel with others; the package's TestMain
@@ -115,7 +116,7 @@ func newCluster(o clusterOptions) func(testing.TB, []cluster.Task) transporttest
 			c.path = verbs.Path{Port: 1, Timeout: verbs.TimeoutCode(2 * time.Millisecond), Retry: 3, RNRRetry: 6}
 		}
 		if len(c.others) > 0 {
-			c.clusterOptions.fabric.Devices = []verbstest.DeviceOptions{{}}
+			c.clusterOptions.fabric.Devices = []verbstest.DeviceOptions{{NoGoMemory: c.hardware}}
 			for _, link := range c.others {
 				c.clusterOptions.fabric.Devices = append(c.clusterOptions.fabric.Devices, verbstest.DeviceOptions{Name: link.String(), Link: link})
 			}

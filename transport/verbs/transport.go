@@ -122,11 +122,13 @@ type RdmaRemoteRendezvous struct {
 	// changes in order. It is taken before mu.
 	changing sync.Mutex
 
-	mu     sync.Mutex // guards what follows
-	peers  map[cluster.Task]*peer
-	closed bool
-	ports  [kinds]*port // the devices in use; nil where there is none
-	lost   [kinds]error // why there is none
+	mu      sync.Mutex // guards what follows
+	peers   map[cluster.Task]*peer
+	closed  bool
+	ports   [kinds]*port // the devices in use; nil where there is none
+	lost    [kinds]error // why there is none
+	carried carried
+
 	// forgotten has the counts of all peers whose records were dropped; nil for none.
 	forgotten *Connection
 
