@@ -85,7 +85,7 @@ func (m *Machine) handleResponse(now time.Time, offer Offer) error {
 	case offer.IsIntroduction():
 		if m.phase != open {
 			if m.gen > m.maxStep { // the peer knows no generation with this process, and refuses so high a one
-				m.lastToAny, m.floor = 0, 0
+				m.lastToAny, m.floors = 0, [maxFloors]floor{}
 				m.restartGenerations(status.Errorf(status.Aborted, "%v has no generation near %d", m.cfg.Peer, m.gen))
 			}
 			return status.Errorf(status.Unavailable, "%v has introduced itself: %w", m.cfg.Peer, ErrNotKnown)

@@ -69,6 +69,10 @@ const maxDoublings = 8
 // generation. Two processes may alternate while late calls of one arrive.
 const maxEarlier = 4
 
+// maxFloors is for how many processes of a peer a machine remembers what the other routes have
+// reached: each of those may know another process, and this one, too.
+const maxFloors = 4
+
 // maxPending bounds the requests of one peer that wait for an offer to be made or
 // connected. A peer that follows the protocol has one call under way.
 const maxPending = 8

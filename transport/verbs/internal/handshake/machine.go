@@ -2,6 +2,7 @@ package handshake
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
@@ -85,8 +86,7 @@ type Machine struct {
 	last      uint64           // highest generation so far with the accepted process
 	lastToAny uint64           // highest generation shown while no process was accepted
 	maxStep   uint64           // MaxStep
-	floorOf   uint64           // a process of the peer, and ...
-	floor     uint64           // ... the highest generation of the other routes to it
+	floors    [maxFloors]floor // what the other routes have reached; the latest is the last element
 	peerAhead bool             // the peer has responded with a higher generation since the last HELLO
 	earlier   []earlierProcess // accepted before; the latest is the last element
 
@@ -113,6 +113,10 @@ type Machine struct {
 // with it. It is kept since the process may return: a client may have been replaced by
 // another one with the same name.
 type earlierProcess struct{ incarnation, last uint64 }
+
+// floor is the highest generation of the other routes to a process of the peer; to any process if
+// of is 0.
+type floor struct{ of, generation uint64 }
 
 // request is a call of the peer that has no response yet.
 type request struct {
@@ -234,18 +238,30 @@ func (m *Machine) Leave(now time.Time, why error) []Action {
 // a lower one than the present. The caller reports each generation that another machine makes to
 // this one before any other event, and what Last of another machine is when this one is new.
 func (m *Machine) Reached(incarnation, generation uint64) {
-	if m.floorOf != incarnation {
-		m.floorOf, m.floor = incarnation, 0
+	all := m.floors[:]
+	at := slices.IndexFunc(all, func(f floor) bool { return f.of == incarnation && f.generation > 0 })
+	if at < 0 {
+		at = 0
+		if all[0].of == m.accepted {
+			at = 1
+		}
+		all[at] = floor{of: incarnation}
 	}
-	m.floor = max(m.floor, generation)
+	f := all[at]
+	f.generation = max(f.generation, generation)
+	copy(all[at:], all[at+1:])
+	all[len(all)-1] = f
 }
 
 // highest is the highest generation with the accepted process, over all routes.
 func (m *Machine) highest() uint64 {
-	if m.accepted == 0 || m.accepted == m.floorOf {
-		return max(m.last, m.floor)
+	g := m.last
+	for _, f := range m.floors {
+		if m.accepted == 0 || f.of == m.accepted || f.of == 0 { // any process of the peer may have seen those of 0
+			g = max(g, f.generation)
+		}
 	}
-	return m.last
+	return g
 }
 
 // next is the generation of a new offer.

@@ -43,6 +43,33 @@ func TestOffersAreAboveThoseOfOtherRoutes(t *testing.T) {
 	}
 }
 
+// TestRoutesThatKnowAnEarlierProcessHideNothing: a route that was not used since the peer has
+// restarted still knows the process before, and reports that after each event.
+func TestRoutesThatKnowAnEarlierProcessHideNothing(t *testing.T) {
+	m := up(t)
+	m.Reached(2, 41)
+	for _, other := range []uint64{8, 9, 8, 9, 10, 11, 12, 13} {
+		m.Reached(other, 5)
+	}
+	if last, ok := m.Last(2); last != 41 || !ok || m.next() != 42 {
+		t.Errorf("the last generation is %d, %v, the next one %d", last, ok, m.next())
+	}
+	m = up(t) // it knows the process before, and the other routes that of now
+	for range 3 {
+		m.Reached(9, 41)
+		m.Reached(8, 5)
+	}
+	m.replacePeer(9, errors.New("it has restarted"))
+	if m.next() != 42 {
+		t.Errorf("the next generation is %d", m.next())
+	}
+	m = up(t)
+	m.Reached(0, 7) // shown by another route before it knew a process
+	if m.next() != 8 {
+		t.Errorf("the next generation is %d", m.next())
+	}
+}
+
 // TestAGenerationThatAnotherRouteHasPassedIsALowerOne: the peer gets a higher one.
 func TestAGenerationThatAnotherRouteHasPassedIsALowerOne(t *testing.T) {
 	m := machine()

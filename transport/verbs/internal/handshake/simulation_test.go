@@ -175,7 +175,7 @@ func (w *world) state() string {
 		s := &w.sides[i]
 		m := s.m
 		_, reason := m.State()
-		fmt.Fprint(&b, "|", s.wanted, s.without, m.phase, m.gen, short(m.own), short(m.peer), m.answered, m.helloReceived, rel(m.deadline), m.last, m.floorOf, m.floor, s.floor, s.floorOf, s.unheard, m.stale, m.lastToAny, m.earlier, m.peerAhead, m.accepted,
+		fmt.Fprint(&b, "|", s.wanted, s.without, m.phase, m.gen, short(m.own), short(m.peer), m.answered, m.helloReceived, rel(m.deadline), m.last, m.floors, s.floor, s.floorOf, s.unheard, m.stale, m.lastToAny, m.earlier, m.peerAhead, m.accepted,
 			m.maintain, m.verify, rel(m.lastVerify.Add(CheckEvery)), m.call != 0, m.callAfterConnect, rel(m.callEnds), rel(m.nextCall), m.failures, reason != nil, rel(m.upSince.Add(Steady)), len(m.pending))
 		fmt.Fprint(&b, s.used)
 		for _, p := range m.pending {
@@ -415,12 +415,12 @@ func (w *world) deliver(x message) {
 		}
 		s.lastReq++
 		s.requests[s.lastReq] = x
-		floor := s.m.floor
+		floors := s.m.floors
 		if w.off == "a generation that another route has passed is a lower one" && x.offer.Generation > s.m.last {
-			s.m.floor = 0
+			s.m.floors = [maxFloors]floor{}
 		}
 		acts := s.m.Request(w.now, s.lastReq, x.offer)
-		s.m.floor = floor
+		s.m.floors = floors
 		w.take(x.to, acts)
 	case 'r':
 		if x.from != s.m.cfg.Self.Incarnation {
