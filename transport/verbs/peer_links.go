@@ -33,6 +33,9 @@ func (p *peer) linkUp(l *link) {
 			p.disconnected, down = down, nil
 		}
 		if p.router != nil {
+			for _, r := range p.routes {
+				r.machine.Met(l.requester.Incarnation)
+			}
 			p.carryOut(p.router.Up(now, l.route.kind, l.requester.Incarnation))
 		}
 	}

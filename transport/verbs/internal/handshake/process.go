@@ -19,6 +19,14 @@ func (m *Machine) accepts(incarnation uint64) bool {
 	return true
 }
 
+// Met is the event that another route has a channel to a process of the peer. A machine that has
+// accepted none accepts this one: another process that calls is then verified first.
+func (m *Machine) Met(incarnation uint64) {
+	if m.accepted == 0 {
+		m.accepted = incarnation
+	}
+}
+
 // replacePeer accepts another process of the peer. Generations start again, and what was
 // shown to the earlier process is dropped.
 func (m *Machine) replacePeer(incarnation uint64, why error) {

@@ -70,6 +70,27 @@ func TestRoutesThatKnowAnEarlierProcessHideNothing(t *testing.T) {
 	}
 }
 
+// TestAProcessThatAnotherRouteHasMetIsThePeer: another one that calls gets an introduction, and no
+// queue pairs are made for it before a call to the peer's address has verified it.
+func TestAProcessThatAnotherRouteHasMetIsThePeer(t *testing.T) {
+	m := machine()
+	m.Met(2)
+	impostor := at(1, testOffer(1, 666))
+	as := m.Request(began, 1, impostor)
+	want(t, as, Respond, Make) // the call that verifies it shows an offer
+	if !as[0].Offer.IsIntroduction() || m.Accepted() != 2 {
+		t.Errorf("%v; the peer is %d", as, m.Accepted())
+	}
+	as = m.Made(began, 1, at(1, testOffer(0, 1)))
+	want(t, as, Call)
+	want(t, m.CallDone(began, as[0].Call, Introduction(testOffer(1, 2)), nil))
+	want(t, m.Request(began, 2, at(1, testOffer(1, 2))), Connect)
+	m = up(t)
+	if m.Met(9); m.Accepted() != 2 {
+		t.Errorf("a machine that knows process 2 took over process %d", m.Accepted())
+	}
+}
+
 // TestAGenerationThatAnotherRouteHasPassedIsALowerOne: the peer gets a higher one.
 func TestAGenerationThatAnotherRouteHasPassedIsALowerOne(t *testing.T) {
 	m := machine()
