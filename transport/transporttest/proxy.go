@@ -1,6 +1,7 @@
 package transporttest
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net"
@@ -16,11 +17,16 @@ type Proxy struct {
 	listener net.Listener
 	work     sync.WaitGroup
 
-	mu     sync.Mutex // guards the fields below
-	target string     // "" for none
-	socket map[net.Conn]struct{}
-	closed bool
+	mu      sync.Mutex // guards the fields below
+	target  string     // "" for none
+	socket  map[net.Conn]struct{}
+	begins  map[net.Conn][]byte // the first bytes of each requester
+	refused string              // connections that begin so are reset; "" for none
+	closed  bool
 }
+
+// maxBegin is how many first bytes of a connection a proxy keeps.
+const maxBegin = 16
 
 // proxyBuffer is the size in bytes of a connection's buffer: large enough to make few system
 // calls, small enough for an even flow when throttled.
@@ -33,7 +39,7 @@ func NewProxy(t testing.TB) *Proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Proxy{valve: newValve(), listener: l, socket: make(map[net.Conn]struct{})}
+	p := &Proxy{valve: newValve(), listener: l, socket: make(map[net.Conn]struct{}), begins: make(map[net.Conn][]byte)}
 	p.work.Go(p.accept)
 	t.Cleanup(p.Close)
 	return p
@@ -55,6 +61,39 @@ func (p *Proxy) Target() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.target
+}
+
+// Refuse resets the connections whose requester begins with these bytes, at most 16: those that are
+// open and those that come until the next call. "" refuses none. So a port with two protocols loses
+// one of them.
+func (p *Proxy) Refuse(begin string) {
+	p.mu.Lock()
+	p.refused = begin
+	var all []net.Conn
+	for c := range p.begins {
+		if p.refusesLocked(c) {
+			all = append(all, c)
+		}
+	}
+	p.mu.Unlock()
+	for _, c := range all {
+		reset(c)
+	}
+}
+
+// refusesLocked reports whether a connection must be reset for its first bytes.
+func (p *Proxy) refusesLocked(c net.Conn) bool {
+	return p.refused != "" && bytes.HasPrefix(p.begins[c], []byte(p.refused))
+}
+
+// read notes the first bytes of a requester. It reports whether they may pass.
+func (p *Proxy) read(requester net.Conn, b []byte) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if have := p.begins[requester]; len(have) < maxBegin {
+		p.begins[requester] = append(have, b[:min(len(b), maxBegin-len(have))]...)
+	}
+	return !p.refusesLocked(requester)
 }
 
 // Carried returns the number of bytes forwarded from the target to its clients.
@@ -104,6 +143,7 @@ func (p *Proxy) disown(c net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.socket, c)
+	delete(p.begins, c)
 }
 
 // serve forwards one connection until both directions have ended.
@@ -141,19 +181,28 @@ func (p *Proxy) serve(requester net.Conn) {
 		return
 	}
 	var both sync.WaitGroup
-	both.Go(func() { carry(task, requester, func(n int) (int, bool) { return n, l.toTask() }) })
-	carry(requester, task, l.fromTask)
+	both.Go(func() {
+		carry(task, requester, func(b []byte) (int, bool) {
+			if !p.read(requester, b) {
+				reset(requester)
+				reset(task)
+				return 0, false
+			}
+			return len(b), l.toTask()
+		})
+	})
+	carry(requester, task, func(b []byte) (int, bool) { return l.fromTask(len(b)) })
 	both.Wait()
 }
 
-// carry copies src to dst, as many bytes at a time as pass permits. At the end of src it
+// carry copies src to dst, as many of the bytes that it has read at a time as pass permits. At the end of src it
 // closes dst for writing; after an error it resets both connections.
-func carry(dst, src net.Conn, pass func(n int) (int, bool)) {
+func carry(dst, src net.Conn, pass func(b []byte) (int, bool)) {
 	buf := make([]byte, proxyBuffer)
 	for {
 		n, err := src.Read(buf)
 		for sent := 0; sent < n; {
-			k, ok := pass(n - sent)
+			k, ok := pass(buf[sent:n])
 			if !ok {
 				return
 			}

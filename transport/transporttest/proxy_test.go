@@ -223,3 +223,38 @@ func TestProxyCloseWaits(t *testing.T) {
 	}
 	p.Close()
 }
+
+// TestProxyRefusesOneProtocol: connections that begin with given bytes are reset, open ones and new
+// ones, until none are refused; others stay.
+func TestProxyRefusesOneProtocol(t *testing.T) {
+	p, first := through(t, []byte("y"))
+	begins := func(c net.Conn, text string) error {
+		if _, err := io.WriteString(c, text); err != nil {
+			return err
+		}
+		_, err := io.ReadFull(c, make([]byte, len(text)))
+		return err
+	}
+	second := dial(t, p)
+	for c, text := range map[net.Conn]string{first: "ABCD", second: "ABXY"} {
+		if err := begins(c, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.Refuse("ABC")
+	if _, err := first.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the open connection: got %v, want that it was reset", err)
+	}
+	if err := begins(dial(t, p), "ABCD"); err == nil {
+		t.Error("a new connection was not refused")
+	}
+	for _, c := range []net.Conn{second, dial(t, p)} {
+		if err := begins(c, "ABXY"); err != nil {
+			t.Errorf("a connection of another protocol: %v", err)
+		}
+	}
+	p.Refuse("")
+	if err := begins(dial(t, p), "ABCD"); err != nil {
+		t.Errorf("when none are refused: %v", err)
+	}
+}
