@@ -204,8 +204,12 @@ func (w *duo) closeReplaced(i, generation int) bool {
 	return true
 }
 
-// replace is link.replace for all channels before the one that is up.
+// replace is link.replace for all channels before the one that is up. Over one route there are
+// none: the handshake ends them.
 func (w *duo) replace(i int) {
+	if w.cfg.changes == 0 {
+		return
+	}
 	for g := range w.sides[i].up - 1 {
 		if e := &w.sides[i].ends[g]; e.state == endOpen && e.hello && !e.replaced {
 			e.replaced = true
