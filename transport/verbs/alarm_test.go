@@ -34,3 +34,19 @@ func TestAlarm(t *testing.T) {
 		t.Error("it cannot be set again")
 	}
 }
+
+// TestMissingHelloIsLookedForAgain: in a process that was stopped, the timer fires before a HELLO
+// that has come is read.
+func TestMissingHelloIsLookedForAgain(t *testing.T) {
+	p := &peer{}
+	l := &link{patience: time.NewTimer(time.Hour), up: true}
+	defer l.patience.Stop()
+	l.hello.set(time.Now().Add(-time.Second))
+	r := &peerRoute{peer: p}
+	if r.noHello(l); !l.hello.delayed {
+		t.Error("a link was given up by a timer that was a second late")
+	}
+	if r.noHello(l); l.hello.delayed {
+		t.Error("it was looked for twice")
+	}
+}

@@ -43,7 +43,7 @@ type link struct {
 	requester transport.Process // the peer's process; set by connect
 	remote    verbs.GID         // the peer's address; set by connect
 	socket    netip.AddrPort    // where packets to the peer go; set by connect
-	// The next six are guarded by peer.mu. unverified is set while the link is counted in
+	// The next seven are guarded by peer.mu. unverified is set while the link is counted in
 	// RdmaRemoteRendezvous.unverified.
 	unverified bool
 	serial     uint64      // orders the links to the peer
@@ -51,6 +51,7 @@ type link struct {
 	down       bool        // it is left
 	reported   bool        // the router knows that it was left
 	patience   *time.Timer // until HELLO has come (routes.go); nil in a process with one device
+	hello      alarm       // of patience
 
 	// movedAt is when the peer has last had a request sent again over a better channel, in
 	// nanoseconds since 1970; 0 for never.

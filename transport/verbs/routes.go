@@ -163,15 +163,27 @@ func (r *peerRoute) awaitHello(l *link) {
 	if p.router == nil || l == nil {
 		return
 	}
-	l.patience = time.AfterFunc(helloPatience, func() {
-		p.mu.Lock()
-		if l.up || l.down || r.links[l.id] != l || p.active != nil || p.closing || !p.router.HasOther(time.Now()) {
-			p.mu.Unlock()
-			return
-		}
-		r.do(r.machine.Broken(time.Now(), l.id, status.Errorf(status.DeadlineExceeded, "no message from %v has come over %v within %v", p.task, r.kind, helloPatience)))
-		p.logState()
-	})
+	l.hello.set(time.Now().Add(helloPatience))
+	l.patience = time.AfterFunc(helloPatience, func() { r.noHello(l) })
+}
+
+// noHello gives a link up that has got no first message for helloPatience. An active link over
+// another kind of device keeps it from that, unless the peer sends nothing over that any more.
+func (r *peerRoute) noHello(l *link) {
+	p := r.peer
+	p.mu.Lock()
+	now := time.Now()
+	if wait := l.hello.fires(now, false); wait > 0 { // HELLO may have arrived and wait to be read
+		l.patience.Reset(wait)
+		p.mu.Unlock()
+		return
+	}
+	if l.up || l.down || r.links[l.id] != l || p.active != nil && p.active.movedAt.Load() == 0 || p.closing || !p.router.HasOther(now) {
+		p.mu.Unlock()
+		return
+	}
+	r.do(r.machine.Broken(now, l.id, status.Errorf(status.DeadlineExceeded, "no message from %v has come over %v within %v", p.task, r.kind, helloPatience)))
+	p.logState()
 }
 
 // armRouter sets the timer to the router's next deadline. Called with mu held.

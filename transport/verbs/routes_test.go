@@ -425,3 +425,38 @@ func (a *actor) replug(name string) {
 	}
 	a.use(d)
 }
+
+// TestBetterRouteThatIsHeardByOneSideIsGivenUp: a better route comes, and only one of the sides hears
+// the other over it. That side has the other one's receives sent again over it, where they cannot be.
+func TestBetterRouteThatIsHeardByOneSideIsGivenUp(t *testing.T) {
+	o := sideBySide()
+	o.path = patient
+	o.tune = func(task cluster.Task, o *verbstransport.Options) {
+		if o.Backoff = gateBackoff; task.Index == 0 {
+			o.PortOptions, o.Others = verbstransport.PortOptions{}, o.Others[:1]
+		}
+	}
+	s := newStage(t, o)
+	from, to := s.pair()
+	from.overRoute(to, "TCP")
+	fast := s.slowly(from, to, verbs.LinkTCP)
+	defer fast()
+	flows := to.key(from, "flows")
+	flowing := from.recv(1, flows) // keeps the present channel
+	to.waiting(1)
+	to.sendsBlob(1, flows, 5, 8*mib)
+	to.waiting(0)
+	name := verbs.LinkShared.String()
+	s.c.fabric.Toward(to.host().NIC(name), from.host().NIC(name)).Cut() // what the side that called hears
+	from.plug(name)
+	s.until("one side takes the better route", func() bool { return to.connection(from).Route == "shared memory" })
+	begin, k := time.Now(), to.key(from, "v")
+	receive := from.recv(1, k)
+	to.sendsBlob(1, k, 1, 100)
+	receive.isBlob(1, 100)
+	if took := time.Since(begin); took >= handshake.HelloWait*2/3 {
+		t.Errorf("the receive took %v", took)
+	}
+	fast()
+	flowing.isBlob(5, 8*mib)
+}

@@ -85,6 +85,15 @@ func (f *Fabric) Between(a, b *NIC) *Link {
 	return l
 }
 
+// Toward returns the wire from one NIC to another.
+func (f *Fabric) Toward(from, to *NIC) *Link {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l := &Link{f: f}
+	l.addLocked(from, to)
+	return l
+}
+
 func (l *Link) addLocked(a, b *NIC) {
 	for _, from := range a.ports {
 		for _, to := range b.ports {
