@@ -65,8 +65,9 @@ const (
 	// greetingTime is the default of Options.GreetingTime.
 	greetingTime = 10 * time.Second
 	// maxUnproven is how many accepted connections may be without a greeting, so that a
-	// stranger holds no more memory than that.
-	maxUnproven = 256
+	// stranger holds no more memory than that. It is more than what a port that is shared with
+	// gRPC passes on, which closes the oldest ones and not the next one.
+	maxUnproven = 512
 	// dialPause is the time between the two attempts to dial the peer.
 	dialPause = 500 * time.Millisecond
 	// acceptPause is the time after a failed accept, as when no file descriptors are left.
