@@ -139,7 +139,8 @@ func (p *SharedPort) hand(raw, conn net.Conn, first []byte) error {
 }
 
 // add adds a connection without a first frame. It returns false after End. At the limit the oldest
-// one ends: a peer sends its first frame at once, other clients may never do.
+// one ends of the address that has most: a peer sends its first frame at once, and waits for the
+// answer while the other side is not ready; other clients may never do.
 func (p *SharedPort) add(h *handed) bool {
 	p.mu.Lock()
 	if p.ended {
@@ -147,14 +148,10 @@ func (p *SharedPort) add(h *handed) bool {
 		return false
 	}
 	p.next++
-	h.order = p.next
+	h.order, h.from = p.next, sourceAddress(h.conn)
 	var oldest *handed
 	if len(p.waiting) >= maxWithoutFrame {
-		for w := range p.waiting {
-			if oldest == nil || w.order < oldest.order {
-				oldest = w
-			}
-		}
+		oldest = p.leastWantedLocked(h)
 		delete(p.waiting, oldest)
 		delete(p.conns, oldest)
 	}
@@ -166,11 +163,39 @@ func (p *SharedPort) add(h *handed) bool {
 	return true
 }
 
+// leastWantedLocked returns the connection without a first frame that ends for the next one.
+func (p *SharedPort) leastWantedLocked(next *handed) (oldest *handed) {
+	of, most := map[string]int{next.from: 1}, 0
+	for w := range p.waiting {
+		of[w.from]++
+	}
+	for w := range p.waiting {
+		if n := of[w.from]; n > most || n == most && w.order < oldest.order {
+			most, oldest = n, w
+		}
+	}
+	return oldest
+}
+
+// sourceAddress is the address of the host that a connection comes from.
+func sourceAddress(conn net.Conn) string {
+	a := conn.RemoteAddr()
+	if a == nil {
+		return ""
+	}
+	host, _, err := net.SplitHostPort(a.String())
+	if err != nil {
+		return a.String()
+	}
+	return host
+}
+
 // handed is a connection that the Acceptor has.
 type handed struct {
 	port  *SharedPort
 	conn  net.Conn
 	order uint64
+	from  string // sourceAddress
 	first []byte // what gRPC's credentials have read
 }
 

@@ -302,6 +302,40 @@ func TestConnectionsWithoutAFrameAreBounded(t *testing.T) {
 	})
 }
 
+// hostConn is a connection from an address.
+type hostConn struct {
+	net.Conn
+	from   net.Addr
+	closed bool
+}
+
+func (c *hostConn) RemoteAddr() net.Addr { return c.from }
+func (c *hostConn) Close() error         { c.closed = true; return nil }
+
+// TestAHostPushesOutItsOwnConnections: at the limit the oldest one without a first frame ends of the
+// address that has most. Those of other hosts stay.
+func TestAHostPushesOutItsOwnConnections(t *testing.T) {
+	p := NewSharedPort(nil)
+	add := func(from string) *hostConn {
+		c := &hostConn{from: &net.TCPAddr{IP: net.ParseIP(from), Port: 1000 + int(p.next)}} //nolint:gosec // a test
+		p.add(&handed{port: p, conn: c})
+		return c
+	}
+	peers := []*hostConn{add("10.0.0.2"), add("fd00::2"), add("10.0.0.3")}
+	first := add("10.0.0.9")
+	for range 3 * maxWithoutFrame {
+		add("10.0.0.9")
+	}
+	for _, c := range append(peers, add("10.0.0.4")) {
+		if c.closed {
+			t.Errorf("the connection from %v was closed", c.from)
+		}
+	}
+	if all, waiting := p.Connections(); all != maxWithoutFrame || waiting != maxWithoutFrame || !first.closed {
+		t.Errorf("%d connections, %d without a frame; the oldest one is closed: %v", all, waiting, first.closed)
+	}
+}
+
 // TestForeignBytesOnASharedPort: whatever a client sends, it reaches the Acceptor only behind the
 // magic, its connection ends, and nothing stays.
 func TestForeignBytesOnASharedPort(t *testing.T) {
