@@ -21,7 +21,7 @@ ROUTESARGS ?=
 # How long each fuzz target runs.
 FUZZTIME ?= 10s
 
-# How long make storm takes, its seed (default: by chance), and which of its two parts it runs (grpc or roce; default: both).
+# How long make storm takes, its seed (default: by chance), and which of its parts it runs (grpc, roce, tcp, shm or all; default: each).
 export STORM_TIME ?= 60s
 export STORM_SEED ?=
 STORM_TEST ?=

@@ -83,6 +83,7 @@ type check struct {
 	plan   func(step int64) plan
 	all    []record
 	blocks map[int][]span          // when a task could not be reached
+	halts  map[int][]span          // when a process of a task was stopped by SIGSTOP, in the order of time
 	lives  map[lifeID]span         // from down of the life before, to down
 	ups    map[lifeID]int64        // when it was up
 	leaves map[lifeID]int64        // when a life was asked to stop
@@ -104,7 +105,7 @@ func checkLogs(all []record, o options) []violation {
 // a task without UDP cannot be reached.
 func checkWith(all []record, seed uint64, plan func(step int64) plan, udp bool) []violation {
 	c := &check{
-		seed: seed, plan: plan, all: all, blocks: make(map[int][]span), lives: make(map[lifeID]span), ups: make(map[lifeID]int64),
+		seed: seed, plan: plan, all: all, blocks: make(map[int][]span), halts: make(map[int][]span), lives: make(map[lifeID]span), ups: make(map[lifeID]int64),
 		leaves: make(map[lifeID]int64), ends: make(map[int64]map[int]int64), closes: make(map[int64]int64),
 		edges: make(map[edgeID][]record), done: make(map[int64]map[int]int), udp: udp,
 	}
@@ -150,8 +151,14 @@ func (c *check) index() {
 		case kindFault, kindHeal:
 			if r.Kind == kindFault {
 				faults[r.Recv] = r.At
-			} else if r.Blocks || c.udp && strings.HasPrefix(r.Text, "UDP") {
-				c.blocks[r.Task] = append(c.blocks[r.Task], span{faults[r.Recv], r.At})
+				continue
+			}
+			s := span{faults[r.Recv], r.At}
+			if strings.HasPrefix(r.Text, "stopped by SIGSTOP") {
+				c.halts[r.Task] = append(c.halts[r.Task], s)
+			}
+			if r.Blocks || c.udp && strings.HasPrefix(r.Text, "UDP") {
+				c.blocks[r.Task] = append(c.blocks[r.Task], s)
 			}
 		case kindEnds:
 			if c.ends[r.Step] == nil {

@@ -147,6 +147,11 @@ func (k *edgeCheck) checkOutcome(s *sentValue) {
 	r := s.told
 	closed, isClosed := k.closes[s.Step]
 	late := closed + int64(tells)
+	for _, halt := range k.halts[s.Task] {
+		if halt.from < late && halt.to > closed {
+			late = halt.to + int64(tells) // a process that is stopped says nothing
+		}
+	}
 	switch {
 	case r.Kind == "":
 		if k.told && s.sure && isClosed && late < k.over && k.livedThrough(lifeID{s.Task, s.Life}, late) {

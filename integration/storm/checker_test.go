@@ -178,6 +178,8 @@ func TestChecker(t *testing.T) {
 		{"an outcome of a value that was not received", join(both, told(2*second, "")), "told"},
 		{"an outcome of a value that a process may have had", join(both, told(2*second, ""), restart(1, 3*second, 4*second)), ""},
 		{"never an outcome", join(sends(ms, 2, 1), receives(second, 2, 1, 1), one(doneBy(3*second), closed(3*second), record{At: 9 * second, Kind: kindOver})), "told"},
+		{"no outcome yet from a process that is stopped", join(sends(ms, 2, 1), receives(second, 2, 1, 1), one(doneBy(3*second), closed(3*second)), fault(2*second, 8*second, "stopped by SIGSTOP"), one(record{At: 9 * second, Kind: kindOver})), ""},
+		{"no outcome after a short stop", join(sends(ms, 2, 1), receives(second, 2, 1, 1), one(doneBy(3*second), closed(3*second)), fault(2*second, 4*second, "stopped by SIGSTOP"), one(record{At: 9 * second, Kind: kindOver})), "told"},
 		{"dropped by a small cache before the acknowledgement", join(restart(0, ms, 2*ms), by(2, sends(3*ms, 0, 1)), receives(second, 0, 1, 1), by(2, told(2500*ms, "DataLoss"))), ""},
 		{"dropped by a large cache", join(sends(3*ms, 0, 1), receives(second, 0, 1, 1), told(2500*ms, "DataLoss")), "told"},
 		{"two outcomes", join(both, receives(second, 0, 1, 1), told(2*second, ""), told(3*second, "")), "told"},

@@ -2,15 +2,19 @@
 // processes are killed, stopped and restarted, and their connections cut. It has no code of its
 // own.
 //
-//	make storm                                # a minute, half over gRPC, half over roce
+//	make storm                                # a minute: over gRPC, roce, TCP, shared memory, all of them
 //	make storm STORM_TIME=10m                 # longer
-//	make storm STORM_SEED=7 STORM_TEST=roce   # one of the two again
+//	make storm STORM_SEED=7 STORM_TEST=roce   # one of the five again
 //
 //	the test ──── commands by pipe ───► node (this binary), 4 tasks, each publishes a file
 //	 │  │ SIGKILL, SIGTERM, SIGSTOP         │ a log of its sends and receives
-//	 │  └─ cut, held, refused, slow ──────► proxy of each task, for gRPC
+//	 │  └─ cut, held, refused, slow ──────► proxy of each task, for gRPC and queue pairs over TCP
 //	 │                                      │ UDP packets dropped by a socket filter, for roce
+//	 │                                      │ sockets shut down, for shared memory
 //	 └────────────────────────────────► puller (this binary): pulls the files again and again
+//
+// In the storm with all devices each life of a task has other ones, so that routes come and go by
+// faults and by restarts.
 //
 // The test gives steps to the tasks. What a step sends, and how it is received, follows from the
 // seed and the number of the step alone. A node writes one line before each action and one after

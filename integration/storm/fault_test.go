@@ -9,6 +9,9 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/verbs/tcp"
 )
 
 // Faults of a run.
@@ -24,9 +27,9 @@ const (
 type fault struct {
 	name   string
 	weight int
-	link   bool // of the network of the task, not of its process
-	roce   bool // only where UDP carries values
-	blocks bool // no call reaches the task meanwhile
+	link   bool   // of the network of the task, not of its process
+	of     string // the kind of device that it breaks; "" for any world
+	blocks bool   // no call reaches the task meanwhile
 	do     func(s *storm, ctx context.Context, task int, d time.Duration, n int64)
 }
 
@@ -93,9 +96,24 @@ var faults = []fault{
 		s.lose(ctx, task, d, 100)
 		s.proxies[task].Release()
 	}},
-	{name: "UDP cut", weight: 25, link: true, roce: true, do: func(s *storm, ctx context.Context, task int, d time.Duration, _ int64) { s.lose(ctx, task, d, 100) }},
-	{name: "UDP lossy", weight: 15, link: true, roce: true, do: func(s *storm, ctx context.Context, task int, d time.Duration, n int64) {
+	{name: "UDP cut", weight: 25, link: true, of: config.ProviderRoCE, do: func(s *storm, ctx context.Context, task int, d time.Duration, _ int64) { s.lose(ctx, task, d, 100) }},
+	{name: "UDP lossy", weight: 15, link: true, of: config.ProviderRoCE, do: func(s *storm, ctx context.Context, task int, d time.Duration, n int64) {
 		s.lose(ctx, task, d, 1+int(n%30))
+	}},
+	{name: "TCP of queue pairs cut", weight: 25, link: true, of: config.ProviderTCP, do: func(s *storm, _ context.Context, task int, _ time.Duration, _ int64) {
+		s.proxies[task].Refuse(tcp.Magic)
+		s.proxies[task].Refuse("")
+	}},
+	{name: "TCP of queue pairs refused", weight: 15, link: true, of: config.ProviderTCP, do: func(s *storm, ctx context.Context, task int, d time.Duration, _ int64) {
+		s.proxies[task].Refuse(tcp.Magic)
+		pause(ctx, d)
+		s.proxies[task].Refuse("")
+	}},
+	{name: "shared memory cut", weight: 25, link: true, of: config.ProviderShm, do: func(s *storm, _ context.Context, task int, _ time.Duration, _ int64) {
+		s.sever(task, false)
+	}},
+	{name: "shared memory taken away", weight: 10, link: true, of: config.ProviderShm, do: func(s *storm, _ context.Context, task int, _ time.Duration, _ int64) {
+		s.sever(task, true) // until the process ends
 	}},
 }
 
@@ -131,13 +149,13 @@ func (s *storm) makeFaults(ctx context.Context) {
 func (s *storm) draw(r *rand.Rand) (f fault, task int, d time.Duration, n int64) {
 	total := 0
 	for _, f := range faults {
-		if !f.roce || s.transport == "verbs" {
+		if s.world.has(f.of) {
 			total += f.weight
 		}
 	}
 	k := r.IntN(total)
 	for _, f = range faults {
-		if f.roce && s.transport != "verbs" {
+		if !s.world.has(f.of) {
 			continue
 		}
 		if k -= f.weight; k < 0 {
@@ -184,6 +202,15 @@ func (s *storm) targetLocked(task int) {
 		target = ""
 	}
 	s.proxies[task].SetTarget(target)
+}
+
+// sever breaks the connections by which a task shares memory, for good or for once.
+func (s *storm) sever(task int, forGood bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m := s.members[task]; m.isUp {
+		s.tellLocked(m, command{Op: opSever, For: forGood})
+	}
 }
 
 // lose drops packets that arrive at a task. A life that starts meanwhile loses none.

@@ -42,13 +42,13 @@ type storm struct {
 
 // options are what a run depends on.
 type options struct {
-	seed      uint64
-	time      time.Duration
-	transport string // of the tasks
-	fallback  string
-	faults    bool
-	steps     int64 // how many steps begin at most; 0: no limit
-	plant     plant
+	seed     uint64
+	time     time.Duration
+	world    world
+	fallback string
+	faults   bool
+	steps    int64 // how many steps begin at most; 0: no limit
+	plant    plant
 }
 
 // openStep is a step that has begun and not ended.

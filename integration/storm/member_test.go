@@ -39,11 +39,11 @@ func (s *storm) start(task int) (*member, error) {
 	s.lives[task]++
 	m := &member{task: task, life: s.lives[task], up: make(chan struct{}), exited: make(chan struct{}), closed: make(chan answer, 1), idle: make(chan answer, 1)}
 	set := settings{
-		Seed: s.seed, Task: task, Life: m.life, Dir: s.dir, Transport: s.transport, Fallback: s.fallback,
+		Seed: s.seed, Task: task, Life: m.life, Dir: s.dir, Provider: s.world.provider(s.seed, task, m.life, s.faults), Fallback: s.fallback,
 		Cluster: s.cluster, Model: s.model, Storm: s.faults, Plant: s.plant,
 	}
-	if s.transport == "verbs" && s.fallback == "grpc" && mix(s.seed, uint64(task), uint64(m.life))%7 == 0 { //nolint:gosec // only hashed
-		set.Transport = "grpc" // a life without verbs among others
+	if s.fallback == "grpc" && mix(s.seed, uint64(task), uint64(m.life))%7 == 0 { //nolint:gosec // only hashed
+		set.Provider = "" // a life without verbs among others
 	}
 	text, err := json.Marshal(set)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,7 +28,7 @@ type settings struct {
 	Seed       uint64
 	Task, Life int
 	Dir        string         // of the logs
-	Transport  string         // of the process: grpc or verbs
+	Provider   string         // kinds of devices of the process; "" for gRPC alone
 	Fallback   string         // grpc or none
 	Cluster    map[int]string // addresses of the proxies, by task
 	Model      string         // the file that each task publishes
@@ -42,6 +43,7 @@ type command struct {
 	Again   bool // of opStep: an earlier life of the task was in the step
 	Peer    int  // of opGone
 	Percent int  // of opLose
+	For     bool // of opSever: as long as the process lives
 }
 
 type op string
@@ -51,6 +53,7 @@ const (
 	opGone  op = "gone"  // a peer's life has ended, so its values in a step never come
 	opEnd   op = "end"   // end a step
 	opLose  op = "lose"  // drop a share of the UDP packets that arrive
+	opSever op = "sever" // break the connections of shared memory
 	opIdle  op = "idle"  // say when nothing is held for peers any more
 	opClose op = "close" // stop; answered at the end
 	opUp    op = "up"    // the answer that the process is up
@@ -151,7 +154,13 @@ func (n *node) config() config.Config {
 	if n.Storm {
 		c.ShutdownTimeout = shutdownTime
 	}
-	c.Transport, c.Provider, c.Fallback, c.RDMA.Device = n.Transport, config.ProviderRoCE, n.Fallback, "lo"
+	c.Transport, c.Fallback = "grpc", n.Fallback
+	if n.Provider != "" {
+		c.Transport, c.Provider = "verbs", n.Provider
+	}
+	if strings.Contains(n.Provider, config.ProviderRoCE) {
+		c.RDMA.Device = "lo"
+	}
 	c.Arena, c.ArenaLimit, c.RDMA.QueueDepth, c.RDMA.Timeout = arena, arenaLimit, queueDepth, ackTimeout
 	c.RDMA.QueuePairs = 1 + n.Life%2
 	c.SendBound = sendBound
@@ -211,6 +220,8 @@ func (n *node) runTask() {
 				fmt.Fprintln(os.Stderr, "drop packets:", err)
 				os.Exit(exitNoFault)
 			}
+		case opSever:
+			severShared(c.For)
 		case opIdle:
 			n.work.Go(n.idle)
 		case opClose:

@@ -59,7 +59,7 @@ type record struct {
 	Over    int64    `json:"over,omitempty"`   // when that context ended; 0 if just now
 	Again   bool     `json:"again,omitempty"`  // the life takes up a step in which an earlier life was
 	Blocks  bool     `json:"blocks,omitempty"` // no call reaches the task during the fault
-	Wire    string   `json:"w,omitempty"`      // that brought the value
+	Wire    string   `json:"w,omitempty"`      // that brought the value: a device of its receiver, or grpc
 }
 
 // now reads the clock that all processes of a machine share.

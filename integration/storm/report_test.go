@@ -58,7 +58,7 @@ func history(all []record, at record) []record {
 }
 
 // count describes what a storm consisted of, so that one that did nothing is noticed. wires has
-// the number of tensors received over each transport, but for the last second of each process.
+// the number of tensors received over each device, or grpc, but for the last second of each process.
 func count(all []record) (text string, wires map[string]int) {
 	n := make(map[string]int)
 	wires = make(map[string]int)

@@ -35,6 +35,28 @@ func isUDP(fd int) bool {
 	return err == nil && (domain == unix.AF_INET || domain == unix.AF_INET6)
 }
 
+// severShared breaks the connections by which this process shares memory, as if it were dying. With
+// forGood it closes its listening sockets for connections, too. Nothing else here has sockets of
+// this type.
+func severShared(forGood bool) {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || kind != unix.SOCK_SEQPACKET {
+			continue
+		}
+		if listens, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err == nil && (listens == 0 || forGood) {
+			_ = unix.Shutdown(fd, unix.SHUT_RDWR) // it may have ended
+		}
+	}
+}
+
 // Opcodes of the socket filter, and the address of the kernel's random number (linux/filter.h).
 const (
 	loadWord    = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS

@@ -3,6 +3,7 @@
 package storm_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -370,7 +371,7 @@ func (p *part) receiveOne(ctx context.Context, i int, e edge, dst *tensor.Tensor
 		if !v.Dead {
 			c = look(v.Tensor.Bytes(), false)
 		}
-		return done(&c, v.Arrival().Wire, nil)
+		return done(&c, wireOf(v.Arrival()), nil)
 	}
 	if !e.async {
 		return took(n.server.Recv(ctx, p.step, taskName(e.from), e.name))
@@ -379,6 +380,9 @@ func (p *part) receiveOne(ctx context.Context, i int, e edge, dst *tensor.Tensor
 	n.server.RecvAsync(ctx, p.step, taskName(e.from), e.name, func(v rendezvous.Value, err error) { result <- took(v, err) })
 	return <-result
 }
+
+// wireOf names the device of this process that a value came by, and the transport without one.
+func wireOf(a rendezvous.Arrival) string { return cmp.Or(a.Device, a.Wire) }
 
 // errHidden is the result of a receive that the node pretends not to have made.
 var errHidden = errors.New("the receive is hidden from the log")

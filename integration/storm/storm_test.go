@@ -10,10 +10,11 @@ import (
 	"time"
 )
 
-// defaultTime is how long both storms take together, without what is repaired at the end.
+// defaultTime is how long all storms take together, without what is repaired at the end.
 const defaultTime = time.Minute
 
-// TestStorm runs two storms, over gRPC and over roce. STORM_TIME is how long both take, STORM_SEED
+// TestStorm runs a storm in each world: over gRPC, over each kind of device, and with all of them.
+// STORM_TIME is how long all take, STORM_SEED
 // repeats the steps and faults of an earlier one, STORM_DIR keeps the logs.
 func TestStorm(t *testing.T) {
 	d, seed := defaultTime, uint64(time.Now().UnixNano())%1_000_000 //nolint:gosec // a number that is easy to type
@@ -30,11 +31,11 @@ func TestStorm(t *testing.T) {
 		}
 	}
 	t.Logf("STORM_SEED=%d", seed)
-	for _, name := range []string{"grpc", "roce"} {
-		t.Run(name, func(t *testing.T) {
+	for _, w := range worlds {
+		t.Run(w.name, func(t *testing.T) {
 			dir := t.TempDir()
 			if keep := os.Getenv("STORM_DIR"); keep != "" {
-				dir = filepath.Join(keep, name)
+				dir = filepath.Join(keep, w.name)
 				if err := os.RemoveAll(dir); err != nil {
 					t.Fatal(err)
 				}
@@ -42,16 +43,13 @@ func TestStorm(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			o := options{seed: seed, time: d / 2, transport: "grpc", fallback: "grpc", faults: true}
-			if name == "roce" {
-				o.transport = "verbs"
-				if seed%4 == 3 {
-					o.fallback = "none" // without gRPC for values
-				}
+			o := options{seed: seed, time: d / time.Duration(len(worlds)), world: w, fallback: "grpc", faults: true}
+			if w.name == "roce" && seed%4 == 3 {
+				o.fallback = "none" // without gRPC for values
 			}
 			found := runStorm(t, dir, o)
 			if t.Failed() || len(found) > 0 {
-				t.Errorf("again: make storm STORM_SEED=%d STORM_TIME=%v STORM_TEST=%s", seed, d, name)
+				t.Errorf("again: make storm STORM_SEED=%d STORM_TIME=%v STORM_TEST=%s", seed, d, w.name)
 			}
 		})
 	}

@@ -1,0 +1,49 @@
+//go:build linux
+
+package storm_test
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/verbs/shm"
+)
+
+// world is what carries the values of a storm.
+type world struct {
+	name  string
+	kinds []string // of devices of the processes, beside gRPC
+	carry []string // devices, or grpc, that must have carried some
+}
+
+// wireGRPC is the name of gRPC among devices, and roceDevice that of the loopback interface.
+const (
+	wireGRPC   = "grpc"
+	roceDevice = "roce-lo"
+)
+
+var worlds = []world{
+	{name: "grpc", carry: []string{wireGRPC}},
+	{name: "roce", kinds: []string{config.ProviderRoCE}, carry: []string{roceDevice}},
+	{name: "tcp", kinds: []string{config.ProviderTCP}, carry: []string{"tcp0"}},
+	{name: "shm", kinds: []string{config.ProviderShm}, carry: []string{shm.DeviceName}},
+	{name: "all", kinds: []string{config.ProviderShm, config.ProviderTCP, config.ProviderRoCE}, carry: []string{shm.DeviceName, "tcp0"}},
+}
+
+// has reports whether processes may have this kind of device. Every world has "".
+func (w world) has(kind string) bool { return kind == "" || slices.Contains(w.kinds, kind) }
+
+// provider returns the setting provider of a process. With several kinds and faults each life of a
+// task may be without some of them, so that routes come and go with processes too.
+func (w world) provider(seed uint64, task, life int, faults bool) string {
+	kinds := slices.Clone(w.kinds)
+	if len(kinds) > 1 && faults {
+		drawn := mix(seed, uint64(task), uint64(life), 2) //nolint:gosec // only hashed
+		if drawn%3 != 0 {
+			without := int(drawn / 3 % uint64(len(kinds))) //nolint:gosec // an index
+			kinds = slices.Delete(kinds, without, without+1)
+		}
+	}
+	return strings.Join(kinds, ",")
+}
