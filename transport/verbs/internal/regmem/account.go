@@ -93,7 +93,7 @@ func (a *Account) Destination(n int, early Early, grow Grow) (Destination, error
 			return Destination{}, ErrEarlyLimit
 		}
 	}
-	b, err := section.take(n, grow, a.domain)
+	b, at, err := a.domain.take(section, n, grow)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	m.early -= reserved
@@ -107,7 +107,7 @@ func (a *Account) Destination(n int, early Early, grow Grow) (Destination, error
 		a.early += int64(b.size)
 		m.early += int64(b.size)
 	}
-	return Destination{buf: b.buffer(n), b: b, at: b.arena.regionOf(a.domain), n: n}, nil
+	return Destination{buf: b.buffer(n), b: b, at: at, n: n}, nil
 }
 
 // Adopt is Destination in memory that exists: the first n bytes of buf, a buffer of the

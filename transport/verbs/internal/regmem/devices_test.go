@@ -3,6 +3,7 @@ package regmem
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -118,6 +119,49 @@ func TestTensorsOutliveTheirDevice(t *testing.T) {
 	buf.Release()
 	if err := a.Close(); err != nil {
 		t.Error(err)
+	}
+	check(t, &m.sending)
+	check(t, &m.receiving)
+}
+
+// TestADeviceThatWentIsNoFault: a goroutine may copy for a device, or receive over it, when its
+// registrations end or have ended.
+func TestADeviceThatWentIsNoFault(t *testing.T) {
+	m := empty(t, Options{Arena: mib, SendLimit: 8 * mib, RecvLimit: 4 * mib})
+	attach(t, m, leasing)
+	d, _ := attach(t, m, leasing)
+	account := d.OpenAccount("peer")
+	fails := func(want error) {
+		t.Helper()
+		if _, err := d.Copy(make([]byte, 1000), NoGrow); !errors.Is(err, want) {
+			t.Errorf("Copy: %v", err)
+		}
+		var s Share
+		if _, err := d.Stage(make([]byte, 1000), &s); !errors.Is(err, verbs.ErrClosed) || s.held.Load() != 0 || m.staged != 0 {
+			t.Errorf("Stage: %v; it counts %d bytes, and %d", err, s.held.Load(), m.staged)
+		}
+		if _, err := account.Destination(1000, InAdvance, MayGrow); !errors.Is(err, verbs.ErrClosed) {
+			t.Errorf("Destination: %v", err)
+		}
+	}
+	var kept []*[]*region
+	arenas := append(slices.Clone(m.sending.arenas), m.receiving.arenas...)
+	for _, a := range arenas { // as between the allocation of a block and a look at its regions
+		kept = append(kept, a.regions.Swap(new([]*region)))
+	}
+	fails(ErrMustGrow)
+	for i, a := range arenas {
+		a.regions.Store(kept[i])
+	}
+	if err := d.Detach(); err != nil {
+		t.Fatal(err)
+	}
+	fails(verbs.ErrClosed)
+	if err := account.Close(); err != nil {
+		t.Error(err)
+	}
+	if s := m.Stats(zero); s.Sending.InUse+s.Receiving.InUse != 0 {
+		t.Errorf("%+v", s)
 	}
 	check(t, &m.sending)
 	check(t, &m.receiving)

@@ -186,6 +186,45 @@ func TestAPeerThatConfirmsNothingHoldsUpNobody(t *testing.T) {
 	})
 }
 
+// TestACopyThatWaitsForMemoryHoldsUpNoOther: a peer keeps an arena, and a copy waits for that. Other
+// copies go on, and each counts those that wait.
+func TestACopyThatWaitsForMemoryHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := empty(t, Options{Arena: mib, SendLimit: 4 * mib, RecvLimit: mib})
+		d, shm := attachSharing(t, m)
+		confirmed := make(chan struct{})
+		shm.wait = func() { <-confirmed }
+		allocate(t, m, 3*mib).Release()
+		for i := range 2 {
+			if _, err := m.Sweep(time.Now().Add(time.Duration(i) * time.Hour)); err != nil {
+				t.Error(err)
+			}
+		}
+		used := allocate(t, m, 1000)
+		var one, other Share
+		waits := make(chan error)
+		go func() {
+			_, err := d.Stage(make([]byte, 3*mib/2), &one)
+			waits <- err
+		}()
+		begin := time.Now()
+		synctest.Wait()
+		src, err := d.Stage(make([]byte, 1000), &other)
+		if took := time.Since(begin); err != nil || took > 0 {
+			t.Fatalf("a copy beside it took %v: %v", took, err)
+		}
+		if _, err := d.Stage(make([]byte, 3*mib/2), &other); !exhausted(err) {
+			t.Errorf("two copies leave nothing: %v", err)
+		}
+		if err := <-waits; !exhausted(err) || one.held.Load() != 0 || m.staged != 0 {
+			t.Errorf("%v; %d bytes are held, %d counted", err, one.held.Load(), m.staged)
+		}
+		src.Release()
+		used.Release()
+		close(confirmed)
+	})
+}
+
 // TestAPeerThatConfirmsNothingHoldsUpNoOtherDevice: an arena that a peer maps leaves the pool. Its
 // registration with another device ends at once, and Detach of that device waits for it.
 func TestAPeerThatConfirmsNothingHoldsUpNoOtherDevice(t *testing.T) {

@@ -54,6 +54,7 @@ type Memory struct {
 	slotBytes   atomic.Int64
 
 	staging sync.Mutex // Stage checks and counts one copy at a time; taken before the sending pool's locks
+	staged  int64      // bytes of copies that are counted and wait for memory; guarded by staging
 
 	// attaching is held while a domain is attached, and guards domains and closed. It is taken
 	// before the locks of the pools.

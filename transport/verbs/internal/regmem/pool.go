@@ -73,18 +73,19 @@ func (p *pool) tooLargeLocked(n int, what string, limit uint64) error {
 
 // leavesEnough checks that a peer with held bytes of the pool, after it takes n more,
 // leaves as much free as it has then. Content that is larger than half of the pool is
-// allowed while the whole pool is free.
-func (p *pool) leavesEnough(n int, held int64) error {
+// allowed while the whole pool is free. Others are about to take staged bytes.
+func (p *pool) leavesEnough(n, staged, held int64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if free := p.limit - p.inUse - int64(n); held+int64(n) <= free || p.inUse == 0 {
+	used := p.inUse + staged
+	if free := p.limit - used - n; held+n <= free || used == 0 {
 		return nil
 	}
 	p.exhausted++
 	return status.Errorf(status.ResourceExhausted,
 		"no room for a copy of %d bytes in the %s pool: it would leave other peers less than this peer has (%d bytes of copies; %d of %d bytes are in use); "+
 			"allocate tensors with the server's allocator, which need no copy, move fewer at a time, or raise the setting arena-limit",
-		n, p.name, held, p.inUse, p.limit)
+		n, p.name, held, used, p.limit)
 }
 
 // idleLocked is how many bytes could be deregistered to make space for others. The arenas

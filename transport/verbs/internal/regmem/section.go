@@ -308,8 +308,8 @@ func (s *section) takeFree(n int, need *Domain) (*block, error) {
 	p := s.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed.Load() || len(s.members) == 0 {
-		return nil, status.Errorf(status.Unavailable, "the %s pool has no device: %w", p.name, verbs.ErrClosed)
+	if p.closed.Load() || len(s.members) == 0 || need != nil && s.index(need) < 0 {
+		return nil, status.Errorf(status.Unavailable, "the %s pool has no such device: %w", p.name, verbs.ErrClosed)
 	}
 	if int64(n) > p.limit {
 		return nil, p.tooLargeLocked(n, "the limit of the "+p.name+" pool of "+s.devices(), uint64(p.limit)) //nolint:gosec // never negative

@@ -1,9 +1,12 @@
 package regmem
 
 import (
+	"errors"
 	"sync/atomic"
 
+	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/verbs"
 )
 
 // Source is memory that a device reads the content of a tensor from. The transport keeps
@@ -64,19 +67,36 @@ func (d *Domain) Source(buf *tensor.Buffer, data []byte, grow Grow) (Source, err
 // Copy returns a copy of data (at least 1 byte) in the sending pool. Errors:
 // ErrMustGrow with NoGrow, ResourceExhausted when the pool is at its limit.
 func (d *Domain) Copy(data []byte, grow Grow) (Source, error) {
-	b, err := d.send.take(len(data), grow, d)
+	b, at, err := d.take(d.send, len(data), grow)
 	if err != nil {
 		return Source{}, err
 	}
-	return d.copyInto(b, data), nil
+	return d.copyInto(b, at, data), nil
 }
 
-func (d *Domain) copyInto(b *block, data []byte) Source {
+// take allocates a block that is registered with the domain, in one of its sections. The region
+// stays valid for the caller, who ends its use of it when the device goes.
+func (d *Domain) take(s *section, n int, grow Grow) (*block, *region, error) {
+	b, err := s.take(n, grow, d)
+	if err != nil {
+		return nil, nil, err
+	}
+	if at := b.arena.regionOf(d); at != nil {
+		return b, at, nil
+	}
+	b.arena.pool.reclaim(b) // the device goes, or another one does not release the arena, so all registrations end
+	if grow == NoGrow {
+		return nil, nil, ErrMustGrow // another arena may do
+	}
+	return nil, nil, status.Errorf(status.Unavailable, "the registration of memory with %s has just ended: %w", d.device.Name, verbs.ErrClosed)
+}
+
+func (d *Domain) copyInto(b *block, at *region, data []byte) Source {
 	buf := b.buffer(len(data))
 	copy(buf.Bytes(), data)
 	d.m.copies.Add(1)
 	d.m.copiedBytes.Add(int64(len(data)))
-	return Source{Piece: b.piece(b.arena.regionOf(d), 0, len(data)), buf: buf}
+	return Source{Piece: b.piece(at, 0, len(data)), buf: buf}
 }
 
 // Share counts the bytes of copies in the sending pool for one peer. The zero value is
@@ -95,25 +115,43 @@ func (s *Share) Release(n int64) { s.held.Add(-n) }
 // Stage may register memory. Release the bytes of the share together with the source.
 // Errors: ResourceExhausted.
 func (d *Domain) Stage(data []byte, s *Share) (Source, error) {
-	b, err := d.stage(len(data), s)
+	b, at, err := d.stage(len(data), s)
 	if err != nil {
 		return Source{}, err
 	}
-	return d.copyInto(b, data), nil
+	return d.copyInto(b, at, data), nil
 }
 
-// stage allocates the memory of a copy. It does one at a time, since each check has to
-// count the copies before it.
-func (d *Domain) stage(n int, s *Share) (*block, error) {
+// stage allocates the memory of a copy. Each check has to count the copies before it, those too that
+// wait for memory.
+func (d *Domain) stage(n int, s *Share) (*block, *region, error) {
 	m := d.m
+	b, at, err := func() (*block, *region, error) {
+		m.staging.Lock()
+		defer m.staging.Unlock()
+		if err := m.sending.leavesEnough(int64(n), m.staged, s.held.Load()); err != nil {
+			return nil, nil, err
+		}
+		b, at, err := d.take(d.send, n, NoGrow)
+		switch {
+		case err == nil:
+			s.held.Add(int64(n))
+		case errors.Is(err, ErrMustGrow):
+			s.held.Add(int64(n))
+			m.staged += int64(n)
+		}
+		return b, at, err
+	}()
+	if !errors.Is(err, ErrMustGrow) {
+		return b, at, err
+	}
+	// To register memory may take long, since peers that map some may have to drop it first.
+	b, at, err = d.take(d.send, n, MayGrow)
 	m.staging.Lock()
 	defer m.staging.Unlock()
-	if err := m.sending.leavesEnough(n, s.held.Load()); err != nil {
-		return nil, err
+	m.staged -= int64(n)
+	if err != nil {
+		s.held.Add(-int64(n))
 	}
-	b, err := d.send.take(n, MayGrow, d)
-	if err == nil {
-		s.held.Add(int64(n))
-	}
-	return b, err
+	return b, at, err
 }
