@@ -147,6 +147,16 @@ func TestNamedDeviceMustOpen(t *testing.T) {
 	wantError(t, err, status.FailedPrecondition, "provider shm: no memory can be shared here")
 }
 
+// TestEachKindOfDeviceHasAMetric: a NIC that is lost shows, although other devices carry tensors.
+func TestEachKindOfDeviceHasAMetric(t *testing.T) {
+	w := newKindsTown(t, 1)
+	a := w.start(0, func(*config.Config) {})
+	wantMetrics(t, a, `tryst_verbs_kind_up{over="RDMA"} 1`, `tryst_verbs_kind_up{over="TCP"} 1`, `tryst_verbs_kind_up{over="shared memory"} 1`)
+	w.nic(0).Remove()
+	until(t, "the device is known to be gone", func() bool { return a.rdma.devices.lost.Load() == 1 })
+	wantMetrics(t, a, `tryst_verbs_kind_up{over="RDMA"} 0`, `tryst_verbs_kind_up{over="TCP"} 1`, "tryst_verbs_device_up 1")
+}
+
 // TestLinksHaveEveryRoute: a link says over which kind of device tensors go, and for each other kind
 // why they do not; so do the metrics.
 func TestLinksHaveEveryRoute(t *testing.T) {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -27,7 +28,7 @@ func (n *node) addVerbsMetrics(r *rdma) {
 	stats("tryst_verbs_pool_exhausted", "Failed allocations of registered memory.", func(s verbstransport.MemoryStats) int64 { return s.Sending.Exhausted + s.Receiving.Exhausted })
 	stats("tryst_verbs_copied_bytes", "Content copied into registered memory for sending, in bytes.", func(s verbstransport.MemoryStats) int64 { return s.CopiedBytes })
 	r.addKept(n.metrics.kept)
-	n.metrics.gauge("tryst_verbs_device_up", "1 while verbs has a device with an address, 0 while it has none and tensors go over gRPC.", func() float64 {
+	n.metrics.gauge("tryst_verbs_device_up", "1 while verbs has a device of any kind with an address (tryst_verbs_kind_up has each), 0 while it has none and tensors go over gRPC.", func() float64 {
 		if _, ok := r.selection(); ok {
 			return 1
 		}
@@ -36,7 +37,7 @@ func (n *node) addVerbsMetrics(r *rdma) {
 	n.metrics.all = append(n.metrics.all, prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "tryst_verbs_devices_lost_total", Help: "Devices that were removed while verbs used them.",
 	}, func() float64 { return float64(r.devices.lost.Load()) }))
-	n.metrics.all = append(n.metrics.all, newDeviceInfo(r.selections), newPeerMetrics(r), newPortCounters(r.devices.counters), newPathMetrics(r))
+	n.metrics.all = append(n.metrics.all, newKindsUp(r.transport.Devices), newDeviceInfo(r.selections), newPeerMetrics(r), newPortCounters(r.devices.counters), newPathMetrics(r))
 }
 
 // counters reads the counters of the port in use, from the kernel or from the device itself;
@@ -54,6 +55,31 @@ func (d *devices) counters() (on discovery.Choice, counters map[string]uint64) {
 		}
 	}
 	return s.Choice, counters
+}
+
+// kindsUp is the metric of each kind of device.
+type kindsUp struct {
+	devices func() []verbstransport.DeviceStatus
+	desc    *prometheus.Desc
+}
+
+func newKindsUp(devices func() []verbstransport.DeviceStatus) *kindsUp {
+	return &kindsUp{devices, prometheus.NewDesc("tryst_verbs_kind_up",
+		"1 for each kind of device that verbs can use, 0 for one that is lost; that of RDMA is also 0 when there never was a device.", []string{"over"}, nil)}
+}
+
+// Describe implements prometheus.Collector.
+func (k *kindsUp) Describe(c chan<- *prometheus.Desc) { c <- k.desc }
+
+// Collect implements prometheus.Collector.
+func (k *kindsUp) Collect(c chan<- prometheus.Metric) {
+	for _, d := range k.devices() {
+		up := 0.0
+		if d.Err == nil {
+			up = 1
+		}
+		c <- prometheus.MustNewConstMetric(k.desc, prometheus.GaugeValue, up, d.Route)
+	}
 }
 
 // deviceInfo is the metric whose labels describe the devices that verbs uses. It has no value
@@ -79,8 +105,12 @@ func (d *deviceInfo) Collect(c chan<- prometheus.Metric) {
 }
 
 // labelText makes s a label. Labels must be UTF-8, and must not show queue pair numbers, because all
-// users of the metrics see them.
-func labelText(s string) string { return strings.ToValidUTF8(status.WithoutQPNs(s), "\uFFFD") }
+// users of the metrics see them. The number of a generation is left out: each text is a series.
+func labelText(s string) string {
+	return strings.ToValidUTF8(generations.ReplaceAllString(status.WithoutQPNs(s), "generation N"), "\uFFFD")
+}
+
+var generations = regexp.MustCompile(`generation [0-9]+`)
 
 // peerMetrics are the metrics of each peer. The tasks of the cluster, whose number is bounded, have
 // their names as labels. All other peers share the label otherPeers.

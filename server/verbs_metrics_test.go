@@ -348,6 +348,13 @@ func TestMetricsTable(t *testing.T) {
 	t.Errorf("the table of %s is not\n%s", name, table)
 }
 
+// TestLabelsHaveNoGeneration: each text is a series, and each channel has another generation.
+func TestLabelsHaveNoGeneration(t *testing.T) {
+	if got := labelText("channel to /job:worker/replica:0/task:1, generation 17: it broke"); got != "channel to /job:worker/replica:0/task:1, generation N: it broke" {
+		t.Errorf("%q", got)
+	}
+}
+
 // TestLabelsHaveNoQPN: as package verbs writes them.
 func TestLabelsHaveNoQPN(t *testing.T) {
 	for _, text := range []string{fmt.Sprintf("QP %v: flushed", verbs.QPN(0x8c3dd6)), verbs.Endpoint{QPN: 0x8c3dd6}.String()} {
