@@ -75,7 +75,7 @@ func (t *RdmaRemoteRendezvous) watchEvents(p *port) {
 			}
 			return
 		}
-		t.opts.Logger.Info("event of the RDMA device", "device", name, "event", e.Kind.String(), "port", e.Port)
+		t.opts.Logger.Info("event of the device", "device", name, "event", e.Kind.String(), "port", e.Port)
 		switch e.Kind {
 		case verbs.EventQPFatal, verbs.EventQPRequest, verbs.EventQPAccess:
 			t.qpEvent(p, e)
