@@ -59,7 +59,7 @@ func (q *lossyQP) Close() error {
 // (ARCHITECTURE.md section 6, rule b), and only then is the receive requested again.
 func TestDrainEndsAfterASecond(t *testing.T) {
 	took := make(chan time.Duration, 10)
-	o := clusterOptions{wrap: func(task cluster.Task, d verbs.Device) verbs.Device {
+	o := clusterOptions{parallel: true, wrap: func(task cluster.Task, d verbs.Device) verbs.Device {
 		if task.Index == 1 {
 			return lossy{d, took}
 		}

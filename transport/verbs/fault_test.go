@@ -343,7 +343,7 @@ func TestV19MemlockTooSmall(t *testing.T) {
 func TestFatalDeviceEvent(t *testing.T) {
 	for _, side := range []string{"receiver", "sender"} {
 		t.Run(side, func(t *testing.T) {
-			s := newStage(t, clusterOptions{})
+			s := newStage(t, clusterOptions{parallel: true}) // it waits for a second
 			from, to := s.pair()
 			third := s.start(2)
 			third.meets(to)
