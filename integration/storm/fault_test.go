@@ -133,15 +133,21 @@ func (s *storm) makeFaults(ctx context.Context) {
 		}
 		slots <- struct{}{}
 		number++
-		rec := record{Kind: kindFault, Task: task, Recv: number, Text: fmt.Sprintf("%s; %v, after %d bytes", f.name, d.Round(time.Millisecond), n), Blocks: f.blocks}
+		number := number
 		work.Go(func() {
 			defer func() { busy.Delete(key); <-slots }()
-			s.log.write(rec)
-			f.do(s, ctx, task, d, n)
-			rec.Kind, rec.Text = kindHeal, f.name
-			s.log.write(rec)
+			s.make(ctx, f, number, task, d, n)
 		})
 	}
+}
+
+// make makes a fault, repairs it and logs both.
+func (s *storm) make(ctx context.Context, f fault, number int64, task int, d time.Duration, n int64) {
+	rec := record{Kind: kindFault, Task: task, Recv: number, Text: fmt.Sprintf("%s; %v, after %d bytes", f.name, d.Round(time.Millisecond), n), Blocks: f.blocks}
+	s.log.write(rec)
+	f.do(s, ctx, task, d, n)
+	rec.Kind, rec.Text = kindHeal, f.name
+	s.log.write(rec)
 }
 
 // draw draws a fault, a task, a duration and a number of bytes. Most are short. Some are longer

@@ -47,6 +47,7 @@ type options struct {
 	world    world
 	fallback string
 	faults   bool
+	script   []act // the faults, and when they have been made the storm ends; nil: by chance
 	steps    int64 // how many steps begin at most; 0: no limit
 	plant    plant
 }
@@ -267,7 +268,10 @@ func (s *storm) run() {
 	ctx, cancel := context.WithTimeout(s.t.Context(), s.time)
 	defer cancel()
 	var faults sync.WaitGroup
-	if s.faults {
+	switch {
+	case s.script != nil:
+		faults.Go(func() { defer cancel(); s.play(ctx) })
+	case s.faults:
 		faults.Go(func() { s.makeFaults(ctx) })
 	}
 	for tick := time.NewTicker(stepPause); ctx.Err() == nil && !s.failed() && !s.enough(); {

@@ -14,6 +14,7 @@ import (
 type world struct {
 	name  string
 	kinds []string // of devices of the processes, beside gRPC
+	same  bool     // each process has all of them
 	carry []string // devices, or grpc, that must have carried some
 }
 
@@ -34,11 +35,11 @@ var worlds = []world{
 // has reports whether processes may have this kind of device. Every world has "".
 func (w world) has(kind string) bool { return kind == "" || slices.Contains(w.kinds, kind) }
 
-// provider returns the setting provider of a process. With several kinds and faults each life of a
+// provider returns the setting provider of a process. With several kinds and faults, unless w.same, each life of a
 // task may be without some of them, so that routes come and go with processes too.
 func (w world) provider(seed uint64, task, life int, faults bool) string {
 	kinds := slices.Clone(w.kinds)
-	if len(kinds) > 1 && faults {
+	if len(kinds) > 1 && faults && !w.same {
 		drawn := mix(seed, uint64(task), uint64(life), 2) //nolint:gosec // only hashed
 		if drawn%3 != 0 {
 			without := int(drawn / 3 % uint64(len(kinds))) //nolint:gosec // an index
