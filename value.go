@@ -70,7 +70,7 @@ type Delivery = rendezvous.Delivery
 //	Since     when Route or State changed last
 //	Reason    why Route is not verbs
 //	Error     why the peer was not reached; empty while State is LinkUp
-//	Over      the kind of device of the verbs channel: "shared memory", "RDMA" or "TCP"
+//	Over      the kind of device of the verbs channel: "shm", "rdma" or "tcp"
 //	Routes    each kind of device, the best one first, with the reason why it is not used
 //	Device, LocalAddress, RemoteAddress, QueuePairs, Generation  of the verbs channel
 //	Dialed    the address of the gRPC connection that this process made

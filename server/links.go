@@ -31,7 +31,7 @@ type Link struct {
 	// if nothing has failed.
 	Error string `json:"error,omitempty"`
 
-	// Over is the kind of device of the channel: "shared memory", "RDMA" or "TCP". Routes has each
+	// Over is the kind of device of the channel: "shm", "rdma" or "tcp". Routes has each
 	// kind, the best one for this peer first, with the reason why it is not used. Over is
 	// empty without a channel. Routes is nil in a process with RDMA alone or without verbs.
 	Over   string      `json:"over,omitempty"`

@@ -165,8 +165,8 @@ func TestLinksHaveEveryRoute(t *testing.T) {
 		over   string
 		whys   map[string]string
 	}{
-		"all":     {func(*config.Config) {}, "shared memory", map[string]string{"RDMA": "shared memory is the better route", "TCP": "shared memory is the better route"}},
-		"shm off": {func(c *config.Config) { c.SHM = config.SHMOff }, "RDMA", map[string]string{"shared memory": "neither /job:worker/replica:0/task:0 nor /job:worker/replica:0/task:1 has it", "TCP": "RDMA is the better route"}},
+		"all":     {func(*config.Config) {}, "shm", map[string]string{"rdma": "shm is the better route", "tcp": "shm is the better route"}},
+		"shm off": {func(c *config.Config) { c.SHM = config.SHMOff }, "rdma", map[string]string{"shm": "neither side has it", "tcp": "rdma is the better route"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newKindsTown(t, 2)

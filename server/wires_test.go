@@ -34,11 +34,11 @@ func TestEveryWireOnAnyMachine(t *testing.T) {
 	}
 	a.make("client", nil)
 	for _, c := range []struct{ provider, over string }{
-		{"tcp", "TCP"}, {"shm", "shared memory"}, {"auto", "shared memory"}, {"tcp,roce", "TCP"},
+		{"tcp", "tcp"}, {"shm", "shm"}, {"auto", "shm"}, {"tcp,roce", "tcp"},
 	} {
 		for _, secure := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, TLS %v", c.provider, secure), func(t *testing.T) {
-				if c.over == "shared memory" {
+				if c.over == "shm" {
 					needsSharedMemory(t)
 				}
 				w := newVerbsTown(t, 2)
@@ -98,9 +98,9 @@ func TestSharedMemoryOff(t *testing.T) {
 	off := func(c *config.Config) { c.SHM, c.RDMA.Timeout, c.Provider = config.SHMOff, 0, "tcp" }
 	s := startWire(t, w.settings(0, off))
 	peer := startWire(t, w.settings(1, func(c *config.Config) { c.RDMA.Timeout, c.Provider = 0, "tcp,shm" }))
-	l := linked(t, peer.Links, s.Task().String(), "reached over TCP", func(l Link) bool { return l.Over == "TCP" })
-	i := slices.IndexFunc(l.Routes, func(r LinkRoute) bool { return r.Over == "shared memory" })
-	if i < 0 || !strings.Contains(l.Routes[i].Reason, "/job:worker/replica:0/task:0 has no device for shared memory") {
+	l := linked(t, peer.Links, s.Task().String(), "reached over TCP", func(l Link) bool { return l.Over == "tcp" })
+	i := slices.IndexFunc(l.Routes, func(r LinkRoute) bool { return r.Over == "shm" })
+	if i < 0 || !strings.Contains(l.Routes[i].Reason, "/job:worker/replica:0/task:0 has no shm device") {
 		t.Errorf("%+v", l.Routes)
 	}
 }
@@ -176,7 +176,7 @@ func TestAnAddressThatLeadsToAnotherProcess(t *testing.T) {
 	}
 	linked(t, cl.Links, s.Task().String(), "known to have no route over TCP", func(l Link) bool {
 		return l.Route == "grpc" && slices.ContainsFunc(l.Routes, func(r LinkRoute) bool {
-			return r.Over == "TCP" && strings.Contains(r.Reason, "another process")
+			return r.Over == "tcp" && strings.Contains(r.Reason, "another process")
 		})
 	})
 }

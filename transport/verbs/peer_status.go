@@ -1,7 +1,6 @@
 package verbstransport
 
 import (
-	"strings"
 	"time"
 
 	"github.com/tryst-rdma/tryst/status"
@@ -61,11 +60,7 @@ func (p *peer) noRoute() error {
 	case !p.answered:
 		return nil
 	}
-	var whys []string
-	for _, x := range p.router.Reasons(time.Now()) {
-		whys = append(whys, x.Kind.String()+": "+x.Why)
-	}
-	return status.Errorf(status.FailedPrecondition, "no device of this process reaches %v: %s", p.task, strings.Join(whys, "; "))
+	return status.New(status.FailedPrecondition, p.router.NoRoute(time.Now()))
 }
 
 // routeStatus returns the state of each route, the best one first. Called with mu held.

@@ -52,7 +52,7 @@ func (a *actor) exchange(b *actor, step int64) {
 func TestBestRouteIsTaken(t *testing.T) {
 	s := newStage(t, sideBySide())
 	from, to := s.pair()
-	from.overRoute(to, "shared memory")
+	from.overRoute(to, "shm")
 	from.exchange(to, 1)
 	if k := from.connection(to); len(k.Routes) != 3 || !k.Routes[0].Used || k.Device != verbs.LinkShared.String() {
 		t.Errorf("%+v", k)
@@ -64,17 +64,17 @@ func TestBestRouteIsTaken(t *testing.T) {
 func TestRouteThatBreaksIsReplaced(t *testing.T) {
 	s := newStage(t, sideBySide())
 	from, to := s.pair()
-	from.overRoute(to, "shared memory")
+	from.overRoute(to, "shm")
 	waits := to.recv(1, from.key(to, "waits"))
 	from.waiting(1)
 	without := to.connection(from).Stats.Without
 	s.wiresOf(from, to, verbs.LinkShared).Cut()
-	from.overRoute(to, "RDMA")
+	from.overRoute(to, "rdma")
 	from.sendsBlob(1, from.key(to, "waits"), 7, 100*kib)
 	waits.isBlob(7, 100*kib)
 	from.exchange(to, 2)
 	s.c.fabric.Between(from.nic(), to.nic()).Cut()
-	from.overRoute(to, "TCP")
+	from.overRoute(to, "tcp")
 	from.exchange(to, 3)
 	if now := to.connection(from).Stats.Without; now != without {
 		t.Errorf("%d receives took gRPC", now-without)
@@ -152,21 +152,21 @@ func (a *actor) load(b *actor, first int64, end <-chan struct{}) (sent func() in
 func TestRoutesComeAndGoUnderLoad(t *testing.T) {
 	s := newStage(t, sideBySide())
 	from, to := s.pair()
-	from.overRoute(to, "shared memory")
+	from.overRoute(to, "shm")
 	end := make(chan struct{})
 	there, back := from.load(to, 1<<20, end), to.load(from, 1<<30, end)
 	from.unplug("mem0")
 	to.unplug(verbs.LinkShared.String())
-	from.overRoute(to, "TCP")
+	from.overRoute(to, "tcp")
 	from.unplug(verbs.LinkTCP.String())
 	from.overRoute(to, "")
 	to.plug(verbs.LinkShared.String())
-	from.overRoute(to, "shared memory")
+	from.overRoute(to, "shm")
 	from.plug(verbs.LinkTCP.String())
 	from.unplug(verbs.LinkShared.String())
-	from.overRoute(to, "TCP")
+	from.overRoute(to, "tcp")
 	from.plug(verbs.LinkShared.String())
-	from.overRoute(to, "shared memory")
+	from.overRoute(to, "shm")
 	close(end)
 	t.Logf("%d values there, %d back", there(), back())
 }
@@ -184,7 +184,7 @@ func (s *stage) tcpOnly() (from, to *actor) {
 	from, to = s.pair()
 	from.unplug("mem0")
 	from.unplug(verbs.LinkShared.String())
-	from.overRoute(to, "TCP")
+	from.overRoute(to, "tcp")
 	s.until("both have left what was before", func() bool {
 		return from.connection(to).Routes[0].State == verbstransport.StateDown && to.connection(from).Routes[0].State == verbstransport.StateDown
 	})
@@ -206,7 +206,7 @@ func TestChangeToABetterRoute(t *testing.T) {
 	from.sendsBlob(1, flows, 5, 8*mib)
 	from.waiting(1)
 	from.plug(verbs.LinkShared.String())
-	from.overRoute(to, "shared memory")
+	from.overRoute(to, "shm")
 	from.exchange(to, 2)
 	from.waiting(1)
 	from.sendsBlob(1, waits, 6, 100*kib)
@@ -236,7 +236,7 @@ func TestDeafRouteIsNotTaken(t *testing.T) {
 		return r.Better && strings.Contains(r.Why, "it has failed")
 	})
 	from.exchange(to, 1)
-	if now := to.connection(from); now.Generation != before.Generation || now.Route != "TCP" || now.Stats.Lost+now.Stats.Without != before.Stats.Lost+before.Stats.Without {
+	if now := to.connection(from); now.Generation != before.Generation || now.Route != "tcp" || now.Stats.Lost+now.Stats.Without != before.Stats.Lost+before.Stats.Without {
 		t.Errorf("%+v\nbefore %+v", now, before)
 	}
 }
@@ -254,7 +254,7 @@ func TestDeviceThatGoesUnderContent(t *testing.T) {
 			o.parallel = true // contents flow slowly
 			s := newStage(t, o)
 			from, to := s.pair()
-			from.overRoute(to, "shared memory")
+			from.overRoute(to, "shm")
 			defer s.slowly(from, to, verbs.LinkShared)()
 			before := to.connection(from).Stats
 			flows, waits := from.key(to, "flows"), from.key(to, "waits")
@@ -266,7 +266,7 @@ func TestDeviceThatGoesUnderContent(t *testing.T) {
 			flowing.isBlob(5, 8*mib)
 			from.sendsBlob(1, waits, 6, 100*kib)
 			waiting.isBlob(6, 100*kib)
-			if k := to.connection(from); k.Route != "RDMA" || k.Stats.Without != before.Without {
+			if k := to.connection(from); k.Route != "rdma" || k.Stats.Without != before.Without {
 				t.Errorf("%d receives took gRPC: %+v", k.Stats.Without-before.Without, k)
 			}
 		})
@@ -287,10 +287,10 @@ func TestNewRouteBreaksDuringTheChange(t *testing.T) {
 	from.sendsBlob(1, flows, 5, 8*mib)
 	from.keeps(1)
 	from.plug(verbs.LinkShared.String())
-	from.overRoute(to, "shared memory")
+	from.overRoute(to, "shm")
 	s.wiresOf(from, to, verbs.LinkShared).Cut()
 	from.transport.CheckPeer(to.task) // nothing is sent that would find out
-	from.overRoute(to, "TCP")
+	from.overRoute(to, "tcp")
 	fast()
 	from.exchange(to, 2)
 	flowing.isBlob(5, 8*mib)
@@ -311,11 +311,11 @@ func TestChangeOfRouteIsLogged(t *testing.T) {
 	s := newStage(t, o)
 	from, to := s.tcpOnly()
 	s.until("TCP is logged", func() bool {
-		return strings.Contains(all.of(0), "route=TCP device=TCP") && strings.Contains(all.of(1), "route=TCP device=TCP")
+		return strings.Contains(all.of(0), "route=tcp device=TCP") && strings.Contains(all.of(1), "route=tcp device=TCP")
 	})
 	begins := [2]int{len(all.of(0)), len(all.of(1))}
 	from.plug(verbs.LinkShared.String())
-	from.overRoute(to, "shared memory")
+	from.overRoute(to, "shm")
 	from.exchange(to, 1)
 	s.until("the old channel is closed", func() bool {
 		return from.connection(to).Routes[2].State == verbstransport.StateDown && to.connection(from).Routes[2].State == verbstransport.StateDown
@@ -328,7 +328,7 @@ func TestChangeOfRouteIsLogged(t *testing.T) {
 			t.Errorf("task %d logs:\n%s", task, text)
 		}
 	}
-	if text := all.of(1); !strings.Contains(text, `msg="a better route to the peer is not taken" peer=/job:worker/replica:0/task:0 route=RDMA reason="/job:worker/replica:0/task:0 has no device for RDMA"`) {
+	if text := all.of(1); !strings.Contains(text, `msg="a better route to the peer is not taken" peer=/job:worker/replica:0/task:0 route=rdma reason="/job:worker/replica:0/task:0 has no rdma device (see its setting provider)"`) {
 		t.Errorf("the reason against RDMA is not logged:\n%s", text)
 	}
 }
@@ -358,7 +358,7 @@ func TestReasonWithoutRoute(t *testing.T) {
 	s.until("the devices are the reason", func() bool {
 		k := from.connection(to)
 		if k.Verbs { // TCP: the other side takes connections
-			return k.Route == "TCP" && strings.Contains(k.Routes[0].Why, "run as two users")
+			return k.Route == "tcp" && strings.Contains(k.Routes[0].Why, "run as two users")
 		}
 		return false
 	})
@@ -367,7 +367,7 @@ func TestReasonWithoutRoute(t *testing.T) {
 	s.until("no device reaches the peer", func() bool {
 		k := from.connection(to)
 		return !k.Verbs && status.CodeOf(k.Reason) == status.FailedPrecondition && strings.Contains(k.Reason.Error(), "run as two users") &&
-			strings.Contains(k.Reason.Error(), from.task.String()+" has no device for TCP")
+			strings.Contains(k.Reason.Error(), "this process has no tcp device")
 	})
 	if err := from.transport.Await(t.Context(), to.task); status.CodeOf(err) != status.FailedPrecondition {
 		t.Errorf("Await ends with %v", err)
@@ -383,7 +383,7 @@ func TestSilentRouteIsGivenUp(t *testing.T) {
 	s.c.fabric.Between(s.c.fabric.Host(s.tasks[0].String()).NIC(verbs.LinkShared.String()), s.c.fabric.Host(s.tasks[1].String()).NIC(verbs.LinkShared.String())).Cut()
 	begin := time.Now()
 	from, to := s.pair()
-	from.overRoute(to, "RDMA")
+	from.overRoute(to, "rdma")
 	if took := time.Since(begin); took >= handshake.HelloWait {
 		t.Errorf("it took %v", took)
 	}
@@ -399,7 +399,7 @@ func TestChangeOfADeviceIsNoFailure(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t, sideBySide())
 			from, to := s.pair()
-			from.overRoute(to, "shared memory")
+			from.overRoute(to, "shm")
 			for step := range int64(4) {
 				before := from.connection(to).Generation
 				[]*actor{from, to}[i].replug(verbs.LinkShared.String())
@@ -408,7 +408,7 @@ func TestChangeOfADeviceIsNoFailure(t *testing.T) {
 					return k.Verbs && k.Generation > before && other.Generation == k.Generation
 				})
 				for _, k := range []verbstransport.Connection{from.connection(to), to.connection(from)} {
-					if k.Route != "shared memory" {
+					if k.Route != "shm" {
 						t.Fatalf("the route is %s: %+v", k.Route, k.Routes)
 					}
 				}

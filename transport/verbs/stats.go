@@ -23,7 +23,7 @@ type Connection struct {
 	Verbs      bool
 	Generation uint64
 	QueuePairs int
-	// Route is the kind of device of the channel that is up: "shared memory", "RDMA" or "TCP";
+	// Route is the kind of device of the channel that is up: "shm", "rdma" or "tcp";
 	// empty when none is up. Routes has all kinds, the best one first, in a process with
 	// several devices.
 	Route  string

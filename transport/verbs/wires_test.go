@@ -69,7 +69,7 @@ func TestSharedMemoryIsReplacedByTCP(t *testing.T) {
 	o.beside, o.require = openTCP, false
 	s := newStage(t, o)
 	from, to := s.pair()
-	from.overRoute(to, "shared memory")
+	from.overRoute(to, "shm")
 	from.exchange(to, 1)
 	waits := from.key(to, "waits")
 	waiting := to.recv(2, waits)
@@ -77,7 +77,7 @@ func TestSharedMemoryIsReplacedByTCP(t *testing.T) {
 	before := to.connection(from).Stats.Without
 	s.c.gates.gate(from.task).cutAfter(0, func() {})
 	from.exchange(to, 3)
-	from.overRoute(to, "TCP")
+	from.overRoute(to, "tcp")
 	from.sendsBlob(2, waits, 9, 3*mib)
 	waiting.isBlob(9, 3*mib)
 	from.exchange(to, 4)

@@ -17,11 +17,21 @@ type Side struct {
 	// Inventory is nil for a process of an older build, which has no device but Fabric, with a
 	// reach that only the handshake finds out.
 	*handshake.Inventory
+
+	alias string // replaces the name of the task in reasons; empty for the name
 }
 
 // SideOf returns the side that an offer or an introduction shows.
 func SideOf(o handshake.Offer) Side {
 	return Side{Task: o.Task, Incarnation: o.Incarnation, Host: o.Host, Inventory: o.Inventory}
+}
+
+// name returns how a reason calls the process.
+func (s *Side) name() string {
+	if s.alias != "" {
+		return s.alias
+	}
+	return s.Task.String()
 }
 
 // device returns the first device of a kind; nil when there is none.
@@ -92,7 +102,7 @@ func chooseOlder(a, b *Side) (Kind, []Reason) {
 	if a.Inventory != nil {
 		old, other = b, a
 	}
-	why := fmt.Sprintf("%v is of an earlier release, which has no such device", old.Task)
+	why := fmt.Sprintf("%v is of an earlier release, which has no such device", old.name())
 	reasons := []Reason{{Shared, why}, {TCP, why}}
 	if other.Inventory != nil && other.device(Fabric) == nil {
 		return None, []Reason{{Shared, why}, {Fabric, missing(other, Fabric)}, {TCP, why}}
@@ -140,7 +150,7 @@ func Problem(own, peer Side, k Kind) string {
 	d, e := a.device(k), b.device(k)
 	switch {
 	case d == nil && e == nil:
-		return fmt.Sprintf("neither %v nor %v has it", a.Task, b.Task)
+		return neitherHas
 	case d == nil:
 		return missing(a, k)
 	case e == nil:
@@ -158,7 +168,14 @@ func Problem(own, peer Side, k Kind) string {
 	return "there is no such device"
 }
 
-func missing(s *Side, k Kind) string { return fmt.Sprintf("%v has no device for %v", s.Task, k) }
+// neitherHas is the reason against a kind that no setting of one side alone could bring.
+const neitherHas = "neither side has it"
+
+// missing names the setting by which a side has no device of a kind; auto has none that does not
+// work there.
+func missing(s *Side, k Kind) string {
+	return fmt.Sprintf("%s has no %v device (see its setting provider)", s.name(), k)
+}
 
 // sharedProblem: each process has to reach the other's socket, and to be allowed to read its
 // memory. The provider checks both again when it connects; what a peer shows is not trusted.
@@ -167,12 +184,12 @@ func sharedProblem(a, b *Side, d, e *handshake.Device) string {
 	switch {
 	case a.Host != 0 && a.Host == b.Host, d.Directory != 0 && d.Directory == e.Directory:
 	case sameUser:
-		return fmt.Sprintf("%v and %v run in two network namespaces of a host; give both the same directory (the setting shm-dir)", a.Task, b.Task)
+		return fmt.Sprintf("%v and %v run in two network namespaces of a host; give both the same directory (the setting shm-dir)", a.name(), b.name())
 	default:
-		return fmt.Sprintf("%v and %v run on two hosts, or in two network namespaces without a common directory (the setting shm-dir)", a.Task, b.Task)
+		return fmt.Sprintf("%v and %v run on two hosts, or in two network namespaces without a common directory (the setting shm-dir)", a.name(), b.name())
 	}
 	if !sameUser && (a.TLS != handshake.MutualTLS || b.TLS != handshake.MutualTLS) {
-		return fmt.Sprintf("%v and %v run as two users, and no mutual TLS proves their names", a.Task, b.Task)
+		return fmt.Sprintf("%v and %v run as two users, and no mutual TLS proves their names", a.name(), b.name())
 	}
 	return ""
 }
@@ -180,14 +197,14 @@ func sharedProblem(a, b *Side, d, e *handshake.Device) string {
 // fabricProblem: the two ports need a path, from any of their addresses to any.
 func fabricProblem(a, b *Side, d, e *handshake.Device) string {
 	if !d.InKernel() && !e.InKernel() && !d.Asked && !e.Asked {
-		return fmt.Sprintf("both devices are roce in user space, and neither %v nor %v has been told to use it (the setting provider: roce)", a.Task, b.Task)
+		return "both devices are roce, and neither side has been told to use it (name roce in the setting provider)"
 	}
 	if len(d.GIDs) == 0 || len(e.GIDs) == 0 {
 		none := a
 		if len(d.GIDs) > 0 {
 			none = b
 		}
-		return fmt.Sprintf("the device of %v has no address", none.Task)
+		return fmt.Sprintf("the device of %v has no address", none.name())
 	}
 	first := ""
 	for _, g := range d.GIDs {
@@ -207,10 +224,10 @@ func fabricProblem(a, b *Side, d, e *handshake.Device) string {
 // tcpProblem: both use TLS or none does, and one side dials.
 func tcpProblem(a, b *Side, d, e *handshake.Device) string {
 	if (a.TLS == handshake.NoTLS) != (b.TLS == handshake.NoTLS) {
-		return fmt.Sprintf("%v uses %v and %v uses %v", a.Task, a.TLS, b.Task, b.TLS)
+		return fmt.Sprintf("%v uses %v and %v uses %v", a.name(), a.TLS, b.name(), b.TLS)
 	}
 	if len(d.Addresses) == 0 && len(e.Addresses) == 0 {
-		return fmt.Sprintf("neither %v nor %v takes connections", a.Task, b.Task)
+		return "neither side takes connections"
 	}
 	return ""
 }

@@ -80,9 +80,9 @@ func TestChoose(t *testing.T) {
 		want Kind
 		why  whys
 	}{
-		"one host and one user": {side(0, shared, nic, tcp), side(1, shared, nic, tcp), Shared, whys{Fabric: "shared memory " + better, TCP: better}},
+		"one host and one user": {side(0, shared, nic, tcp), side(1, shared, nic, tcp), Shared, whys{Fabric: "shm " + better, TCP: better}},
 		"another user": {side(0, shared, tcp), changed(side(1, shared, tcp), user(4)), TCP,
-			whys{Shared: "run as two users, and no mutual TLS proves their names", Fabric: "neither " + nameA + " nor " + nameB + " has it"}},
+			whys{Shared: "run as two users, and no mutual TLS proves their names", Fabric: "neither side has it"}},
 		"users that are not known": {changed(side(0, shared, tcp), user(0)), changed(side(1, shared, tcp), user(0)), TCP, whys{Shared: "two users", Fabric: ""}},
 		"another user with mutual TLS": {changed(side(0, shared, tcp), secure(handshake.MutualTLS)), changed(side(1, shared, tcp), secure(handshake.MutualTLS), user(4)), Shared,
 			whys{Fabric: "", TCP: better}},
@@ -97,15 +97,15 @@ func TestChoose(t *testing.T) {
 			whys{Shared: "setting shm-dir", Fabric: ""}},
 		"two hosts": {side(0, shared, tcp), changed(side(1, shared, tcp), host(8), user(4)), TCP,
 			whys{Shared: "two hosts", Fabric: ""}},
-		"shared memory off on one side": {side(0, shared, tcp), side(1, tcp), TCP, whys{Shared: nameB + " has no device for shared memory", Fabric: ""}},
-		"a NIC on both":                 {side(0, nic, tcp), changed(side(1, with(nic, at("10.0.0.9")), tcp), host(8)), Fabric, whys{Shared: "", TCP: "RDMA " + better}},
+		"shared memory off on one side": {side(0, shared, tcp), side(1, tcp), TCP, whys{Shared: nameB + " has no shm device", Fabric: ""}},
+		"a NIC on both":                 {side(0, nic, tcp), changed(side(1, with(nic, at("10.0.0.9")), tcp), host(8)), Fabric, whys{Shared: "", TCP: "rdma " + better}},
 		"a NIC and roce":                {side(0, nic, tcp), changed(side(1, roce, tcp), host(8)), Fabric, whys{Shared: "", TCP: better}},
 		"a NIC and roce on a port that NICs do not send to": {side(0, nic, tcp), changed(side(1, with(roce, func(d *handshake.Device) { d.UDPPort = 5000 }), tcp), host(8)), TCP,
 			whys{Shared: "", Fabric: "sends to UDP port 4791 only"}},
-		"roce on both, not asked for":   {side(0, roce, tcp), changed(side(1, roce, tcp), host(8)), TCP, whys{Shared: "", Fabric: "neither " + nameA + " nor " + nameB + " has been told to use it"}},
-		"roce on both, asked for":       {side(0, with(roce, asked), tcp), changed(side(1, with(roce, asked), tcp), host(8)), TCP, whys{Shared: "", Fabric: "TCP " + better}},
-		"roce on both, nothing better":  {side(0, with(roce, asked)), changed(side(1, with(roce, asked), tcp), host(8)), Fabric, whys{Shared: "", TCP: nameA + " has no device for TCP"}},
-		"roce on both, asked for by A":  {side(0, with(roce, asked)), changed(side(1, roce, tcp), host(8)), Fabric, whys{Shared: "", TCP: nameA + " has no device for TCP"}},
+		"roce on both, not asked for":   {side(0, roce, tcp), changed(side(1, roce, tcp), host(8)), TCP, whys{Shared: "", Fabric: "neither side has been told to use it"}},
+		"roce on both, asked for":       {side(0, with(roce, asked), tcp), changed(side(1, with(roce, asked), tcp), host(8)), TCP, whys{Shared: "", Fabric: "tcp " + better}},
+		"roce on both, nothing better":  {side(0, with(roce, asked)), changed(side(1, with(roce, asked), tcp), host(8)), Fabric, whys{Shared: "", TCP: nameA + " has no tcp device"}},
+		"roce on both, asked for by A":  {side(0, with(roce, asked)), changed(side(1, roce, tcp), host(8)), Fabric, whys{Shared: "", TCP: nameA + " has no tcp device"}},
 		"InfiniBand on both":            {side(0, ib, tcp), changed(side(1, ib, tcp), host(8)), Fabric, whys{Shared: "", TCP: better}},
 		"InfiniBand of two subnets":     {side(0, ib, tcp), changed(side(1, with(ib, func(d *handshake.Device) { d.GIDs = []verbs.GID{{0xfe, 0x80, 7: 1, 15: 1}} }), tcp), host(8)), TCP, whys{Shared: "", Fabric: "InfiniBand subnet"}},
 		"InfiniBand and Ethernet":       {side(0, ib, tcp), changed(side(1, nic, tcp), host(8)), TCP, whys{Shared: "", Fabric: "has InfiniBand"}},
@@ -127,7 +127,7 @@ func TestChoose(t *testing.T) {
 		"nothing":                       {side(0), side(1), None, whys{Shared: "", Fabric: "", TCP: "neither"}},
 		"nothing in common":             {side(0, tcp), side(1, shared), None, whys{Shared: nameA, Fabric: "", TCP: nameB}},
 		"an older build":                {side(0, shared, roce, tcp), changed(side(1), older), Fabric, whys{Shared: nameB + " is of an earlier release", TCP: "earlier release"}},
-		"an older build without fabric": {side(0, shared, tcp), changed(side(1), older), None, whys{Shared: "earlier release", TCP: "earlier release", Fabric: nameA + " has no device for RDMA"}},
+		"an older build without fabric": {side(0, shared, tcp), changed(side(1), older), None, whys{Shared: "earlier release", TCP: "earlier release", Fabric: nameA + " has no rdma device"}},
 		"a device after another":        {side(0, tcp, with(tcp, dials)), changed(side(1, tcp, with(tcp, failed(9))), host(8)), TCP, whys{Shared: "", Fabric: ""}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -95,6 +95,7 @@ func (r *Router) ownAt() time.Time {
 // sides returns both sides with the failures that are respected now.
 func (r *Router) sides(now time.Time) (own, peer Side) {
 	own, peer = r.cfg.Own, r.peer
+	own.alias = ownAlias
 	own.Inventory = r.inventory(now)
 	if peer.Inventory != nil {
 		peer.Inventory = withFailures(peer.Inventory, func(k Kind) (time.Time, string) {

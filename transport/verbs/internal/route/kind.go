@@ -17,8 +17,10 @@ const (
 // Kinds has all kinds of devices. Nobody changes it.
 var Kinds = [...]Kind{Shared, Fabric, TCP}
 
+// String returns the word for a kind in logs, metrics, reasons and reports. Where a kind has one
+// provider, it is the provider's name.
 func (k Kind) String() string {
-	return [...]string{"none", "shared memory", "RDMA", "TCP"}[min(k, TCP)]
+	return [...]string{"none", "shm", "rdma", "tcp"}[min(k, TCP)]
 }
 
 // KindOf returns the kind of a device with a link layer; None for one that is not known.

@@ -15,6 +15,9 @@ import (
 
 // Sentences that a side gets from the other, and recognises.
 
+// ownAlias is how a sentence calls the process that says it.
+const ownAlias = "this process"
+
 // insteadPrefix begins the sentence by which the side that proposes refuses another route.
 func insteadPrefix(t cluster.Task) string { return t.String() + " proposes the route over " }
 
@@ -74,6 +77,47 @@ func (r *Router) unknownReasons() []Reason {
 		all = append(all, Reason{k, why})
 	}
 	return all
+}
+
+// NoRoute describes why no device reaches the peer, for a router that maintains nothing and knows
+// the peer. Where both sides have no kind of device in common, it names the devices of both and
+// what to do.
+func (r *Router) NoRoute(now time.Time) string {
+	own, peer := r.sides(now)
+	common := own.Inventory == nil || peer.Inventory == nil
+	for _, k := range Kinds {
+		common = common || own.device(k) != nil && peer.device(k) != nil
+	}
+	if !common {
+		return fmt.Sprintf("%s has %s (setting provider), %s has %s: give both one in common, for example auto", own.name(), own.providers(), peer.name(), peer.providers())
+	}
+	var whys []string
+	for _, x := range r.Reasons(now) {
+		if x.Why != neitherHas {
+			whys = append(whys, x.Kind.String()+": "+x.Why)
+		}
+	}
+	return fmt.Sprintf("no device of this process reaches %v: %s", r.cfg.Peer, strings.Join(whys, "; "))
+}
+
+// providers lists the devices of a side by the names that the setting provider has for them.
+func (s *Side) providers() string {
+	var names []string
+	for _, k := range Kinds {
+		switch d := s.device(k); {
+		case d == nil:
+		case k == Fabric && d.InKernel():
+			names = append(names, "libibverbs")
+		case k == Fabric:
+			names = append(names, "roce")
+		default:
+			names = append(names, k.String())
+		}
+	}
+	if names == nil {
+		return "no device"
+	}
+	return strings.Join(names, ", ")
 }
 
 // short returns the text of an error as a device in an inventory may have it.

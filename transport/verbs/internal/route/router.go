@@ -167,8 +167,10 @@ func (r *Router) Request(now time.Time, peer Side, kind Kind) (acts []Action, er
 		return r.done(now), nil // the handshake finds out which process is the peer
 	}
 	r.wanted = true
-	if why := Problem(r.cfg.Own, r.peer, kind); why != "" {
-		return r.done(now), status.Errorf(status.FailedPrecondition, "%v cannot be reached over %v: %s", r.cfg.Own.Task, kind, why)
+	own := r.cfg.Own
+	own.alias = ownAlias // the peer quotes the sentence as this side's
+	if why := Problem(own, r.peer, kind); why != "" {
+		return r.done(now), status.Errorf(status.FailedPrecondition, "no route over %v: %s", kind, why)
 	}
 	if r.proposes {
 		acts = r.done(now)
@@ -178,7 +180,7 @@ func (r *Router) Request(now time.Time, peer Side, kind Kind) (acts []Action, er
 		return acts, nil
 	}
 	if r.failedUntil(kind).After(now) && r.hasFresh(now) {
-		return r.done(now), status.Errorf(status.FailedPrecondition, "%v does not take the route over %v: it has failed: %s", r.cfg.Own.Task, kind, r.paths[kind].why)
+		return r.done(now), status.Errorf(status.FailedPrecondition, "the route over %v has failed: %s", kind, r.paths[kind].why)
 	}
 	r.setProposal(kind, time.Time{})
 	return r.done(now), nil

@@ -69,10 +69,10 @@ func TestABetterRouteIsTakenAtOnce(t *testing.T) {
 	r := router(t, 0, tcp)
 	wantActs(t, r.Up(began, TCP, 2))
 	wantActs(t, r.Own(after(time.Second), side(0, shared, tcp)), "ask")
-	wantActs(t, r.Answered(after(time.Second), side(1, shared, tcp), nil), "rest TCP", "maintain shared memory")
+	wantActs(t, r.Answered(after(time.Second), side(1, shared, tcp), nil), "rest tcp", "maintain shm")
 	acts := r.Up(after(2*time.Second), Shared, 2)
-	wantActs(t, acts, "leave TCP")
-	if !strings.Contains(acts[0].Err.Error(), nameA+" has taken the route over shared memory") {
+	wantActs(t, acts, "leave tcp")
+	if !strings.Contains(acts[0].Err.Error(), nameA+" has taken the route over shm") {
 		t.Errorf("%v", acts[0].Err)
 	}
 	wantActs(t, r.Down(after(2*time.Second), TCP, nil))
@@ -88,7 +88,7 @@ func TestABetterRouteIsTakenAtOnce(t *testing.T) {
 func TestTheNextRouteIsTakenWhenOneBreaks(t *testing.T) {
 	r := router(t, 0, shared, tcp)
 	r.Up(began, Shared, 2)
-	wantActs(t, r.Down(after(time.Second), Shared, errBroke), "rest shared memory", "maintain TCP")
+	wantActs(t, r.Down(after(time.Second), Shared, errBroke), "rest shm", "maintain tcp")
 	wantActs(t, r.Up(after(2*time.Second), TCP, 2))
 	if better := r.Better(after(2 * time.Second)); len(better) != 2 || better[0].Kind != Shared || !strings.Contains(better[0].Why, "it has failed: the channel broke; it is tried again in 29s") {
 		t.Errorf("%v", better)
@@ -97,8 +97,8 @@ func TestTheNextRouteIsTakenWhenOneBreaks(t *testing.T) {
 		t.Errorf("it wakes %v later", w.Sub(began))
 	}
 	wantActs(t, r.Tick(after(31*time.Second-1)))
-	wantActs(t, r.Tick(after(31*time.Second)), "rest TCP", "maintain shared memory")
-	wantActs(t, r.Down(after(41*time.Second), Shared, errSilent), "rest shared memory", "maintain TCP") // which is up
+	wantActs(t, r.Tick(after(31*time.Second)), "rest tcp", "maintain shm")
+	wantActs(t, r.Down(after(41*time.Second), Shared, errSilent), "rest shm", "maintain tcp") // which is up
 	if v := r.Inventory(after(41 * time.Second)); v.Devices[0].FailedFor != ChangeBack || v.Devices[1].FailedFor != 0 {
 		t.Errorf("the peer gets %+v", v.Devices)
 	}
@@ -109,12 +109,12 @@ func TestARouteThatFailsAgainWaitsTwiceAsLong(t *testing.T) {
 	r := router(t, 0, shared, tcp)
 	now := began
 	for _, want := range []time.Duration{30 * time.Second, 30 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second, 5 * time.Minute, 5 * time.Minute} {
-		wantActs(t, r.Down(now, Shared, errSilent), "rest shared memory", "maintain TCP")
+		wantActs(t, r.Down(now, Shared, errSilent), "rest shm", "maintain tcp")
 		if wait := r.Wake().Sub(now); wait != want {
 			t.Errorf("it waits for %v, want %v", wait, want)
 		}
 		now = r.Wake()
-		wantActs(t, r.Tick(now), "rest TCP", "maintain shared memory")
+		wantActs(t, r.Tick(now), "rest tcp", "maintain shm")
 	}
 	r.Up(now, Shared, 2)
 	now = now.Add(Steady)
@@ -140,10 +140,10 @@ func TestAChangeOfADeviceEndsItsFailures(t *testing.T) {
 		},
 	} {
 		r := router(t, 0, shared, tcp)
-		wantActs(t, r.Down(after(time.Second), Shared, errSilent), "rest", "maintain TCP")
+		wantActs(t, r.Down(after(time.Second), Shared, errSilent), "rest", "maintain tcp")
 		acts := change(r)
 		if name == "its user" {
-			if !strings.Contains(fmt.Sprint(acts), "maintain shared memory") {
+			if !strings.Contains(fmt.Sprint(acts), "maintain shm") {
 				t.Errorf("%s: %v", name, acts)
 			}
 			continue
@@ -179,8 +179,8 @@ func TestWhatIsNoFailureOfARoute(t *testing.T) {
 		"a peer that stops":                  quoted(nameB + " is stopping"),
 		"a peer that does not know us":       status.Errorf(status.Unavailable, "%w", handshake.ErrNotKnown),
 		"a device that this process lost":    verbs.ErrDeviceGone,
-		"a peer that proposes another one":   quoted(nameB + " proposes the route over TCP"),
-		"a peer that has taken another one":  quoted(nameB + " has taken the route over TCP"),
+		"a peer that proposes another one":   quoted(nameB + " proposes the route over tcp"),
+		"a peer that has taken another one":  quoted(nameB + " has taken the route over tcp"),
 		"a peer that uses another device":    quoted(nameB + " has no verbs for now: Unavailable: it changes from a port 1 to b port 1"),
 		"nothing":                            nil,
 	} {
@@ -207,25 +207,25 @@ func TestTheOtherSideAcceptsOrSaysWhyNot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantActs(t, acts, "rest shared memory", "maintain TCP")
+	wantActs(t, acts, "rest shm", "maintain tcp")
 	r.Up(began, TCP, 1)
-	if better := r.Better(began); len(better) != 2 || better[0].Why != nameA+" proposes the route over TCP" {
+	if better := r.Better(began); len(better) != 2 || better[0].Why != nameA+" proposes the route over tcp" {
 		t.Errorf("%v", better)
 	}
 	// It waits for the proposal of the better one, and then calls by itself.
 	if w := r.Wake(); w != after(Grace) {
 		t.Errorf("it wakes %v later", w.Sub(began))
 	}
-	wantActs(t, r.Tick(after(Grace)), "rest TCP", "maintain shared memory")
+	wantActs(t, r.Tick(after(Grace)), "rest tcp", "maintain shm")
 
 	_, err = r.Request(after(Grace), side(0, tcp), Shared)
-	if status.CodeOf(err) != status.FailedPrecondition || !strings.Contains(err.Error(), nameA+" has no device for shared memory") {
+	if status.CodeOf(err) != status.FailedPrecondition || !strings.Contains(err.Error(), "no route over shm: "+nameA+" has no shm device (see its setting provider)") {
 		t.Errorf("%v", err)
 	}
 	r = router(t, 1, shared, tcp)
 	r.Down(began, Shared, errSilent)
 	_, err = r.Request(after(time.Second), side(0, shared, tcp), Shared)
-	if status.CodeOf(err) != status.FailedPrecondition || !strings.Contains(err.Error(), nameB+" does not take the route over shared memory: it has failed: no message") {
+	if status.CodeOf(err) != status.FailedPrecondition || !strings.Contains(err.Error(), "the route over shm has failed: no message") {
 		t.Errorf("%v", err)
 	}
 }
@@ -234,7 +234,7 @@ func TestTheOtherSideAcceptsOrSaysWhyNot(t *testing.T) {
 func TestTheSideThatProposesInsists(t *testing.T) {
 	r := router(t, 0, shared, tcp)
 	_, err := r.Request(began, side(1, shared, tcp), TCP)
-	if status.CodeOf(err) != status.Unavailable || status.From(err).Message() != nameA+" proposes the route over shared memory" {
+	if status.CodeOf(err) != status.Unavailable || status.From(err).Message() != nameA+" proposes the route over shm" {
 		t.Fatalf("%v", err)
 	}
 	refusal := status.Errorf(status.Unavailable, "%w", &status.Said{Peer: nameA, Text: status.From(err).Message()})
@@ -244,9 +244,9 @@ func TestTheSideThatProposesInsists(t *testing.T) {
 	r = router(t, 1, shared, tcp)
 	r.Request(began, side(0, shared, tcp), TCP) //nolint:errcheck // the test above
 	r.Up(began, TCP, 1)
-	wantActs(t, r.Tick(after(Grace)), "rest TCP", "maintain shared memory")
-	refusal = status.Errorf(status.Unavailable, "%w", &status.Said{Peer: nameA, Text: nameA + " proposes the route over TCP"})
-	wantActs(t, r.Down(after(Grace), Shared, refusal), "rest shared memory", "maintain TCP", "ask")
+	wantActs(t, r.Tick(after(Grace)), "rest tcp", "maintain shm")
+	refusal = status.Errorf(status.Unavailable, "%w", &status.Said{Peer: nameA, Text: nameA + " proposes the route over tcp"})
+	wantActs(t, r.Down(after(Grace), Shared, refusal), "rest shm", "maintain tcp", "ask")
 	r.Answered(after(Grace), side(0, shared, tcp), nil)
 	if w := r.Wake(); w != after(Grace+ChangeBack) {
 		t.Errorf("it wakes %v later", w.Sub(began))
@@ -258,7 +258,7 @@ func TestAPeerOfAnEarlierReleaseHasOneDevice(t *testing.T) {
 	refusal := status.Errorf(status.FailedPrecondition, "%w", &status.Said{Peer: nameB, Text: "the request of " + nameA + " shows no queue pairs"})
 	r := New(Config{Own: side(0, shared, roce, tcp), Peer: names[1], Callable: true})
 	r.Want(began)
-	wantActs(t, r.Answered(began, Side{}, refusal), "maintain RDMA")
+	wantActs(t, r.Answered(began, Side{}, refusal), "maintain rdma")
 	wantActs(t, r.Up(began, Fabric, 77))
 	wantActs(t, r.Down(began, Fabric, errBroke))
 	r = New(Config{Own: side(0, shared, roce, tcp), Peer: names[1], Callable: true})
@@ -266,7 +266,7 @@ func TestAPeerOfAnEarlierReleaseHasOneDevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantActs(t, acts, "maintain RDMA")
+	wantActs(t, acts, "maintain rdma")
 }
 
 // TestAPeerThatDoesNotAnswerIsAskedAgain: after 0.5 s, doubling up to 30 s.
@@ -302,12 +302,12 @@ func TestAClientAsksWhileItReceives(t *testing.T) {
 	own := changed(side(0, shared, tcp), func(s *Side) { s.Task = cluster.Task{Job: cluster.ClientJob, Index: 3} })
 	r := New(Config{Own: own, Peer: names[1], Callable: true})
 	r.Want(began)
-	wantActs(t, r.Answered(began, side(1, tcp), nil), "maintain TCP")
+	wantActs(t, r.Answered(began, side(1, tcp), nil), "maintain tcp")
 	r.Up(began, TCP, 2)
 	wantActs(t, r.Used(after(RefreshEvery-1)))
 	wantActs(t, r.Used(after(RefreshEvery)), "ask")
 	wantActs(t, r.Used(after(3*RefreshEvery)))
-	wantActs(t, r.Answered(after(3*RefreshEvery), side(1, shared, tcp), nil), "rest TCP", "maintain shared memory")
+	wantActs(t, r.Answered(after(3*RefreshEvery), side(1, shared, tcp), nil), "rest tcp", "maintain shm")
 	r.Up(after(3*RefreshEvery), Shared, 2)
 	wantActs(t, r.Used(after(time.Hour))) // there is nothing better
 	if !r.Wake().IsZero() {
@@ -360,10 +360,10 @@ func TestAForgedCallTakesADeviceAwayForASecond(t *testing.T) {
 		r.Want(began)
 		r.Answered(began, changed(side(1, shared, tcp), serial(3)), nil)
 		now := after(AskEvery)
-		wantActs(t, r.Asked(now, forged), "rest shared memory", "ask")
-		wantActs(t, r.Answered(now, changed(side(1, shared, tcp), serial(4)), nil), "maintain shared memory")
+		wantActs(t, r.Asked(now, forged), "rest shm", "ask")
+		wantActs(t, r.Answered(now, changed(side(1, shared, tcp), serial(4)), nil), "maintain shm")
 		// A call that comes while the peer is asked may be the newer one. Then it is asked again.
-		wantActs(t, r.Asked(now, forged), "rest shared memory")
+		wantActs(t, r.Asked(now, forged), "rest shm")
 		wantActs(t, r.Tick(now.Add(AskEvery)), "ask")
 		r.Asked(now, forged)
 		r.Answered(now, changed(side(1, shared, tcp), serial(5)), nil)
@@ -388,5 +388,27 @@ func TestAClientHearsAServerThatForgotIt(t *testing.T) {
 	last := r.Inventory(began).Serial
 	if again := router(t, 1, shared, tcp).Inventory(after(time.Millisecond)).Serial; again <= last {
 		t.Errorf("after inventory %d came %d", last, again)
+	}
+}
+
+// TestNothingInCommonIsOneSentence: it has the devices of both sides by the names of the setting
+// provider, and what to do. Otherwise each kind that a side has comes with its reason.
+func TestNothingInCommonIsOneSentence(t *testing.T) {
+	for name, c := range map[string]struct {
+		own, peer []handshake.Device
+		want      string
+	}{
+		"nothing in common": {[]handshake.Device{shared}, []handshake.Device{roce, tcp},
+			"this process has shm (setting provider), " + nameB + " has roce, tcp: give both one in common, for example auto"},
+		"no device there": {[]handshake.Device{nic, tcp}, nil, "this process has libibverbs, tcp (setting provider), " + nameB + " has no device: give both one in common, for example auto"},
+		"one in common": {[]handshake.Device{with(tcp, dials)}, []handshake.Device{with(tcp, dials), shared},
+			"no device of this process reaches " + nameB + ": shm: this process has no shm device (see its setting provider); tcp: neither side takes connections"},
+	} {
+		r := router(t, 0, c.own...)
+		r.Want(began)
+		r.Answered(began, side(1, c.peer...), nil)
+		if got := r.NoRoute(began); got != c.want || r.Target() != None {
+			t.Errorf("%s:\n%s, want\n%s", name, got, c.want)
+		}
 	}
 }
