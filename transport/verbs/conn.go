@@ -40,6 +40,9 @@ func (c *conn) Hello(ctx context.Context) (delivery.Peer, error) {
 		if known, ok := c.peer.known(); ok {
 			return known, nil
 		}
+		if why := c.peer.never(); why != nil {
+			return delivery.Peer{}, status.Errorf(status.FailedPrecondition, "%s; the setting fallback is none, which allows no other connection", status.From(why).Message())
+		}
 		select {
 		case <-changed:
 		case <-again.C:

@@ -42,3 +42,9 @@ func (t *RdmaRemoteRendezvous) openPorts() error {
 	}
 	return nil
 }
+
+// neverHad reports whether a reason in RdmaRemoteRendezvous.lost is that the process was started
+// without such a device.
+func neverHad(lost error) bool {
+	return lost == errNoDevice || lost == errNoTCP || lost == errNoShared //nolint:errorlint // never wrapped
+}

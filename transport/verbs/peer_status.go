@@ -63,6 +63,32 @@ func (p *peer) noRoute() error {
 	return status.New(status.FailedPrecondition, p.router.NoRoute(time.Now()))
 }
 
+// never is why no channel to the peer can be made before a setting changes: the devices of both are
+// known, and none reaches the peer. It is nil while that may change: before anything is known, when a
+// device of this process has gone and may return, and after a channel has been up.
+func (p *peer) never() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.active != nil || p.closing || !p.cameUp.IsZero() {
+		return nil
+	}
+	for _, r := range p.routes {
+		if r.lost != nil && !neverHad(r.lost) {
+			return nil
+		}
+	}
+	if p.router == nil {
+		if _, err := p.route(route.Fabric).machine.State(); route.IsUnreachable(err) {
+			return err
+		}
+		return nil
+	}
+	if p.askErr != nil || !p.router.Known() {
+		return nil
+	}
+	return p.noRoute()
+}
+
 // routeStatus returns the state of each route, the best one first. Called with mu held.
 func (p *peer) routeStatus() []RouteStatus {
 	if p.router == nil {

@@ -232,6 +232,9 @@ func (p *peer) ask() {
 	if err == nil || handshake.HasNoInventory(p.task, err) {
 		p.askErr, p.answered = nil, true
 	}
+	if p.router.Target() == route.None {
+		p.signal() // a caller that nothing but a channel can serve gives up
+	}
 	p.unlock()
 	p.logState()
 }

@@ -170,7 +170,7 @@ func (r *Router) Request(now time.Time, peer Side, kind Kind) (acts []Action, er
 	own := r.cfg.Own
 	own.alias = ownAlias // the peer quotes the sentence as this side's
 	if why := Problem(own, r.peer, kind); why != "" {
-		return r.done(now), status.Errorf(status.FailedPrecondition, "no route over %v: %s", kind, why)
+		return r.done(now), status.Errorf(status.FailedPrecondition, noRoutePrefix+"%v: %s", kind, why)
 	}
 	if r.proposes {
 		acts = r.done(now)
