@@ -46,6 +46,9 @@ type CatalogOptions struct {
 	// EndStep, if not nil, is called once for each step of a puller, when its stream has
 	// ended and its state can be released. It must not block.
 	EndStep func(step int64)
+	// Over, if not nil, is called when a pull begins. Its result is called when the pull has ended,
+	// for the log, and returns over what the puller got its tensors; empty if that is not known.
+	Over func(puller cluster.Task) func() string
 	// Progress, if not nil, is called a few times a second with the number of bytes of a
 	// publication that have been read for its digests.
 	Progress func(publication string, done, total int64)

@@ -63,6 +63,8 @@ type PullRequest struct {
 	// Interrupted, if not nil, is called when such a failure interrupts the pull, and when
 	// the pull goes on; one call at a time, not for every attempt.
 	Interrupted func(Interruption)
+	// Measurement marks a pull that only measures: the server logs it at level DEBUG.
+	Measurement bool
 	// SkipDigests skips the check of the digests.
 	SkipDigests bool
 	// Progress, if not nil, is called after each tensor that was received and checked, and

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
@@ -69,7 +70,7 @@ func (s *service) Open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServ
 }
 
 // open sends a puller its step and keys. The step lasts until the stream ends.
-func (c *Catalog) open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServer[trystpb.OpenResponse]) error {
+func (c *Catalog) open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServer[trystpb.OpenResponse]) (failure error) {
 	if err := c.prepared(); err != nil {
 		return err
 	}
@@ -107,12 +108,18 @@ func (c *Catalog) open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServ
 	}
 	begin := time.Now()
 	log := c.o.Logger.With("publication", p.manifest.Name, "version", p.manifest.Version, "puller", puller, "step", step)
-	log.Info("a pull begins", "tensors", len(entries))
+	log.Debug("a pull begins", "tensors", len(entries))
+	over := func() string { return "" }
+	if c.o.Over != nil {
+		over = c.o.Over(puller)
+	}
 	defer func() {
+		took := time.Since(begin)
+		text := over() // before the step ends: then the puller may be gone
 		if c.o.EndStep != nil {
 			c.o.EndStep(step)
 		}
-		log.Info("a pull has ended", "seconds", time.Since(begin).Seconds())
+		logEnd(stream.Context(), log, len(entries), took, text, failure)
 	}()
 	if err := c.sendKeys(p, entries, step, puller, int64(req.GetPieceBytes()), stream); err != nil {
 		return err
@@ -124,6 +131,26 @@ func (c *Catalog) open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServ
 		return errClosed()
 	}
 }
+
+// logEnd logs the end of a pull, with its error at this side: one line for each pull, and none for a
+// measurement, which may be hundreds a second.
+func logEnd(ctx context.Context, log *slog.Logger, tensors int, took time.Duration, over string, failure error) {
+	args := []any{"tensors", tensors, "seconds", took.Round(time.Millisecond).Seconds()}
+	if over != "" {
+		args = append(args, "over", over)
+	}
+	if failure != nil {
+		args = append(args, "reason", failure)
+	}
+	level := slog.LevelInfo
+	if len(metadata.ValueFromIncomingContext(ctx, measurementKey)) > 0 {
+		level = slog.LevelDebug
+	}
+	log.Log(ctx, level, "a pull has ended", args...)
+}
+
+// measurementKey is the metadata of the call Open of a pull that is a measurement (PROTOCOL.md section 7).
+const measurementKey = "tryst-measurement"
 
 // sendKeys sends the keys of the entries, in messages of up to keysPerMessage. Tensors that are
 // larger than pieceBytes, if it is not 0, are given in pieces.

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -75,7 +76,7 @@ func (pl *pull) fetch(caller context.Context, to sink) error {
 func (pl *pull) session(caller context.Context, missing []int, to sink) error {
 	whole, lost := context.WithCancelCause(caller)
 	defer lost(nil)
-	s, err := pl.p.open(whole, pl.manifest, missing, pl.patience(), lost)
+	s, err := pl.p.open(whole, pl.manifest, missing, pl.patience(), pl.req.Measurement, lost)
 	if err != nil {
 		return err
 	}
@@ -268,9 +269,9 @@ type session struct {
 }
 
 // open gets a step with the keys of the given tensors from the server. A patience that is not 0
-// bounds the time until all keys have come. When the stream ends before close, lost is called
+// bounds the time until all keys have come. A measurement is marked as such. When the stream ends before close, lost is called
 // with the reason.
-func (p *Puller) open(ctx context.Context, m *Manifest, chosen []int, patience time.Duration, lost func(error)) (*session, error) {
+func (p *Puller) open(ctx context.Context, m *Manifest, chosen []int, patience time.Duration, measurement bool, lost func(error)) (*session, error) {
 	what := "opening publication " + quote(m.Name)
 	// The stream ends with ctx, but does not have its deadline: the server would end the
 	// stream first, with a less precise error.
@@ -302,7 +303,11 @@ func (p *Puller) open(ctx context.Context, m *Manifest, chosen []int, patience t
 		}
 		return p.failed(ctx, what, err, stream.Trailer())
 	}
-	stream, err := p.client.Open(streamCtx, &trystpb.OpenRequest{
+	callCtx := streamCtx
+	if measurement {
+		callCtx = metadata.AppendToOutgoingContext(streamCtx, measurementKey, "1")
+	}
+	stream, err := p.client.Open(callCtx, &trystpb.OpenRequest{
 		Publication: m.Name, Version: m.Version, Tensors: m.namesOf(chosen),
 		Puller: p.o.Task.String(), PullerIncarnation: p.o.Incarnation, PieceBytes: pieceBytes,
 	})

@@ -25,6 +25,7 @@ type Link struct {
 	State LinkState `json:"state"`
 	// Since is when Route or State changed last; zero if they have not changed yet.
 	Since time.Time `json:"since,omitzero"`
+	// Of a client that has left (LinkGone), Route, Over and Device are those of the last channel.
 	// Reason is why the route is not verbs, the last reason in words; empty for verbs.
 	Reason string `json:"reason,omitempty"`
 	// Error is why the peer was not reached, the last reason; empty while State is LinkUp, and
@@ -202,6 +203,10 @@ func (n *node) link(task cluster.Task, p *peerStates, addressed bool) Link {
 		l.State = LinkDown
 	default:
 		l.State = LinkGone
+		if v.LastRoute != "" { // that it has left is no failure of the route
+			l.Route, l.Over, l.Device, l.Reason = verbstransport.Name, v.LastRoute, v.LastDevice, ""
+			l.Routes = nil
+		}
 	}
 	if l.State != LinkUp {
 		l.Since = latest(v.Since, v.StateSince, d.Since, r.Since)

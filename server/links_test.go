@@ -182,6 +182,10 @@ func TestLinksOfAClientOverVerbs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	over := s.sentOver(c.Task())
+	if text := over(); text != "nothing" {
+		t.Errorf("before the pull it went over %s", text)
+	}
 	var sum checkpoint.Summary
 	for got, err := range c.Puller().Pull(t.Context(), checkpoint.PullRequest{Summary: &sum}) {
 		if err != nil {
@@ -191,6 +195,9 @@ func TestLinksOfAClientOverVerbs(t *testing.T) {
 	}
 	if sum.Over("verbs") != 1 || sum.Over("grpc") != 0 || sum.Carried[0].Device == "" {
 		t.Errorf("the pull says %+v", sum.Carried)
+	}
+	if text, want := over(), "verbs ("+s.rdma.transport.Connections()[0].Device+")"; text != want {
+		t.Errorf("the pull went over %s, want %s", text, want)
 	}
 	mine := c.Links()
 	if len(mine) != 1 || mine[0].Task != s.Task().String() || mine[0].Route != "verbs" || mine[0].Device != sum.Carried[0].Device {
@@ -204,7 +211,7 @@ func TestLinksOfAClientOverVerbs(t *testing.T) {
 		t.Error(err)
 	}
 	gone := linked(t, s.Links, c.Task().String(), "gone", inState(LinkGone))
-	if gone.Route != "grpc" || gone.Reason == "" || gone.Breaks != 1 {
+	if gone.Route != "verbs" || gone.Reason != "" || gone.Device != theirs.Device || gone.Breaks != 1 {
 		t.Errorf("%+v", gone)
 	}
 }

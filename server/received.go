@@ -116,6 +116,28 @@ func (m *receiveMetrics) byTransport() map[string]int {
 	return counts
 }
 
+// sentOver begins to watch a puller. What it returns tells over what the puller has got tensors since:
+// "verbs (shm0)", "grpc", or "nothing".
+func (s *Server) sentOver(puller cluster.Task) func() string {
+	count := func() (verbs uint64, device string, grpc int64) {
+		if s.rdma != nil {
+			verbs, device = s.rdma.transport.Sent(puller)
+		}
+		return verbs, device, s.metrics.sentTensors.Load()
+	}
+	verbs, _, grpc := count()
+	return func() string {
+		nowVerbs, device, nowGRPC := count()
+		switch {
+		case nowVerbs > verbs:
+			return verbstransport.Name + " (" + device + ")"
+		case nowGRPC > grpc: // it may be another puller's, if this one has got nothing
+			return grpctransport.Name
+		}
+		return "nothing"
+	}
+}
+
 // Sent returns how many tensors this process has sent to others, for each transport. A tensor that
 // was sent again, after a break or a change of the transport, counts each time.
 func (s *Server) Sent() map[string]int {

@@ -108,7 +108,7 @@ func (s *Server) start(ctx context.Context, o Options) error {
 	s.catalog, err = checkpoint.NewCatalog(checkpoint.CatalogOptions{
 		Device: s.Device(), Incarnation: s.incarnation, Allocator: s.sendAllocator(),
 		Digest: s.cfg.Digest, MMap: s.cfg.PublishMMap, CacheBytes: s.cfg.FileCache, CacheTime: 2 * s.cfg.ReleaseAfter,
-		EndStep: s.worker.EndStep, Preparing: true, Logger: s.log,
+		EndStep: s.worker.EndStep, Over: s.sentOver, Preparing: true, Logger: s.log,
 	})
 	if err != nil {
 		return err

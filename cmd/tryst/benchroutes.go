@@ -140,7 +140,7 @@ func (r *benchRoute) connect(ctx context.Context, from, name string, bytes int64
 		return status.Errorf(status.FailedPrecondition, "publication %s has no tensor with content: name another one", m.Name)
 	}
 	r.publication, r.small = m.Name, smallest(m)
-	r.req = checkpoint.PullRequest{Publication: name, Tensors: someTensors(m, bytes), Retry: -1, SkipDigests: true}
+	r.req = checkpoint.PullRequest{Publication: name, Tensors: someTensors(m, bytes), Retry: -1, SkipDigests: true, Measurement: true}
 	if err := r.pull(ctx); err != nil {
 		return err
 	}

@@ -94,7 +94,7 @@ func pullRate(ctx context.Context, cl *server.Client) (float64, error) {
 		}
 		var s checkpoint.Summary
 		for range 2 {
-			req := checkpoint.PullRequest{Publication: p.Name, Tensors: names, Retry: -1, SkipDigests: true, Summary: &s}
+			req := checkpoint.PullRequest{Publication: p.Name, Tensors: names, Retry: -1, SkipDigests: true, Measurement: true, Summary: &s}
 			for t, err := range cl.Puller().Pull(ctx, req) {
 				if err != nil {
 					return 0, err

@@ -38,6 +38,8 @@ type peer struct {
 	closing      bool          // this process closes the peer, so changes are not logged
 	cameUp       time.Time     // when a channel was up for the first time, or again; zero for never
 	since        since         // when the present state began
+	lastKind     string        // of device of the last channel that was up; empty before the first
+	lastDevice   string        // of this process, of that channel
 
 	logging sync.Mutex // keeps log lines in the order of the states; guards logged
 	logged  peerLog

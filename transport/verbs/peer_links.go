@@ -29,7 +29,7 @@ func (p *peer) linkUp(l *link) {
 		}
 		if p.active == nil || p.prefers(l) {
 			p.setActive(l)
-			p.cameUp = now
+			p.cameUp, p.lastKind, p.lastDevice = now, l.route.kind.String(), l.port.name
 			p.disconnected, down = down, nil
 		}
 		if p.router != nil {

@@ -11,7 +11,7 @@ import (
 func (p *peer) status() Connection {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	k := Connection{Task: p.task, Since: p.since.verbsAt, StateSince: p.since.stateAt}
+	k := Connection{Task: p.task, Since: p.since.verbsAt, StateSince: p.since.stateAt, LastRoute: p.lastKind, LastDevice: p.lastDevice}
 	k.State, k.Reason = p.shown().machine.State()
 	k.Routes = p.routeStatus()
 	switch {

@@ -32,6 +32,9 @@ type Connection struct {
 	// of the peer. For InfiniBand these are GIDs of ports.
 	Device        string
 	Local, Remote verbs.GID
+	// LastRoute and LastDevice are the Route and Device of the channel that is up, or of the last
+	// one; empty if none was up yet.
+	LastRoute, LastDevice string
 	// Since is when Verbs has changed; zero if no channel was up yet.
 	Since time.Time
 	// Socket is where packets go (verbs.PathStats.Peer). Its port means nothing on InfiniBand.

@@ -262,6 +262,20 @@ func (t *RdmaRemoteRendezvous) Connections() []Connection {
 	return all
 }
 
+// Sent returns how many values verbs has sent to a task, and the device of the channel that is up or
+// was up last; 0 and empty for a task that is not known.
+func (t *RdmaRemoteRendezvous) Sent(task cluster.Task) (values uint64, device string) {
+	t.mu.Lock()
+	p := t.peers[task]
+	t.mu.Unlock()
+	if p == nil {
+		return 0, ""
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.counters.sent.Load(), p.lastDevice
+}
+
 func (t *RdmaRemoteRendezvous) all() []*peer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
