@@ -36,6 +36,8 @@ func openOthers(c *config.Client, sources []Source, log *slog.Logger) (all []Sel
 				opened.Why = chosenBySetting
 			}
 			all = append(all, opened)
+		case wrongDir(err) != "":
+			return nil, errors.Join(status.Errorf(status.InvalidArgument, "shm-dir %s: %s", c.SHMDir, wrongDir(err)), closeAll(all))
 		case c.Names(name):
 			err = status.Errorf(status.FailedPrecondition, "provider %s: %w", name, err)
 			return nil, errors.Join(err, closeAll(all))
@@ -49,6 +51,14 @@ func openOthers(c *config.Client, sources []Source, log *slog.Logger) (all []Sel
 		log.Info("verbs", "provider", s.Name(), "why", s.Why, "device", s.Choice.Device)
 	}
 	return all, nil
+}
+
+// wrongDir says what is wrong with shm-dir; empty if err has another cause.
+func wrongDir(err error) string {
+	if e, ok := errors.AsType[*shm.DirError](err); ok {
+		return e.Why
+	}
+	return ""
 }
 
 // CheckOther opens the device of a provider that is no RDMA, config.ProviderTCP or

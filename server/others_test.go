@@ -12,6 +12,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/shm"
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
 
@@ -155,6 +156,16 @@ func TestEachKindOfDeviceHasAMetric(t *testing.T) {
 	w.nic(0).Remove()
 	until(t, "the device is known to be gone", func() bool { return a.rdma.devices.lost.Load() == 1 })
 	wantMetrics(t, a, `tryst_verbs_kind_up{over="RDMA"} 0`, `tryst_verbs_kind_up{over="TCP"} 1`, "tryst_verbs_device_up 1")
+}
+
+// TestWrongDirectoryIsAnError: a shm-dir that cannot be used is a wrong setting, also with auto.
+func TestWrongDirectoryIsAnError(t *testing.T) {
+	for _, provider := range []string{config.ProviderAuto, "tcp,shm"} {
+		w := newKindsTown(t, 2)
+		w.broken[config.ProviderShm] = &verbs.Error{Op: "open", Err: fmt.Errorf("%w: %w", verbs.ErrUnavailable, &shm.DirError{Dir: "/no/such", Why: "it does not exist"})}
+		_, err := StartVerbs(t.Context(), w.settings(0, func(c *config.Config) { c.SHMDir, c.Provider = "/no/such", provider }), w.options(0))
+		wantError(t, err, status.InvalidArgument, "shm-dir /no/such: it does not exist")
+	}
 }
 
 // TestLinksHaveEveryRoute: a link says over which kind of device tensors go, and for each other kind

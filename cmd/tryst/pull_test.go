@@ -292,7 +292,7 @@ func TestPullWithoutACommonProviderFailsAtOnce(t *testing.T) {
 	r := tryst(t, "pull", "--from", address, "--out", filepath.Join(t.TempDir(), "copy.safetensors"),
 		"--transport", "verbs", "--provider", "tcp", "--fallback", "none", "--peer-timeout", "1h", "--retry", "1h")
 	const want = "this process has tcp (setting provider), /job:worker/replica:0/task:0 has roce: give both one in common"
-	if r.code != 1 || strings.Count(r.err, want) != 1 || strings.Contains(r.err, "goes on") || strings.Contains(r.err, "trying again") {
+	if r.code != 1 || strings.Count(r.err, "tryst pull: ") != 1 || !strings.Contains(r.err, want) || strings.Contains(r.err, "goes on") || strings.Contains(r.err, "trying again") {
 		t.Errorf("exit status %d, want 1 and one error:\n%s", r.code, r.err)
 	}
 }

@@ -51,7 +51,8 @@ func TestSharedMemorySettingsInWords(t *testing.T) {
 	}{
 		"a device of none":     {func(c *Config) { c.Provider, c.RDMA.Device = "tcp", "mlx5_0" }, "rdma.device mlx5_0: it names an RDMA device, and provider (tcp) names none"},
 		"named and off":        {func(c *Config) { c.Provider, c.SHM = "tcp,shm", SHMOff }, "provider tcp,shm: it names shm, and the setting shm is off"},
-		"a relative directory": {func(c *Config) { c.SHMDir = "run" }, "shm-dir run: processes in other mount namespaces"},
+		"a relative directory": {func(c *Config) { c.SHMDir = "run" }, "shm-dir run: it is no absolute path"},
+		"a directory and off":  {func(c *Config) { c.SHMDir, c.SHM = "/run/tryst", SHMOff }, "shm-dir /run/tryst: it is for shared memory, and the setting shm is off"},
 		"an unknown provider":  {func(c *Config) { c.Provider = "tcp,ucx" }, "ucx is unknown; want one of auto, libibverbs, roce, tcp, shm, or several with commas between them"},
 	} {
 		c := Default()

@@ -89,7 +89,13 @@ var rules = []rule{
 	}},
 	{[]string{"shm-dir"}, all, func(c *Config) string {
 		if c.SHMDir != "" && !filepath.IsAbs(c.SHMDir) {
-			return "processes in other mount namespaces and directories use it, too; want an absolute path"
+			return "it is no absolute path, and processes that run elsewhere must find it, too"
+		}
+		return ""
+	}},
+	{[]string{"shm-dir", "shm"}, all, func(c *Config) string {
+		if c.SHMDir != "" && c.SHM == SHMOff {
+			return "it is for shared memory, and the setting shm is off; leave it out, or set shm to auto"
 		}
 		return ""
 	}},

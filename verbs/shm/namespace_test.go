@@ -172,18 +172,24 @@ func TestAnotherUserNamespace(t *testing.T) {
 
 // TestDirectoryForSockets: what is wrong with it is said in words.
 func TestDirectoryForSockets(t *testing.T) {
-	for name, dir := range map[string]string{
-		"too long":  filepath.Join(t.TempDir(), strings.Repeat("d", 100)),
-		"missing":   filepath.Join(t.TempDir(), "missing"),
-		"no socket": "/proc/self",
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for dir, why := range map[string]string{
+		"/" + strings.Repeat("d", 70):         "its path has 71 bytes, and at most 64 leave room for the name of a socket; choose a shorter one",
+		filepath.Join(t.TempDir(), "missing"): "it does not exist",
+		file:                                  "it is no directory",
+		"/proc/self":                          "",
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(why, func(t *testing.T) {
 			d, err := New(Options{Dir: dir}).Open(DeviceName)
 			if err == nil {
 				d.Close()
 				t.Fatal("it is accepted")
 			}
-			if !errors.Is(err, verbs.ErrUnavailable) || !strings.Contains(err.Error(), dir) {
+			wrong, ok := errors.AsType[*DirError](err)
+			if !errors.Is(err, verbs.ErrUnavailable) || !strings.Contains(err.Error(), dir) || !ok || why != "" && wrong.Why != why {
 				t.Errorf("the error is %v", err)
 			}
 		})

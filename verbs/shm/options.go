@@ -1,16 +1,27 @@
 package shm
 
 import (
+	"fmt"
 	"log/slog"
 	"time"
 )
+
+// DirError is the error of a device whose Options.Dir cannot be used. Errors of Open wrap it.
+type DirError struct {
+	Dir string
+	Why string // what is wrong with it
+}
+
+func (e *DirError) Error() string {
+	return fmt.Sprintf("the directory %q for sockets: %s", e.Dir, e.Why)
+}
 
 // Options configures New.
 type Options struct {
 	// Logger receives why a connection was refused or broken. Nil discards.
 	Logger *slog.Logger
 	// Dir is a directory for a socket that processes in other network namespaces reach, as a
-	// volume that several containers mount. The path of a socket in it must have at most 107
+	// volume that several containers mount. Its absolute path has at most 64
 	// bytes. Empty: peers in the same network namespace only.
 	Dir string
 	// Trusted accepts peers of other users and user namespaces. Set it only if the exchange of

@@ -56,16 +56,15 @@ func (d *device) listen() error {
 func (d *device) listenIn(dir string) error {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
-		return fmt.Errorf("the directory %q for sockets: %w", dir, err)
+		return &DirError{Dir: dir, Why: err.Error()}
 	}
 	path := filepath.Join(abs, d.socket)
-	if len(path) > maxSocketName {
-		return fmt.Errorf("the path %q has %d bytes, and the name of a unix socket at most %d: choose a directory with a shorter name than %q",
-			path, len(path), maxSocketName, dir)
+	if n := len(path) - len(abs); len(path) > maxSocketName {
+		return &DirError{Dir: dir, Why: fmt.Sprintf("its path has %d bytes, and at most %d leave room for the name of a socket; choose a shorter one", len(abs), maxSocketName-n)}
 	}
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
 	if err != nil {
-		return fmt.Errorf("a unix socket in %q, which must exist, be writable and on a file system with sockets: %w", dir, err)
+		return &DirError{Dir: dir, Why: dirProblem(abs, err)}
 	}
 	d.hasPath = true
 	d.listeners = append(d.listeners, l)
@@ -77,6 +76,25 @@ func (d *device) listenIn(dir string) error {
 	}
 	removeStale(abs)
 	return nil
+}
+
+// dirProblem says why no socket could be made in a directory.
+func dirProblem(dir string, err error) string {
+	switch i, statErr := os.Stat(dir); {
+	case errors.Is(statErr, os.ErrNotExist):
+		return "it does not exist"
+	case statErr == nil && !i.IsDir():
+		return "it is no directory"
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Sprintf("the user %d of this process may not make a socket in it", os.Geteuid())
+	case errors.Is(err, unix.EROFS):
+		return "its file system is read-only"
+	}
+	errno := err
+	if e, ok := errors.AsType[syscall.Errno](err); ok {
+		errno = e
+	}
+	return "no socket can be made in it: " + errno.Error()
 }
 
 // removeStale removes the sockets of processes that were killed.
