@@ -39,6 +39,7 @@ func TestServeFaults(t *testing.T) {
 		"port in use":         {[]string{"--listen", used, model}, []string{"listen", used, "address already in use"}},
 		"metrics port in use": {[]string{"--listen", "127.0.0.1:0", "--metrics-address", used, model}, []string{"metrics-address", used, "address already in use"}},
 		"no such file":        {[]string{"--listen", "127.0.0.1:0", "--publish", "/does/not/exist.npy"}, []string{`"exist"`, "/does/not/exist.npy", "no such file"}},
+		"no file, no port":    {[]string{"--listen", "192.0.2.1:1", "--publish", "/does/not/exist.npy"}, []string{"no such file"}},
 		"unreadable file":     {[]string{"--listen", "127.0.0.1:0", unreadable}, []string{unreadable, "symbolic links"}},
 		"not a checkpoint":    {[]string{"--listen", "127.0.0.1:0", broken}, []string{`"broken"`, broken}},
 		"empty directory":     {[]string{"--listen", "127.0.0.1:0", "e=" + empty}, []string{`"e"`, empty, "no .safetensors file"}},

@@ -86,11 +86,15 @@ func TestServeReportsToSystemd(t *testing.T) {
 func TestServeThatFailsIsNotReady(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "notify")
 	systemd := newManager(t, socket)
-	r := trystEnv(t, []string{"NOTIFY_SOCKET=" + socket}, "serve", "--listen", "127.0.0.1:0", "/does/not/exist.npy")
-	failed(t, r, exitFailed, "no such file")
+	broken := filepath.Join(t.TempDir(), "broken.npy")
+	if err := os.WriteFile(broken, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := trystEnv(t, []string{"NOTIFY_SOCKET=" + socket}, "serve", "--listen", "127.0.0.1:0", broken)
+	failed(t, r, exitFailed, broken)
 	(&notifier{socket: socket}).busy("the end of the test") // after all reports of serve
 	_, before := systemd.until(t, "STATUS=the end of the test")
-	if !slices.Contains(before, `STATUS=publishing "exist"`) || slices.Contains(before, "READY=1") {
+	if !slices.Contains(before, `STATUS=publishing "broken"`) || slices.Contains(before, "READY=1") {
 		t.Errorf("it reported %q", before)
 	}
 }

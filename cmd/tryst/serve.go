@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"slices"
@@ -58,7 +59,11 @@ terminal does.`,
 			if err := wrongUsage(problems...); err != nil {
 				return err
 			}
-			return s.serve(cmd.Context(), cfg, publications(withoutCompanions(paths)))
+			offers := publications(withoutCompanions(paths))
+			if err := present(offers); err != nil {
+				return err
+			}
+			return s.serve(cmd.Context(), cfg, offers)
 		},
 	}
 	cmd.Flags().StringArrayVar(&publish, "publish", nil, "publish the tensors of [NAME=]`PATH`; may be repeated")
@@ -83,6 +88,18 @@ func withoutCompanions(args []string) []string {
 type offer struct {
 	name  string
 	paths []string
+}
+
+// present checks that all files are there, before a device or a port is opened for them.
+func present(offers []offer) error {
+	for _, o := range offers {
+		for _, path := range o.paths {
+			if _, err := os.Stat(path); err != nil {
+				return fmt.Errorf("publishing %s: %w", strconv.Quote(o.name), err)
+			}
+		}
+	}
+	return nil
 }
 
 // publications groups the paths that are given with the same name.
