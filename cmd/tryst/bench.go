@@ -37,7 +37,7 @@ const (
 func (s streams) benchCommand() *cobra.Command {
 	var o benchOptions
 	cmd := &cobra.Command{
-		Use:   "bench --routes --from HOST[:PORT]|TASK [NAME]",
+		Use:   "bench --from HOST[:PORT]|TASK [NAME]",
 		Short: "Compare all routes to a server",
 		Long: `Bench pulls tensors of a publication again and again, over gRPC and over each kind
 of device that this process has, in turns. It prints a row for each route: the
@@ -48,8 +48,8 @@ omitted if the server has only one publication.
 The tensors stay in memory, and their digests are not checked. --provider limits
 the kinds of devices; the server needs --transport verbs for them. Nothing else
 should run on the two hosts.`,
-		Example: `  tryst bench --routes --from 10.0.0.1:2222
-  tryst bench --routes --from 10.0.0.1:2222 --provider shm,tcp --time 10s --json gpt2`,
+		Example: `  tryst bench --from 10.0.0.1:2222
+  tryst bench --from 10.0.0.1:2222 --provider shm,tcp --time 10s --json gpt2`,
 		DisableFlagsInUseLine: true,
 		Args:                  oneName,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -63,7 +63,7 @@ should run on the two hosts.`,
 	}
 	o.from.register(cmd, 0)
 	flags := cmd.Flags()
-	flags.BoolVar(&o.routes, "routes", false, "compare the routes to the server; there is nothing else to measure yet, so it is required")
+	flags.BoolVar(&o.routes, "routes", true, "compare the routes to the server, which is all that bench measures")
 	flags.StringVar(&o.bytes, "bytes", benchBytes, "pull tensors of about this `SIZE` each time, or one if all are larger")
 	flags.DurationVar(&o.each, "time", benchTime, "pull over each route for about this time")
 	flags.BoolVar(&o.json, "json", false, "write one line of JSON for each route")
@@ -73,7 +73,7 @@ should run on the two hosts.`,
 // check returns the bytes of a pull, and all that is wrong with the flags.
 func (o *benchOptions) check() (bytes int64, problems []error) {
 	if !o.routes {
-		problems = append(problems, usagef("--routes is missing: it says what to measure"))
+		problems = append(problems, usagef("--routes=false: nothing is left to measure"))
 	}
 	bytes, err := config.ParseSize(o.bytes)
 	if err == nil && bytes < 1 {
