@@ -189,6 +189,9 @@ func (p *peer) logReason(err error) {
 		g.judge = kind
 	}
 	level, message := p.lineOf(kind)
+	if o := &p.transport.opts; level == slog.LevelWarn && o.Require && o.Task.Job == cluster.ClientJob && p.never() != nil {
+		level = slog.LevelInfo // the error that ends the receives of the user says it
+	}
 	fact := message
 	if level == slog.LevelWarn {
 		fact += details.ReplaceAllString(text, "#")

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+
+	"github.com/tryst-rdma/tryst/status"
 )
 
 // connChange is a change of the connection to a peer, for the log.
@@ -38,6 +40,9 @@ func (p *peer) log(c connChange) {
 		log(level, "the peer has restarted", "reason", c.why)
 	case c.was == connUp:
 		log(level, "connection to peer lost", "reason", c.why)
+	case c.is == connNone && status.CodeOf(c.why) == status.FailedPrecondition:
+		// The peer answers, and the settings do not fit: the error of the receives says so.
+		l.Debug("receives from the peer end with an error", "reason", c.why)
 	case c.is == connNone && c.failed > 0 && c.before == 0:
 		l.Warn("the peer is not reached, and receives from it end with an error; check that it runs, and its address", "reason", c.why)
 	case c.is == connNone:
