@@ -21,10 +21,11 @@ type Config struct {
 	// Task is the name of this process in Cluster. Default: "/job:worker/task:0".
 	Task string
 
-	// Transport carries the tensors: "grpc" or "verbs" (RDMA). Default: "grpc".
+	// Transport carries the tensors: "grpc", or "verbs": shared memory, RDMA or TCP, the best for each peer.
+	// Default: "grpc".
 	Transport string
 	// Fallback replaces verbs for peers that it does not reach: "grpc", or "none" to wait, and fail after
-	// PeerTimeout. It is about what this process receives: a peer with another setting may still fetch values
+	// PeerTimeout, or at once if both sides have nothing in Provider in common. It is about what this process receives: a peer with another setting may still fetch values
 	// from here over gRPC, so set it on both sides. Default: "grpc". Used with verbs only, so that a flag can swap
 	// the transport.
 	Fallback string

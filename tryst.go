@@ -1,6 +1,6 @@
-// Package tryst moves tensors between hosts, over RDMA (verbs) or gRPC, with TensorFlow's rendezvous
-// semantics: a producer sends a tensor under a name, a consumer on another host receives it under that
-// name, and either may come first.
+// Package tryst moves tensors between processes, over RDMA, shared memory, TCP or gRPC, with
+// TensorFlow's rendezvous semantics: a producer sends a tensor under a name, a consumer on another host
+// receives it under that name, and either may come first.
 //
 // This program is both of two tasks of a cluster. Each exchanges tensors in registered memory of its
 // own, without a copy, and none may go over gRPC. Run it with 0 on the first host and with 1 on the
@@ -69,8 +69,11 @@
 //		return nil
 //	}
 //
-// To try it on one machine, use two ports of 127.0.0.1 in Cluster, and Provider: "roce". An absent
-// consumer is no error: the producer waits for it until ctx ends (see Delivery).
+// To try it on one machine, use two ports of 127.0.0.1 in Cluster: the tensors then go through shared
+// memory. An absent consumer is no error: the producer waits for it until ctx ends (see Delivery).
+//
+// The transport "verbs" reaches each peer over the best of these that both sides have: shared memory
+// within a host, an RDMA device, TCP. Links says which one it is.
 //
 // # What to use
 //
