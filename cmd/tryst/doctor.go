@@ -35,8 +35,10 @@ also pulls some of what the peer publishes over each, and reports the bandwidth.
 what a pull from that server would do: which device it takes, and the path to it.
 Packets are counted where they are sent, so run it on both hosts.
 
-Missing RDMA is a FAIL with --transport verbs. It is a WARN without it, and where
-the device in user space replaces it. The exit status is 1 if any check fails.`,
+The line "routes" has the devices of this process in the order in which peers are
+reached over them, and so has the last line of each peer. With --transport verbs it is
+a FAIL if this process has no device, or if no device reaches a peer. A host without
+RDMA lacks nothing where another device works. The exit status is 1 if any check fails.`,
 		Example: `  tryst doctor --transport verbs
   tryst doctor --transport verbs --rdma-device eth0 --cluster 'worker=a:2222,b:2222' --json
   tryst doctor --transport verbs --from 10.0.0.1:2222`,

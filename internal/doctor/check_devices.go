@@ -14,7 +14,7 @@ func (e *examiner) devices() {
 		return
 	}
 	if len(f.Inventory.Devices) == 0 && f.Kernel.Core {
-		e.lacks("devices", loadSoftRoCE, "the kernel has no RDMA device")
+		e.absent("devices", loadSoftRoCE, "the kernel has no RDMA device")
 	}
 	for _, d := range f.Inventory.Devices {
 		for _, p := range d.Ports {
@@ -83,7 +83,7 @@ func (e *examiner) chosenIs(check string, c discovery.Choice) {
 		e.warn(check, "name another one with --rdma-device, --rdma-port or --rdma-gid-index, unless this is intended", "%s", w)
 	}
 	for _, r := range c.Against {
-		e.ok(check, "not %s: %s", r.What, r.Why)
+		e.ok(check, "%s is not taken: %s", r.What, r.Why)
 	}
 	if c.Type == verbs.GIDTypeRoCEv1 {
 		e.warn("RoCE version", "choose a GID of RoCE v2 with --rdma-gid-index; without one, set the NIC to RoCE v2",

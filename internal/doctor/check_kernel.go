@@ -14,16 +14,16 @@ const (
 func (e *examiner) kernel() {
 	f := e.facts
 	if f.NoDiscovery != nil {
-		e.lacks("kernel", doElsewhere, "RDMA devices cannot be listed: %v", f.NoDiscovery)
+		e.absent("kernel", doElsewhere, "RDMA devices cannot be listed: %v", f.NoDiscovery)
 		return
 	}
 	k := f.Kernel
 	switch {
 	case !k.Core:
-		e.lacks("kernel", loadSoftRoCE, "RDMA is not available: ib_core is not loaded")
+		e.absent("kernel", loadSoftRoCE, "the kernel has no RDMA: ib_core is not loaded")
 		return
 	case !k.Uverbs:
-		e.lacks("kernel", loadUverbs, "processes cannot use RDMA devices: ib_uverbs is not loaded")
+		e.absent("kernel", loadUverbs, "processes cannot use RDMA devices: ib_uverbs is not loaded")
 	default:
 		e.ok("kernel", "ib_core and ib_uverbs are loaded; drivers: %s", orNone(strings.Join(k.Drivers, ", ")))
 	}
@@ -59,7 +59,7 @@ func (e *examiner) library() {
 	case !l.Asked:
 	case l.Err != nil:
 		text, do := hinted(l.Err, "install it with its drivers: libibverbs1 and ibverbs-providers (Debian, Ubuntu), or rdma-core and libibverbs (Fedora, RHEL)")
-		e.lacks("libibverbs", do, "%s", text)
+		e.absent("libibverbs", do, "%s", text)
 	default:
 		known := make(map[string]bool)
 		var names []string

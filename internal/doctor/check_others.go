@@ -2,21 +2,23 @@ package doctor
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/tryst-rdma/tryst/internal/config"
 )
 
 // otherWords describes the devices that are no RDMA.
-var otherWords = map[string]struct{ device, route, do, missed string }{
+var otherWords = map[string]struct{ device, do, missed string }{
 	config.ProviderTCP: {
-		"queue pairs over TCP, to the port that gRPC listens on", "TCP",
+		"queue pairs over TCP, to the port that gRPC listens on",
 		"name tcp in --provider there, or auto; if something between the hosts ends TLS or forwards HTTP/2 only, let TCP connections through",
-		"look for what the text names, or leave tcp out of --provider",
+		"do what the text asks for, or leave tcp out of --provider",
 	},
 	config.ProviderShm: {
-		"shared memory with processes of this host", "shared memory",
+		"shared memory with processes of this host",
 		"for processes of one host: name shm in --provider there, or auto; give processes in several network namespaces one --shm-dir; run both as one user, or use mutual TLS",
-		"look for what the text names, or set --shm off",
+		"do what the text asks for, or set --shm off: processes of this host are then reached over tcp",
 	},
 }
 
@@ -29,12 +31,59 @@ func (e *examiner) others() {
 			e.ok(o.Provider, "%s works: %s", o.Device, w.device)
 		case o.Named && e.facts.Required:
 			text, do := hinted(o.Err, w.missed)
-			e.report = append(e.report, Line{Fail, o.Provider, fmt.Sprintf("%s cannot be used, and the setting provider names it: %s", w.route, text), do})
+			e.report = append(e.report, Line{Fail, o.Provider, fmt.Sprintf("%s cannot be used, and the setting provider names it: %s", o.Provider, text), do})
 		default:
 			text, do := hinted(o.Err, w.missed)
-			e.warn(o.Provider, do, "%s cannot be used: %s", w.route, text)
+			e.warn(o.Provider, do, "%s cannot be used: %s", o.Provider, text)
 		}
 	}
+	if usable := e.usable(); len(usable) > 0 {
+		with := ""
+		if !e.facts.Required {
+			with = "tensors go over gRPC (the setting transport); with --transport verbs "
+		}
+		e.ok("routes", "%seach peer is reached over the first of these that it has, too, and that works: %s", with, e.inOrder(usable))
+	}
+}
+
+// usable returns the providers of the devices of this process, the preferred one first.
+func (e *examiner) usable() []string {
+	fabric, _ := e.facts.uses()
+	return e.sorted(fabric != "", func(provider string) bool {
+		return slices.ContainsFunc(e.facts.Others, func(o Other) bool { return o.Provider == provider && o.Err == nil })
+	})
+}
+
+// sorted returns the providers that a process may take, the preferred one first, as
+// transport/verbs chooses them.
+func (e *examiner) sorted(fabric bool, has func(provider string) bool) (all []string) {
+	device, _ := e.facts.uses()
+	if has(config.ProviderShm) {
+		all = append(all, config.ProviderShm)
+	}
+	if fabric && device == config.ProviderLibibverbs {
+		all = append(all, device)
+	}
+	if has(config.ProviderTCP) {
+		all = append(all, config.ProviderTCP)
+	}
+	if fabric && device != config.ProviderLibibverbs {
+		all = append(all, config.ProviderRoCE)
+	}
+	return all
+}
+
+// inOrder lists providers. Whether roce is taken, and before tcp, depends on the device of the peer.
+func (e *examiner) inOrder(providers []string) string {
+	text := strings.Join(providers, ", ")
+	tcp, roce := slices.Contains(providers, config.ProviderTCP), slices.Contains(providers, config.ProviderRoCE)
+	switch {
+	case roce && !e.facts.NamesRoCE:
+		text += " (roce: before tcp to a peer with an RDMA device of its kernel, otherwise only if a provider names it)"
+	case roce && tcp:
+		text += " (roce: before tcp to a peer with an RDMA device of its kernel)"
+	}
+	return text
 }
 
 // replaced reports whether another device than that of the kernel carries tensors. A process does not
@@ -74,15 +123,15 @@ func (e *examiner) otherRoutes(check string, p Peer) {
 		w := otherWords[o.Provider]
 		switch {
 		case o.Err == nil:
-			e.ok(check, "it answers over %s%s", w.route, reachedText(o.Reached))
-			e.path(check, w.route, o.Reached)
+			e.ok(check, "it answers over %s%s", o.Provider, reachedText(o.Reached))
+			e.path(check, o.Provider, o.Reached)
 		case p.reachedBy() > 0:
-			e.ok(check, "not over %s: %v", w.route, o.Err)
+			e.ok(check, "not over %s: %v", o.Provider, o.Err)
 		case o.WithoutDevice:
 			e.withoutDevice(check, o.Err)
 		default:
 			text, do := hinted(o.Err, w.do)
-			e.lacks(check, do, "it cannot be reached over %s: %s", w.route, text)
+			e.unreached(check, do, "it cannot be reached over %s: %s", o.Provider, text)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tryst-rdma/tryst/internal/config"
@@ -24,16 +25,37 @@ func (e *examiner) peers() {
 		case p.Verbs.WithoutDevice && p.reachedBy() == 0:
 			e.withoutDevice(check, p.Verbs.Err)
 		case p.Verbs.Err != nil && p.reachedBy() > 0 && !e.kernelReaches():
-			e.ok(check, "not by RDMA: %v", p.Verbs.Err)
+			e.ok(check, "not over rdma: %v", p.Verbs.Err)
+		case p.Verbs.Err != nil && p.reachedBy() > 0:
+			text, do := hinted(p.Verbs.Err, verbsDo(p.Verbs.Err))
+			e.lacks(check, do, "it cannot be reached over rdma: %s", text)
 		case p.Verbs.Err != nil:
 			text, do := hinted(p.Verbs.Err, verbsDo(p.Verbs.Err))
-			e.lacks(check, do, "it cannot be reached by RDMA: %s", text)
+			e.unreached(check, do, "it cannot be reached over rdma: %s", text)
 		default:
-			e.ok(check, "it answers by RDMA%s", reachedText(*p.Verbs))
-			e.path(check, "RDMA", *p.Verbs)
+			e.ok(check, "it answers over rdma%s", reachedText(*p.Verbs))
+			e.path(check, "rdma", *p.Verbs)
 		}
 		e.otherRoutes(check, p)
+		if p.reachedBy() > 0 {
+			e.ok(check, "its tensors come over the first of these that works: %s", e.inOrder(e.sorted(p.Verbs != nil && p.Verbs.Err == nil, p.answersOver)))
+		}
 	}
+}
+
+// unreached reports a route to a peer that no device of this process reaches. Other devices do not
+// replace it, since they have been tried.
+func (e *examiner) unreached(check, do, format string, args ...any) {
+	level := Warn
+	if e.facts.Required {
+		level = Fail
+	}
+	e.report = append(e.report, Line{level, check, fmt.Sprintf(format, args...), do})
+}
+
+// answersOver reports whether the peer was reached by a device that is no RDMA.
+func (p *Peer) answersOver(provider string) bool {
+	return slices.ContainsFunc(p.Others, func(o OtherReached) bool { return o.Provider == provider && o.Err == nil })
 }
 
 // kernelReaches reports whether this process has an RDMA device of the kernel, over which a peer

@@ -59,9 +59,9 @@ func (e *examiner) provider() {
 	f := e.facts
 	const check = "provider"
 	if s := f.Selected; s.Asked && s.Err == nil {
-		e.ok("device", "%s is what a pull takes", s.Choice)
+		e.ok("device", "%s is the RDMA device of a process with these settings", s.Choice)
 	} else if s.Asked {
-		e.lacks("device", "fix what is reported about the devices, or name another one (--rdma-device, --provider)", "a pull takes none: %v", s.Err)
+		e.lacks("device", "fix what is reported about the devices, or name another one (--rdma-device, --provider)", "a process with these settings has no RDMA device: %v", s.Err)
 	}
 	if f.Provider == "" {
 		return // the devices that are no RDMA have lines of their own
@@ -70,9 +70,9 @@ func (e *examiner) provider() {
 	case provider == config.ProviderRoCE && f.Provider != config.ProviderRoCE && len(f.Inventory.Devices) > 0:
 		e.warn(check, "fix what is reported about the RDMA devices above, or set --provider roce", "%s, a device in user space, although there are RDMA devices: %s", provider, why)
 	case provider == config.ProviderRoCE:
-		e.ok(check, "%s, a device in user space: %s", provider, why)
+		e.ok(check, "RDMA by %s, a device in user space: %s", provider, why)
 	case provider != "":
-		e.ok(check, "%s: %s", provider, why)
+		e.ok(check, "RDMA by %s: %s", provider, why)
 	case f.Provider == config.ProviderLibibverbs && f.Software.works():
 		e.lacks(check, "fix what is reported above, or use the device in user space: --provider auto", "the setting provider names libibverbs, which has no usable device")
 	}

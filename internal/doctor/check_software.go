@@ -34,10 +34,13 @@ func (e *examiner) software() {
 		return
 	}
 	port := fmt.Sprintf("UDP port %d", roce.Port)
-	if k.Taken != nil {
+	switch {
+	case k.Taken != nil && f.Provider != config.ProviderRoCE: // peers with an RDMA device are reached over tcp
+		e.ok(port, "of %v: %v, so roce uses another one; only a peer with an RDMA device of its kernel needs this one", c.GID.Addr(), k.Taken)
+	case k.Taken != nil:
 		e.warn(port, fmt.Sprintf("if peers use the RDMA of a kernel or a NIC, stop the process that uses the port: ss -ulnp 'sport = :%d'", roce.Port),
 			"of %v: %v; RDMA devices of kernels and NICs send to no other port, so peers with such a device use gRPC", c.GID.Addr(), k.Taken)
-	} else {
+	default:
 		e.ok(port, "of %v is free", c.GID.Addr())
 	}
 	e.receiveBuffer(k)

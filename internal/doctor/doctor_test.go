@@ -120,7 +120,7 @@ var hosts = []struct {
 	options    Options
 	worst      Level
 }{
-	{name: "nothing of RDMA, and gRPC will do", tree: "no-rdma", options: Options{Client: settings("grpc", config.RDMA{}), Memlock: limit(8 << 20)}, worst: Warn},
+	{name: "nothing of RDMA, and gRPC will do", tree: "no-rdma", options: Options{Client: settings("grpc", config.RDMA{}), Memlock: limit(8 << 20)}, worst: OK},
 	{name: "nothing of RDMA, and it was asked for", tree: "no-rdma", options: Options{Client: verbsOn(""), Memlock: limit(8 << 20)}, worst: Fail},
 	{name: "no device", tree: "no-devices", options: Options{Client: verbsOn(""), Memlock: limit(unlimited)}, worst: Fail},
 	{
@@ -229,12 +229,12 @@ var hosts = []struct {
 		options: Options{Client: settings("grpc", config.RDMA{}), Memlock: limit(8 << 20), Settings: []config.Entry{
 			{Key: "rdma.mtu", Value: "1024", Source: config.Source{Kind: config.FromTensorFlow, Name: "RDMA_QP_MTU"}},
 		}},
-		worst: Warn,
+		worst: OK,
 	},
 	{
 		name: "no RDMA, and the device in software takes its place", tree: "no-rdma",
 		options: softly(Options{Client: verbsOn(""), Memlock: limit(8 << 20), LocalAddr: netip.MustParseAddr("127.0.0.1"), LocalAddrWhy: "the server listens there"}, Sockets{Buffer: 2796202, ReceiveMax: 4 << 20}),
-		worst:   Warn,
+		worst:   OK,
 	},
 	{
 		name: "software asked for, and a kernel that gives it little", tree: "no-rdma",
@@ -508,7 +508,7 @@ func TestPeersBySoftware(t *testing.T) {
 	if r.Worst() == Fail || strings.Contains(s.String(), "libibverbs") {
 		t.Errorf("it fails, or looks at what is not asked for:\n%s", &s)
 	}
-	for _, want := range []string{"provider", "the setting provider names it", "(the server listens there)", "UDP port 4791", "it answers by RDMA", "in full packets came through"} {
+	for _, want := range []string{"provider", "the setting provider names it", "(the server listens there)", "UDP port 4791", "it answers over rdma", "in full packets came through"} {
 		if !strings.Contains(s.String(), want) {
 			t.Errorf("no %q in\n%s", want, &s)
 		}

@@ -60,6 +60,21 @@ func (e *examiner) lacks(check, do, format string, args ...any) {
 	e.report = append(e.report, Line{level, check, fmt.Sprintf(format, args...), do})
 }
 
+// absent reports what a host without RDMA devices lacks. That is no fault where nothing needs one:
+// with the transport grpc, and beside another device.
+func (e *examiner) absent(check, do, format string, args ...any) {
+	f := e.facts
+	named := f.Provider == config.ProviderLibibverbs || f.Want.Device != "" || f.Want.Port != 0 || f.Want.GIDIndex != nil
+	switch {
+	case named || len(f.Inventory.Devices) > 0, f.Required && !f.replaced():
+		e.lacks(check, do, format, args...)
+	case f.Required:
+		e.ok(check, "%s; the other devices need none", fmt.Sprintf(format, args...))
+	default:
+		e.ok(check, "%s; gRPC needs none", fmt.Sprintf(format, args...))
+	}
+}
+
 // lacksFor reports what prevents the use of a device: at most a WARN for a device that was not
 // chosen.
 func (e *examiner) lacksFor(device, check, do, format string, args ...any) {

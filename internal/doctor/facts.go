@@ -22,6 +22,8 @@ type Facts struct {
 	// Provider is the provider of the RDMA device by the settings (config.Client.Fabric); "" for
 	// none.
 	Provider string
+	// NamesRoCE reports whether the setting provider names roce.
+	NamesRoCE bool
 	// Others are the devices that are no RDMA.
 	Others []Other
 	// Want has the settings for the choice of a device.

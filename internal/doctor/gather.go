@@ -114,7 +114,7 @@ func wanted(c config.RDMA) discovery.Want {
 // at most dialTimeout and probeTimeout.
 func Gather(ctx context.Context, o Options) Facts {
 	f := Facts{
-		Required: o.Client.Transport == "verbs", NoFallback: o.Client.Fallback == "none", Provider: o.Client.Fabric(), Want: wanted(o.Client.RDMA),
+		Required: o.Client.Transport == "verbs", NoFallback: o.Client.Fallback == "none", Provider: o.Client.Fabric(), NamesRoCE: o.Client.Names(config.ProviderRoCE), Want: wanted(o.Client.RDMA),
 		// One pool to send and one to receive.
 		RegisterLeast: 2 * uint64(o.Client.Arena), RegisterMost: 2 * uint64(o.Client.ArenaLimit), Messages: server.MessageMemory(o.Client),
 	}

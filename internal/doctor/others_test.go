@@ -28,19 +28,19 @@ func TestEveryRouteHasALine(t *testing.T) {
 	}{
 		"a device": {Facts{Others: []Other{{Provider: "tcp", Device: "tcp0"}}}, "tcp", "tcp0 works: queue pairs over TCP", OK},
 		"a device that auto does without": {Facts{Required: true, Others: []Other{{Provider: "shm", Err: errors.New("no memfd here")}}},
-			"shm", "shared memory cannot be used: no memfd here", Warn},
+			"shm", "shm cannot be used: no memfd here", Warn},
 		"a device that was named": {Facts{Required: true, Others: []Other{{Provider: "shm", Named: true, Err: errors.New("no memfd here")}}},
 			"shm", "the setting provider names it: no memfd here", Fail},
-		"a route":        {Facts{Peers: []Peer{{Task: "x", Others: []OtherReached{{"shm", works}}}}}, peer, "bandwidth over shared memory: 4.20 GB/s", OK},
-		"its round trip": {Facts{Peers: []Peer{{Task: "x", Others: []OtherReached{{"shm", works}}}}}, peer, "round trip over shared memory: median 20µs", OK},
+		"a route":        {Facts{Peers: []Peer{{Task: "x", Others: []OtherReached{{"shm", works}}}}}, peer, "bandwidth over shm: 4.20 GB/s", OK},
+		"its round trip": {Facts{Peers: []Peer{{Task: "x", Others: []OtherReached{{"shm", works}}}}}, peer, "round trip over shm: median 20µs", OK},
 		"a route beside another": {Facts{Required: true, Peers: []Peer{{Task: "x", Others: []OtherReached{{"shm", Reached{Err: refused}}, {"tcp", works}}}}},
-			peer, "not over shared memory: FailedPrecondition: they run on two hosts", OK},
+			peer, "not over shm: FailedPrecondition: they run on two hosts", OK},
 		"RDMA beside another": {Facts{Required: true, Provider: config.ProviderRoCE, Peers: []Peer{{Task: "x", Verbs: &Reached{Err: refused}, Others: []OtherReached{{"tcp", works}}}}},
-			peer, "not by RDMA: FailedPrecondition: they run on two hosts", OK},
+			peer, "not over rdma: FailedPrecondition: they run on two hosts", OK},
 		"no route": {Facts{Required: true, Peers: []Peer{{Task: "x", Others: []OtherReached{{"tcp", Reached{Err: refused}}}}}},
-			peer, "it cannot be reached over TCP: FailedPrecondition: they run on two hosts", Fail},
+			peer, "it cannot be reached over tcp: FailedPrecondition: they run on two hosts", Fail},
 		"nothing to pull": {Facts{Peers: []Peer{{Task: "x", Others: []OtherReached{{"tcp", Reached{NoRate: errors.New("it publishes nothing")}}}}}},
-			peer, "the bandwidth over TCP could not be measured: it publishes nothing", Warn},
+			peer, "the bandwidth over tcp could not be measured: it publishes nothing", Warn},
 	} {
 		got := lines(Examine(c.facts), c.check, c.text)
 		if len(got) != 1 || got[0].Level != c.level || (got[0].Do == "") != (c.level == OK) {
@@ -56,12 +56,90 @@ func TestOthersReplaceRDMA(t *testing.T) {
 		t.Error("missing RDMA is no FAIL")
 	}
 	f.Others = []Other{{Provider: config.ProviderTCP, Device: "tcp0"}}
-	if worst := Examine(f).Worst(); worst != Warn {
+	if worst := Examine(f).Worst(); worst != OK {
 		t.Errorf("with tcp it is %v", worst)
 	}
 	f.Provider = ""
 	if worst := Examine(f).Worst(); worst != OK {
 		t.Errorf("with tcp alone it is %v: %+v", worst, Examine(f))
+	}
+}
+
+// TestGRPCNeedsNoRDMA: a host without RDMA and the default transport gets no WARN of the kernel, and
+// the report says what verbs would take.
+func TestGRPCNeedsNoRDMA(t *testing.T) {
+	f := Facts{Provider: config.ProviderAuto, NoDiscovery: errors.New("no RDMA here"), Others: []Other{{Provider: config.ProviderTCP, Device: "tcp0"}}}
+	r := Examine(f)
+	if r.Worst() != OK || len(lines(r, "kernel", "gRPC needs none")) != 1 {
+		t.Errorf("%+v", r)
+	}
+	if got := lines(r, "routes", "with --transport verbs each peer is reached over the first of these that it has, too, and that works: tcp"); len(got) != 1 {
+		t.Errorf("%+v", r)
+	}
+	f.Provider = config.ProviderLibibverbs
+	if worst := Examine(f).Worst(); worst != Warn {
+		t.Errorf("with libibverbs named it is %v", worst)
+	}
+}
+
+// TestOrderOfRoutes: the report has the devices in the order in which a process takes them.
+func TestOrderOfRoutes(t *testing.T) {
+	all := []Other{{Provider: config.ProviderTCP}, {Provider: config.ProviderShm}}
+	works := []OtherReached{{config.ProviderTCP, Reached{}}, {config.ProviderShm, Reached{}}}
+	refused := status.New(status.FailedPrecondition, "they run on two hosts")
+	const peer = "its tensors come over the first of these that works: "
+	for name, c := range map[string]struct {
+		provider string
+		peer     Peer
+		routes   string
+		text     string
+	}{
+		"an RDMA device of the kernel": {config.ProviderLibibverbs, Peer{Verbs: &Reached{}, Others: works}, "works: shm, libibverbs, tcp", peer + "shm, libibverbs, tcp"},
+		"roce":                         {config.ProviderRoCE, Peer{Verbs: &Reached{}, Others: works}, "works: shm, tcp, roce (roce: before tcp to a peer with an RDMA device of its kernel)", peer + "shm, tcp, roce (roce: before tcp to a peer with an RDMA device of its kernel)"},
+		"roce alone":                   {config.ProviderRoCE, Peer{Verbs: &Reached{}}, "works: shm, tcp, roce", peer + "roce"},
+		"tcp alone":                    {config.ProviderRoCE, Peer{Verbs: &Reached{Err: refused}, Others: works[:1]}, "works: shm, tcp, roce", peer + "tcp"},
+	} {
+		c.peer.Task = "x"
+		f := Facts{Required: true, Provider: config.ProviderAuto, NamesRoCE: true, Selected: Selected{Asked: true, Provider: c.provider}, Others: all, Peers: []Peer{c.peer}}
+		r := Examine(f)
+		if len(lines(r, "routes", c.routes)) != 1 || len(lines(r, "peer x", c.text)) != 1 {
+			t.Errorf("%s: %+v", name, r)
+		}
+		f.NamesRoCE = false
+		const only = "roce (roce: before tcp to a peer with an RDMA device of its kernel, otherwise only if a provider names it)"
+		if got := lines(Examine(f), "routes", only); (len(got) == 1) != (c.provider == config.ProviderRoCE) {
+			t.Errorf("%s, which no setting names: %+v", name, Examine(f))
+		}
+	}
+}
+
+// TestNoRouteToAPeerFails: with verbs and no route to a peer at all the report has a FAIL, whatever
+// devices this process has.
+func TestNoRouteToAPeerFails(t *testing.T) {
+	refused := Reached{Err: status.New(status.FailedPrecondition, "nothing in common")}
+	for name, p := range map[string]Peer{
+		"tcp":      {Task: "x", Others: []OtherReached{{config.ProviderTCP, refused}}},
+		"roce":     {Task: "x", Verbs: &refused},
+		"all":      {Task: "x", Verbs: &refused, Others: []OtherReached{{config.ProviderTCP, refused}, {config.ProviderShm, refused}}},
+		"only tcp": {Task: "x", Verbs: &refused, Others: []OtherReached{{config.ProviderTCP, Reached{}}}},
+	} {
+		f := Facts{Required: true, Provider: config.ProviderAuto, Selected: Selected{Asked: true, Provider: config.ProviderRoCE}, Peers: []Peer{p},
+			Others: []Other{{Provider: config.ProviderTCP, Device: "tcp0"}, {Provider: config.ProviderShm, Device: "shm0"}}}
+		if worst := Examine(f).Worst(); (worst == Fail) != (name != "only tcp") {
+			t.Errorf("%s: %v: %+v", name, worst, Examine(f))
+		}
+	}
+}
+
+// TestTakenPortIsNoFault: another process of the host has the port of RoCE. That is a WARN only where
+// roce is all that the settings allow.
+func TestTakenPortIsNoFault(t *testing.T) {
+	for provider, want := range map[string]Level{config.ProviderAuto: OK, config.ProviderRoCE: Warn} {
+		f := Facts{Required: true, Provider: provider, Selected: Selected{Asked: true, Provider: config.ProviderRoCE},
+			Software: Software{Asked: true, Sockets: Sockets{Taken: errors.New("another socket has it")}}}
+		if got := lines(Examine(f), "UDP port 4791", "another socket has it"); len(got) != 1 || got[0].Level != want {
+			t.Errorf("%s: %+v", provider, got)
+		}
 	}
 }
 

@@ -101,7 +101,7 @@ func TestRxeDoctorReachesAPeer(t *testing.T) {
 		t.Log("\n" + s.String())
 		return report, s.String()
 	}
-	if r, text := examine(); r.Worst() == Fail || !strings.Contains(text, "it answers by RDMA") || !strings.Contains(text, "a channel to 192.0.2.2, path MTU 4096, and 24 KiB in full packets came through") {
+	if r, text := examine(); r.Worst() == Fail || !strings.Contains(text, "it answers over rdma") || !strings.Contains(text, "a channel to 192.0.2.2, path MTU 4096, and 24 KiB in full packets came through") {
 		t.Error("the peer is not reached")
 	}
 	run := func(command string) {
@@ -121,7 +121,7 @@ func TestRxeDoctorReachesAPeer(t *testing.T) {
 	}
 	run("tc qdisc add dev v1 root netem loss 100%")
 	defer run("tc qdisc del dev v1 root")
-	if r, text := examine(); r.Count(Fail) != 1 || !strings.Contains(text, "it cannot be reached by RDMA") ||
+	if r, text := examine(); r.Count(Fail) != 1 || !strings.Contains(text, "it cannot be reached over rdma") ||
 		!strings.Contains(text, "transport retry counter exceeded") || !strings.Contains(text, "UDP port 4791") {
 		t.Error("want one FAIL, for the peer, with what to do")
 	}

@@ -377,8 +377,7 @@ func (c *candidate) choice(inv *Inventory, want Want, t target, good []*candidat
 	case want.Device != "" && len(good) == 1:
 		why = "asked for"
 	case len(good) > 1:
-		_, why = want.prefer(c, good[1])
-		why = fmt.Sprintf("the best of %d that can be used (the next is %s: %s)", len(good), good[1].name(), why)
+		why = fmt.Sprintf("the best of %d that can be used (the next is %s)", len(good), good[1].name()) // Against has the reason
 	}
 	ch.Reason = fmt.Sprintf("%s is %s; %s: %s", c.name(), why, c.gid, c.gidWhy)
 	if c.gid.GID.Addr().IsLinkLocalUnicast() && c.port.Link == verbs.LinkEthernet {
