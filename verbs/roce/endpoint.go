@@ -92,7 +92,12 @@ func openEndpoint(p *Provider, addr netip.Addr) (*endpoint, error) {
 		}
 		e.senders = append(e.senders, out)
 	}
-	// Not warnings: the device works, and only one process of a host can have the port.
+	// One process of a host can have the port, and only peers with an RDMA device of their kernel
+	// need it. With such a peer the transport logs why it is not reached.
+	if taken := e.receiver.PortTaken(); taken != "" {
+		p.log.Debug("roce: " + taken)
+	}
+	// Not warnings: the device works.
 	for _, m := range e.receiver.Missing() {
 		p.log.Info("roce: " + m)
 	}

@@ -156,6 +156,7 @@ type arriving struct {
 func (r *memoryReceiver) Addr() netip.AddrPort { return r.at }
 func (r *memoryReceiver) Buffer() int          { return r.f.buffer }
 func (r *memoryReceiver) Missing() []string    { return nil }
+func (r *memoryReceiver) PortTaken() string    { return "" }
 func (r *memoryReceiver) Overflowed() uint64   { return r.drops.Load() }
 
 func (r *memoryReceiver) Close() error {

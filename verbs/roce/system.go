@@ -37,6 +37,8 @@ type receiver interface {
 	Addr() netip.AddrPort
 	Buffer() int
 	Missing() []string
+	// PortTaken describes that another socket has Port; empty when this one has it.
+	PortTaken() string
 	// Overflowed is the number of datagrams that were dropped because the buffer was full.
 	Overflowed() uint64
 	// Receive blocks until datagrams arrive. They are valid until the next call. It

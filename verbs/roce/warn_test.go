@@ -66,3 +66,30 @@ func TestPathMTUWarningIsLoggedOnce(t *testing.T) {
 		}
 	})
 }
+
+// takenHost is a host on which another socket has the port of RoCE.
+type takenHost struct{ system }
+
+func (h takenHost) listen(addr netip.Addr) (receiver, error) {
+	r, err := h.system.listen(addr)
+	return takenReceiver{r}, err
+}
+
+type takenReceiver struct{ receiver }
+
+func (takenReceiver) PortTaken() string { return "port 4791 is used" }
+
+// TestTakenPortIsLoggedForDebugging: every second process of a host lacks the port, and few peers
+// need it.
+func TestTakenPortIsLoggedForDebugging(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for level, want := range map[slog.Level]int64{slog.LevelInfo: 0, slog.LevelDebug: 1} {
+			reported := &lineCounter{}
+			p := newProvider(Options{Logger: slog.New(slog.NewTextHandler(reported, &slog.HandlerOptions{Level: level}))}, takenHost{newFabric().host(hostA)})
+			newTestEnd(t, p, "roce-eth0", netip.MustParseAddr(hostA), 1<<16)
+			if n := reported.Load(); int64(n) != want {
+				t.Errorf("at %v: %d lines, want %d", level, n, want)
+			}
+		}
+	})
+}

@@ -33,6 +33,7 @@ type Receiver struct {
 	buffer  int // as returned by getsockopt
 	joins   bool
 	missing []string
+	taken   string // see PortTaken
 
 	datagrams, truncated, empty, overflowed atomic.Uint64
 }
@@ -50,25 +51,25 @@ type ReceiverStats struct {
 }
 
 // Listen opens the receiving socket of a local address, on port want if it is free, or
-// else on any port; Addr and Missing then show it. The port belongs to this socket
+// else on any port; Addr and PortTaken then show it. The port belongs to this socket
 // alone. addr must not be the unspecified address; an IPv6 link-local address needs its
 // zone. Errors are of type *Error.
 func Listen(addr netip.Addr, want uint16, opts ...Option) (*Receiver, error) {
 	o := apply(opts)
 	at := netip.AddrPortFrom(addr.Unmap(), want)
 	conn, err := open(at)
-	var missing []string
+	taken := ""
 	if err != nil && want != 0 && isPortInUse(err) {
 		at = netip.AddrPortFrom(at.Addr(), 0)
 		if conn, err = open(at); err == nil {
-			missing = append(missing, fmt.Sprintf("port %d of %v is used by another socket, so this one uses port %d: peers that send only to port %d, as RDMA devices of kernels and NICs do, cannot reach it and use another transport",
-				want, at.Addr(), localAddr(conn, at).Port(), want))
+			taken = fmt.Sprintf("port %d of %v is used by another socket, so this one uses port %d: peers that send only to port %d, as RDMA devices of kernels and NICs do, cannot reach it and use another transport",
+				want, at.Addr(), localAddr(conn, at).Port(), want)
 		}
 	}
 	if err != nil {
 		return nil, &Error{Op: opListen, Addr: at, Err: err}
 	}
-	r := &Receiver{conn: conn, addr: localAddr(conn, at), missing: missing}
+	r := &Receiver{conn: conn, addr: localAddr(conn, at), taken: taken}
 	if err := errors.Join(r.reader.init(conn), r.configure(o)); err != nil {
 		_ = conn.Close() // report the first error
 		return nil, &Error{Op: opListen, Addr: r.addr, Err: err}
@@ -116,6 +117,10 @@ func (r *Receiver) JoinedBuffer() int {
 
 // Missing lists, in words, what the kernel refused, and what to do about it.
 func (r *Receiver) Missing() []string { return r.missing }
+
+// PortTaken describes, in words, that another socket has the wanted port, and which peers that
+// concerns; empty when this socket has the port.
+func (r *Receiver) PortTaken() string { return r.taken }
 
 // Stats returns the counters.
 func (r *Receiver) Stats() ReceiverStats {
