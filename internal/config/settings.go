@@ -123,7 +123,7 @@ var settings = []Setting{
 		all, func(c *Config) value { return duration{&c.ReleaseAfter, time.Second, 24 * time.Hour} }},
 	{"fallback", "grpc", "transport for peers that verbs does not reach; none = receives wait for verbs up to peer-timeout and then fail",
 		all, func(c *Config) value { return choice{&c.Fallback, []string{"grpc", "none"}} }},
-	{"provider", ProviderAuto, "devices of verbs, with commas between them: libibverbs (NICs and Soft-RoCE of the kernel), roce (RoCE in user space, over UDP), tcp, shm (shared memory within a host); each peer is reached by the best one that both have; auto = all of them, roce only where no RDMA port is active",
+	{"provider", ProviderAuto, "devices of verbs, with commas between them, in any order: shm (shared memory within a host), libibverbs (NICs and Soft-RoCE of the kernel), tcp, roce (RoCE in user space, over UDP); each peer is reached over the best one that both have, in the order of this list, but roce before tcp to a peer with libibverbs; auto = all of them, roce only where no RDMA port is active and between two hosts without libibverbs only if one of them names it",
 		all, func(c *Config) value { return providerText{&c.Provider} }},
 	{"shm", "auto", "shared memory with processes of this host: of the same user, or proven by mutual TLS",
 		all, func(c *Config) value { return choice{&c.SHM, []string{"auto", SHMOff}} }},
