@@ -57,6 +57,7 @@ func (e *examiner) library() {
 	f := e.facts
 	switch l := f.Library; {
 	case !l.Asked:
+	case l.Err != nil && f.NoDiscovery == nil && !f.Kernel.Core: // the check of the kernel reports it
 	case l.Err != nil:
 		text, do := hinted(l.Err, "install it with its drivers: libibverbs1 and ibverbs-providers (Debian, Ubuntu), or rdma-core and libibverbs (Fedora, RHEL)")
 		e.absent("libibverbs", do, "%s", text)
