@@ -104,6 +104,7 @@ test-rxe: build/bin/testreport $(softroce) ## Test what needs the kernel's Soft-
 .PHONY: test-all
 test-all: $(softroce) ## Run test, test-race, test-rxe, check-capture and interop; prints first what it will install
 	@scripts/will-install.sh $(softroce)
+	@scripts/seccomp-profile.sh || echo "the tests under the seccomp filter of containers will be skipped"
 	@for part in test test-race test-rxe check-capture interop; do echo "=== make $$part"; $(MAKE) --no-print-directory $$part; done
 
 .PHONY: check-capture
