@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -34,7 +35,10 @@ type child struct {
 	offer offer
 }
 
-const childMemory = 4 << 20
+const (
+	childMemory = 4 << 20
+	messages    = 100 // that exercises sends
+)
 
 // startChild starts this binary again in a role, with a device whose options are in JSON. change
 // may set what the process runs in.
@@ -51,7 +55,9 @@ func startChild(t testing.TB, role string, o Options, change func(*exec.Cmd)) *c
 	if change != nil {
 		change(c.cmd)
 	}
-	c.in = must(c.cmd.StdinPipe())(t)
+	if c.cmd.Stdin == nil {
+		c.in = must(c.cmd.StdinPipe())(t)
+	}
 	out := must(c.cmd.StdoutPipe())(t)
 	c.out = bufio.NewScanner(out)
 	if err := c.cmd.Start(); err != nil {
@@ -61,7 +67,9 @@ func startChild(t testing.TB, role string, o Options, change func(*exec.Cmd)) *c
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		c.in.Close()
+		if c.in != nil {
+			c.in.Close()
+		}
 		if err := c.cmd.Wait(); err != nil && !strings.Contains(err.Error(), "killed") {
 			t.Errorf("the child ends with %v: %s", err, problems.String())
 		}
@@ -122,6 +130,13 @@ func (c *childT) die(text string) {
 	os.Exit(3)
 }
 
+// end does what Cleanup registered.
+func (c *childT) end() {
+	for _, f := range slices.Backward(c.ends) {
+		f()
+	}
+}
+
 // runChild is what a child does: it connects, does what its role says, and ends with its input.
 func runChild(role string) int {
 	t := &childT{}
@@ -143,6 +158,9 @@ func runChild(role string) int {
 		}
 		c.join(x)
 		x.exercises(c)
+		c.say(offer{})
+		c.out.Scan() // the peer has the completion of its last message, which closing can break
+		t.end()
 		return 0
 	}
 	for i := range 16 {
@@ -190,28 +208,33 @@ func runChild(role string) int {
 		}
 	}
 	_ = in.Decode(&peer) // waits for the end of the input
-	for i := len(t.ends) - 1; i >= 0 && role != "echo"; i-- {
-		t.ends[i]()
+	if role != "echo" {
+		t.end()
 	}
 	return 0
 }
 
 // echo sends back each message, until the connection ends.
 func (x *testEnd) echo() {
-	for {
-		wc := x.wait()
-		if wc.Status != verbs.StatusOK {
-			return
-		}
-		if wc.Op != verbs.WCRecv {
-			continue
-		}
-		x.post(verbs.SendWR{Op: verbs.OpSend, Signaled: true, SGL: []verbs.SGE{{Addr: x.mr.Addr() + 64*uint64(wc.ID), Length: wc.Len, LKey: x.mr.LKey()}}})
-		if wc := x.wait(); wc.Status != verbs.StatusOK {
-			return
-		}
-		x.recv(wc.ID, 64*int(wc.ID), 64)
+	for x.echoOne() {
 	}
+}
+
+// echoOne sends back the next message. It returns false when the connection ends.
+func (x *testEnd) echoOne() bool {
+	wc := x.wait()
+	if wc.Status != verbs.StatusOK {
+		return false
+	}
+	if wc.Op != verbs.WCRecv {
+		return true
+	}
+	x.post(verbs.SendWR{Op: verbs.OpSend, Signaled: true, SGL: []verbs.SGE{{Addr: x.mr.Addr() + 64*uint64(wc.ID), Length: wc.Len, LKey: x.mr.LKey()}}})
+	if wc := x.wait(); wc.Status != verbs.StatusOK {
+		return false
+	}
+	x.recv(wc.ID, 64*int(wc.ID), 64)
+	return true
 }
 
 // TestTwoProcesses: all operations between two processes.
@@ -243,7 +266,7 @@ func (x *testEnd) exercises(c *child) {
 	if !bytes.Equal(x.mem[2<<20:][:8], x.mem[:8]) {
 		t.Error("an atomic returns another value than was written")
 	}
-	for i := range 100 {
+	for i := range messages {
 		copy(x.mem, fmt.Sprintf("message %3d", i))
 		x.recv(10, 64, 64)
 		x.post(verbs.SendWR{ID: 11, Op: verbs.OpSend, Signaled: true, SGL: []verbs.SGE{{Addr: x.mr.Addr(), Length: 11, LKey: x.mr.LKey()}}})
