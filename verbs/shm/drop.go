@@ -96,7 +96,7 @@ func (x *drop) handle(now, deadline time.Time) (over bool) {
 	if !read && now.Sub(deadline) < x.qp.pd.dev.provider.dropTime {
 		return false
 	}
-	x.qp.banPeer()
+	x.qp.banPeer(x.link)
 	return true
 }
 
@@ -136,11 +136,15 @@ func (q *qp) dropOwn(l *link, id uint32) {
 }
 
 // banPeer breaks the queue pair, and refuses all later ones to the same process, which kept memory
-// that it had to give back.
-func (q *qp) banPeer() {
+// that it had to give back. It does nothing if the queue pair has left the link, and may have another
+// peer.
+func (q *qp) banPeer(l *link) {
 	d := q.pd.dev
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.link != l {
+		return
+	}
 	gid := q.ends.gids[0]
 	if q.role == connector {
 		gid = q.ends.gids[1]

@@ -137,9 +137,16 @@ type mappings struct {
 	mu    sync.Mutex // guards the fields below
 	list  map[inode]*mapping
 	bytes uint64
-	// byPeer counts the bytes for the process that passed the memfd first.
-	byPeer map[verbs.GID]uint64
+	count int // of list, and of those that are about to be mapped
+	// byPeer counts for the process that passed the memfd first.
+	byPeer map[verbs.GID]share
 	limit  uint64 // bytes of one process
+}
+
+// share is what is mapped for a process.
+type share struct {
+	bytes uint64
+	count int
 }
 
 // mapping is a memfd of a peer, mapped read-only.
@@ -173,7 +180,7 @@ func (m *mappings) add(fd int, peer verbs.GID) (*mapping, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.countLocked(peer, -uint64(size)) //nolint:gosec // not negative
+	m.countLocked(peer, -uint64(size), -1) //nolint:gosec // not negative
 	if err != nil {
 		return nil, fmt.Errorf("the peer's memory of %d bytes cannot be mapped and read: %w", size, err)
 	}
@@ -187,19 +194,23 @@ func (m *mappings) add(fd int, peer verbs.GID) (*mapping, error) {
 		m.list = make(map[inode]*mapping)
 	}
 	m.list[id] = x
-	m.countLocked(peer, uint64(len(mem)))
+	m.countLocked(peer, uint64(len(mem)), 1)
 	return x, nil
 }
 
-// countLocked counts bytes that are mapped for a process; fewer by an n that wraps around.
-func (m *mappings) countLocked(peer verbs.GID, n uint64) {
+// countLocked counts mappings of n bytes for a process; fewer by an n that wraps around.
+func (m *mappings) countLocked(peer verbs.GID, n uint64, mappings int) {
 	if m.byPeer == nil {
-		m.byPeer = make(map[verbs.GID]uint64)
+		m.byPeer = make(map[verbs.GID]share)
 	}
 	m.bytes += n
-	if m.byPeer[peer] += n; m.byPeer[peer] == 0 {
+	m.count += mappings
+	s := m.byPeer[peer]
+	if s = (share{s.bytes + n, s.count + mappings}); s == (share{}) {
 		delete(m.byPeer, peer)
+		return
 	}
+	m.byPeer[peer] = s
 }
 
 // find returns the mapping of a memfd, with one more user. If there is none it returns nil, and
@@ -214,10 +225,14 @@ func (m *mappings) find(id inode, size uint64, peer verbs.GID) (*mapping, error)
 	if m.bytes+size > maxMapped {
 		return nil, fmt.Errorf("peers share more than %d bytes with this process", uint64(maxMapped))
 	}
-	if m.byPeer[peer]+size > m.limit {
+	s := m.byPeer[peer]
+	if s.bytes+size > m.limit {
 		return nil, fmt.Errorf("process %v shares more than %d bytes with this one", peer, m.limit)
 	}
-	m.countLocked(peer, size)
+	if s.count >= maxMappingsOfOne || m.count >= maxMappings {
+		return nil, fmt.Errorf("process %v shares %d memfds with this one, and all processes %d; at most %d and %d are mapped", peer, s.count, m.count, maxMappingsOfOne, maxMappings)
+	}
+	m.countLocked(peer, size, 1)
 	return nil, nil //nolint:nilnil // the comment says so
 }
 
@@ -229,7 +244,7 @@ func (m *mappings) release(x *mapping) {
 		return
 	}
 	delete(m.list, x.id)
-	m.countLocked(x.peer, -uint64(len(x.mem)))
+	m.countLocked(x.peer, -uint64(len(x.mem)), -1)
 	_ = unix.Munmap(x.mem)
 	x.mem = nil
 }

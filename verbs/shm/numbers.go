@@ -86,6 +86,11 @@ const (
 	// maxBefore is the number of packets that may precede the one with the memfd of a request. It is
 	// more than a socket holds.
 	maxBefore = 4096
+	// maxMappings and maxMappingsOfOne limit the memfds that are mapped at the same time, per opened
+	// device, of all processes and of one. The kernel lets a process have 65,530 mappings
+	// (vm.max_map_count); without a free one the Go runtime ends it.
+	maxMappings      = 1 << 14
+	maxMappingsOfOne = 1 << 11
 	// maxFiles limits the memfds of a peer that are mapped at the same time, per queue pair.
 	maxFiles = 1024
 	// maxFileSize limits the size of one of them, in bytes. Mapping takes addresses and page

@@ -375,6 +375,8 @@ func (q *qp) checkTimeLocked(now time.Time) (wake *link) {
 	if !r.retryAt.IsZero() && !now.Before(r.retryAt) {
 		r.retryAt = time.Time{}
 		wake = q.publishLocked()
+	} else if !r.retryAt.IsZero() { // the timer fired for another reason
+		q.armLocked(r.retryAt)
 	}
 	if r.completed == r.posted || q.state != verbs.StateRTS {
 		return wake

@@ -421,7 +421,7 @@ func (q *qp) takeContent(l *link, number uint64, p *part, sgl []verbs.SGE) (stat
 		return verbs.StatusOK, !q.alive(l)
 	}
 	m := q.fileOf(l, a.file)
-	if m == nil && q.stopping.Load() > 0 {
+	if m == nil && q.ending(l) {
 		return verbs.StatusOK, true
 	}
 	if m == nil || a.length != p.length || a.value > uint64(len(m.mem)) || uint64(a.length) > uint64(len(m.mem))-a.value {
@@ -458,7 +458,7 @@ func (q *qp) scatter(l *link, sgl []verbs.SGE, off uint64, src []byte) (status v
 		if f := q.pd.dev.provider.mistakes.onSlice; f != nil {
 			f()
 		}
-		if !q.alive(l) || q.stopping.Load() > 0 {
+		if !q.alive(l) || q.ending(l) {
 			return verbs.StatusOK, true
 		}
 		src, off = src[n:], off+uint64(n) //nolint:gosec // not negative

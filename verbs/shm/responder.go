@@ -411,7 +411,7 @@ func (q *qp) copyPart(l *link, e *entry, b []byte, place func(at, n uint64, piec
 		} else {
 			c := parsePiece(b, i)
 			m := q.fileOf(l, c.file)
-			if m == nil && q.stopping.Load() > 0 {
+			if m == nil && q.ending(l) {
 				return takenBack
 			}
 			if m == nil || c.offset > uint64(len(m.mem)) || uint64(c.length) > uint64(len(m.mem))-c.offset {
@@ -428,7 +428,7 @@ func (q *qp) copyPart(l *link, e *entry, b []byte, place func(at, n uint64, piec
 			if f := q.pd.dev.provider.mistakes.onSlice; f != nil {
 				f()
 			}
-			if !q.alive(l) || q.stopping.Load() > 0 {
+			if !q.alive(l) || q.ending(l) {
 				return takenBack
 			}
 			if len(src) > 0 {
@@ -441,6 +441,12 @@ func (q *qp) copyPart(l *link, e *entry, b []byte, place func(at, n uint64, piec
 		return takenBack
 	}
 	return copied
+}
+
+// ending reports whether the queue pair broke or is about to lose the link, so that a copy need not
+// come to its end.
+func (q *qp) ending(l *link) bool {
+	return q.stopping.Load() > 0 || word(l.own.mem, atEpoch).Load() != epochAlive
 }
 
 func (q *qp) copySlice(src []byte, at uint64, place func(at, n uint64, pieces [][]byte) ([][]byte, outcome)) outcome {

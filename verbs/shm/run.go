@@ -254,7 +254,8 @@ func (q *qp) handlePacket(l *link, b []byte, fd int) {
 		id := binary.LittleEndian.Uint32(b[4:])
 		switch b[0] {
 		case kindFile:
-			if fd < 0 || l.files[id] != nil || len(l.files) >= maxFiles {
+			// A memfd counts until the peer was told that it is unmapped.
+			if fd < 0 || l.files[id] != nil || len(l.files)+len(l.unsaid) >= maxFiles {
 				return errors.New("the peer passes no memfd, one twice, or too many")
 			}
 			m, err := q.pd.dev.maps.add(fd, l.peerGID)
