@@ -10,7 +10,9 @@ import (
 // on one queue pair until Close. Binding sends no packet.
 type memoryWindow struct {
 	dev    *device
+	qp     *qp
 	mr     *mr
+	access verbs.Access
 	rkey   verbs.RKey
 	closed bool // guarded by the device's lock
 }
@@ -44,7 +46,7 @@ func (q *qp) BindWindow(mr verbs.MR, offset, length uint64, access verbs.Access)
 	case length == 0 || offset > r.length || length > r.length-offset:
 		return nil, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d bytes at offset %d exceed the memory region of %d bytes", length, offset, r.length)
 	}
-	w := &memoryWindow{dev: d, mr: r.mr, rkey: d.keys.bind(r.mr, q, offset, length, access)}
+	w := &memoryWindow{dev: d, qp: q, mr: r.mr, access: access, rkey: d.keys.bind(r.mr, q, offset, length, access)}
 	d.windows++
 	return w, nil
 }
@@ -52,7 +54,8 @@ func (q *qp) BindWindow(mr verbs.MR, offset, length uint64, access verbs.Access)
 // RKey implements verbs.Window.
 func (w *memoryWindow) RKey() verbs.RKey { return w.rkey }
 
-// Close implements verbs.Window. After it has returned, its key gives no access.
+// Close implements verbs.Window. After it has returned, its key gives no access. A READ of the peer that
+// was answered and whose content the peer has not copied yet breaks the queue pair.
 func (w *memoryWindow) Close() error {
 	w.dev.mu.Lock()
 	defer w.dev.mu.Unlock()
@@ -61,6 +64,9 @@ func (w *memoryWindow) Close() error {
 	}
 	w.closed = true
 	w.dev.keys.unbind(w.rkey, w.mr)
+	if w.access&verbs.AccessRemoteRead != 0 && w.mr.file != nil {
+		w.qp.windowClosed(w.rkey)
+	}
 	w.dev.windows--
 	return nil
 }

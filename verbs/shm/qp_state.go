@@ -312,20 +312,29 @@ func (q *qp) regionClosed(m *mr) {
 			}
 		}
 	}
-	if m.file != nil && q.link != nil && q.readUnderWayLocked(m.file.id) {
+	if m.file != nil && q.link != nil && q.readUnderWayLocked(func(a answered) bool { return a.file == m.file.id }) {
 		q.failSendLocked(verbs.StatusLocalProtection)
 	}
 }
 
-// readUnderWayLocked reports whether the peer may still read a memfd for a READ that was answered.
-func (q *qp) readUnderWayLocked(id uint32) bool {
+// windowClosed breaks the queue pair if the peer may still read through a window that was closed.
+func (q *qp) windowClosed(key verbs.RKey) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.link != nil && q.readUnderWayLocked(func(a answered) bool { return a.file != 0 && a.key == key }) {
+		q.breakLocked()
+	}
+}
+
+// readUnderWayLocked reports whether the peer may still read memory for a READ that was answered.
+func (q *qp) readUnderWayLocked(from func(answered) bool) bool {
 	p := &q.resp
 	consumed := uint64(0)
 	if err := guard(func() { consumed = word(q.link.peer, atConsumed).Load() }); err != nil {
 		return true
 	}
 	for i := p.executed - min(p.executed, ringEntries); i < p.executed; i++ {
-		if i >= consumed && p.reads[i%ringEntries] == id {
+		if i >= consumed && from(p.reads[i%ringEntries]) {
 			return true
 		}
 	}

@@ -23,8 +23,8 @@ type responder struct {
 	told     bool // and the peer knows
 	deaf     bool // what the peer posts has no effect any more
 	blocked  bool // the socket is full; the timer tries again
-	// reads has the memfd of a registered region that the response in each slot names; 0 for none.
-	reads [ringEntries]uint32
+	// reads has what the response in each slot lets the peer read; zero for nothing.
+	reads [ringEntries]answered
 
 	entry [maxEntry]byte // copy of the part that is executed
 	// readChunk says for each chunk of READ responses up to which number of consumed responses
@@ -50,6 +50,12 @@ type recvWork struct {
 	id     verbs.WRID
 	sgl    []verbs.SGE
 	length uint64
+}
+
+// answered is the memfd of a registered region that a response to a READ names, and the key of the READ.
+type answered struct {
+	file uint32
+	key  verbs.RKey
 }
 
 // outcome is how a copy ended.
@@ -286,7 +292,7 @@ func (q *qp) executeRead(l *link, e *entry, s *words) (wake, more bool) {
 			a.file, a.value = id, uint64(sendChunks+chunk)*chunkSize //nolint:gosec // not negative
 		}
 	}
-	p.reads[e.number%ringEntries] = file
+	p.reads[e.number%ringEntries] = answered{file: file, key: e.rkey}
 	a.put(l.own.mem[responsesAt+e.number%ringEntries*responseSize:])
 	q.executedLocked(l)
 	return true, true
@@ -315,7 +321,7 @@ func (q *qp) executeAtomic(l *link, e *entry) (wake, more bool) {
 		}
 		return old
 	})
-	q.resp.reads[e.number%ringEntries] = 0
+	q.resp.reads[e.number%ringEntries] = answered{}
 	a := response{number: e.number, value: old, length: 8}
 	a.put(l.own.mem[responsesAt+e.number%ringEntries*responseSize:])
 	q.executedLocked(l)

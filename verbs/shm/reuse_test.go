@@ -147,3 +147,36 @@ func TestReadOfMemoryThatWasTakenBack(t *testing.T) {
 	x.post(x.to(y, 1, verbs.OpRead, 0, sliceSize, 0))
 	x.ends(1, verbs.StatusRetryExceeded)
 }
+
+// TestClosedWindowTakesAnsweredReadsBack: a READ through a window does not succeed with what its owner
+// writes after the window was closed. A READ that has ended does not matter.
+func TestClosedWindowTakesAnsweredReadsBack(t *testing.T) {
+	x, y := newPair(t, New(Options{}), 1<<16)
+	y.post(y.to(x, 9, verbs.OpWrite, 0, 8, 0)) // both are connected
+	y.ends(9, verbs.StatusOK)
+	read := func() verbs.Window {
+		w := must(y.qp.BindWindow(y.mr, 0, 4096, verbs.AccessRemoteRead))(t)
+		wr := x.to(y, 1, verbs.OpRead, 0, 4096, 0)
+		wr.RKey = w.RKey()
+		x.post(wr)
+		return w
+	}
+	w := read()
+	x.ends(1, verbs.StatusOK)
+	y.qp.pollUntil(t, func() bool { return !y.qp.readUnderWayLocked(func(answered) bool { return true }) })
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s, _ := y.qp.State(); s != verbs.StateRTS {
+		t.Fatalf("after a READ that has ended the queue pair is in %v", s)
+	}
+	x.qp.drive.Lock()
+	w = read()
+	wait(t, func() bool { return word(y.qp.live.Load().own.mem, atDone).Load() == 2 })
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	copy(y.mem, "written later")
+	x.qp.drive.Unlock()
+	x.ends(1, verbs.StatusRetryExceeded)
+}
