@@ -34,7 +34,7 @@ func (p *Provider) Open(name string) (verbs.Device, error) {
 	probe.free()
 	d := &device{
 		provider: p, logger: p.options.Logger, keys: newKeys(), async: asyncQueue{wake: make(chan struct{}, 1)}, done: make(chan struct{}),
-		pds: make(map[*pd]struct{}), cqs: make(map[*cq]struct{}), qps: make(map[verbs.QPN]*qp), unproven: make(chan struct{}, maxUnproven),
+		pds: make(map[*pd]struct{}), cqs: make(map[*cq]struct{}), qps: make(map[verbs.QPN]*qp),
 	}
 	d.maps.limit = maxMappedPeer
 	d.ctx, d.cancel = context.WithCancel(context.Background())
@@ -70,7 +70,7 @@ type device struct {
 	listeners []*net.UnixListener
 	socket    string         // the name of the first one, in the abstract namespace
 	hasPath   bool           // the second one is in Options.Dir, by the same name
-	unproven  chan struct{}  // holds a token for each accepted connection without a proof
+	unproven  unproven       // accepted connections without a proof
 	running   sync.WaitGroup // goroutines of listeners and of connections that prove themselves
 
 	mu      sync.Mutex // guards the fields below

@@ -410,24 +410,26 @@ func FuzzEndpoint(f *testing.F) {
 	})
 }
 
-// TestConnectionsWithoutAProofAreBounded: connections that say nothing end, and those beyond the
-// bound end at once. They keep nobody else out for long.
+// TestConnectionsWithoutAProofAreBounded: connections that say nothing end, the oldest at once when there
+// are too many. They keep no peer out.
 func TestConnectionsWithoutAProofAreBounded(t *testing.T) {
-	x := newTestEnd(t, New(Options{}), 4096)
+	p := New(Options{})
+	x := newTestEnd(t, p, 4096)
 	d := as[*device](x.dev)
-	dialed := func() *net.UnixConn {
+	var silent []*net.UnixConn
+	for range maxUnproven {
 		c := must(net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: "@" + d.socket, Net: "unixpacket"}))(t)
 		t.Cleanup(func() { c.Close() })
-		return c
+		silent = append(silent, c)
 	}
-	for range maxUnproven {
-		dialed()
+	wait(t, func() bool { return d.unproven.count() == maxUnproven })
+	newImpostor(t, x) // it gets the device's proof
+	_ = silent[0].SetReadDeadline(time.Now().Add(30 * time.Second))
+	if _, err := silent[0].Read(make([]byte, maxPacket)); os.IsTimeout(err) {
+		t.Error("the oldest silent connection stays")
 	}
-	wait(t, func() bool { return len(d.unproven) == maxUnproven })
-	c := dialed()
-	_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
-	if n, err := c.Read(make([]byte, 1)); n > 0 || os.IsTimeout(err) {
-		t.Errorf("one connection more stays: %d bytes, %v", n, err)
+	if n := d.unproven.count(); n > maxUnproven {
+		t.Errorf("%d connections are waited for", n)
 	}
 }
 

@@ -54,8 +54,8 @@ const (
 	// connectTime is how long a queue pair in RTR waits for its connection, and how long a
 	// foreign connection may take for its first message.
 	connectTime = 10 * time.Second
-	// maxUnproven is the number of connections that have not proved anything yet. More are closed
-	// at once.
+	// maxUnproven is the number of connections that have not proved anything yet. Beyond it
+	// the oldest are closed.
 	maxUnproven = 256
 	// staleAge is the age from which a socket that refuses connections is removed.
 	staleAge = time.Minute

@@ -10,6 +10,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -136,22 +138,57 @@ func (d *device) accept(l *net.UnixListener) {
 			continue
 		}
 		failing = false
-		select {
-		case d.unproven <- struct{}{}:
-		default:
-			closeConn(c)
+		if err := d.checkUserID(c); err != nil { // before it takes the place of another one
+			d.refuse(c, err)
 			continue
 		}
+		d.unproven.add(c)
 		d.running.Go(func() {
-			defer func() { <-d.unproven }()
+			defer d.unproven.remove(c)
 			if err := d.welcome(c); err != nil {
-				d.logger.Debug("shm: refused a connection", "error", err)
-				c.SetWriteDeadline(time.Now().Add(retryDelay)) //nolint:errcheck // the peer may be gone
-				c.Write(refusal(err))                          //nolint:errcheck // likewise
-				closeConn(c)
+				d.refuse(c, err)
 			}
 		})
 	}
+}
+
+// refuse tells a peer why, and closes the connection.
+func (d *device) refuse(c *net.UnixConn, err error) {
+	d.logger.Debug("shm: refused a connection", "error", err)
+	c.SetWriteDeadline(time.Now().Add(retryDelay)) //nolint:errcheck // the peer may be gone
+	c.Write(refusal(err))                          //nolint:errcheck // likewise
+	closeConn(c)
+}
+
+// unproven are the accepted connections without a proof. Beyond maxUnproven the oldest is closed: a peer
+// sends its proof at once, and others may never do.
+type unproven struct {
+	mu   sync.Mutex // guards list
+	list []*net.UnixConn
+}
+
+func (u *unproven) add(c *net.UnixConn) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.list) >= maxUnproven {
+		closeConn(u.list[0])
+		u.list = slices.Delete(u.list, 0, 1)
+	}
+	u.list = append(u.list, c)
+}
+
+func (u *unproven) remove(c *net.UnixConn) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if i := slices.Index(u.list, c); i >= 0 {
+		u.list = slices.Delete(u.list, i, i+1)
+	}
+}
+
+func (u *unproven) count() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.list)
 }
 
 // dial connects to the socket of a peer: by its name if both are in one network namespace, else in
@@ -208,6 +245,20 @@ func (d *device) checkUser(c *net.UnixConn, peerNS uint64) error {
 	if d.provider.options.Trusted {
 		return nil
 	}
+	if err := d.checkUserID(c); err != nil {
+		return err
+	}
+	if peerNS != d.userNS {
+		return fmt.Errorf("the peer is in user namespace %d, this process in %d: shared memory needs one, or mutual TLS", peerNS, d.userNS)
+	}
+	return nil
+}
+
+// checkUserID is the part of checkUser that needs no word of the peer.
+func (d *device) checkUserID(c *net.UnixConn) error {
+	if d.provider.options.Trusted {
+		return nil
+	}
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return err
@@ -222,9 +273,6 @@ func (d *device) checkUser(c *net.UnixConn, peerNS uint64) error {
 	}
 	if own := os.Geteuid(); own < 0 || cred.Uid != uint32(own) { //nolint:gosec // not negative
 		return fmt.Errorf("the peer is a process of user %d, this one of user %d: shared memory needs one user, or mutual TLS", cred.Uid, own)
-	}
-	if peerNS != d.userNS {
-		return fmt.Errorf("the peer is in user namespace %d, this process in %d: shared memory needs one, or mutual TLS", peerNS, d.userNS)
 	}
 	return nil
 }
