@@ -184,7 +184,7 @@ func (c *Catalog) publish(ctx context.Context, name string, build func() (*publi
 func (c *Catalog) logPublished(p *publication, begin time.Time, more ...any) {
 	m := &p.manifest
 	c.o.Logger.Info("published", append([]any{"publication", m.Name, "version", m.Version, "tensors", m.Tensors,
-		"bytes", m.Bytes, "digest", m.Digest(), "seconds", time.Since(begin).Seconds()}, more...)...)
+		"bytes", m.Bytes, "digest", m.Digest(), "seconds", time.Since(begin).Round(time.Millisecond).Seconds()}, more...)...)
 }
 
 // complete computes digests and version of a new publication.

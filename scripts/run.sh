@@ -59,12 +59,14 @@ pull() {
     exit 1
   fi
 }
-echo "pull it from $(<"$address")"
 rm -f "$rows"
+echo "pull it from $(<"$address") over gRPC"
 pull grpc --transport grpc
 for provider in tcp shm libibverbs,roce; do
+  echo "pull it over verbs, provider $provider"
   pull verbs --transport verbs --provider "$provider" --fallback none
 done
+echo "the files are removed; \"$tryst gen --model $name --out FILE\" makes the checkpoint again"
 awk -F '  +' '
   NR > 1 && NR % 2 { next } # further headings
   { rows++; for (i = 1; i <= NF; i++) { cell[rows, i] = $i; if (length($i) > width[i]) width[i] = length($i) } }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tryst-rdma/tryst/checkpoint"
+	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 )
@@ -123,7 +124,10 @@ func (s streams) pull(cmd *cobra.Command, o *pullOptions) error {
 	var by routes
 	err := o.from.with(cmd, s, bar, func(ctx context.Context, c *server.Client) (err error) {
 		o.req.Progress = func(p checkpoint.Progress) {
-			bar.updateWith(p.Bytes, p.TotalBytes, func() string { return tensorsText(p, c.Received()) })
+			if p.Bytes >= p.TotalBytes && p.Tensors < p.Total {
+				return // a tensor without bytes is yet to come
+			}
+			bar.updateWith(p.Bytes, p.TotalBytes, func() string { return tensorsText(p, c.Received(), deviceOf(c)) })
 		}
 		o.req.Interrupted = func(i checkpoint.Interruption) { note(interruptionText(i, c.Target())) }
 		if o.out.Out == toStdout {
@@ -205,13 +209,27 @@ func routesOf(sum *checkpoint.Summary, c *server.Client) routes {
 }
 
 // tensorsText says how many tensors have come, and over which transports: "72/160 tensors
-// over verbs", with the most used one first.
-func tensorsText(p checkpoint.Progress, by map[string]int) string {
+// over verbs (tcp0)", with the most used one first. device is that of the channel; empty for none.
+func tensorsText(p checkpoint.Progress, by map[string]int, device string) string {
 	text := fmt.Sprintf("%d/%d tensors", p.Tensors, p.Total)
-	if len(by) > 0 {
-		text += " over " + strings.Join(mostUsed(by), ", ")
+	names := mostUsed(by)
+	for i, name := range names {
+		if name == config.Verbs && device != "" {
+			names[i] += " (" + device + ")"
+		}
+	}
+	if len(names) > 0 {
+		text += " over " + strings.Join(names, ", ")
 	}
 	return text
+}
+
+// deviceOf returns the device of the channel to the server; empty without one.
+func deviceOf(c *server.Client) string {
+	for _, l := range c.Links() {
+		return l.Device
+	}
+	return ""
 }
 
 // mostUsed returns the names of transports, the one with the most tensors first.

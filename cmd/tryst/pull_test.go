@@ -233,7 +233,12 @@ func pullOver(t *testing.T, provider, device string) {
 		t.Errorf("carried: %+v", c)
 	}
 	same(t, model, out)
-	text := did(t, tryst(t, pull...))
+	again := tryst(t, pull...)
+	text := did(t, again)
+	// Tensors without bytes come after all bytes have, and count, too.
+	if want := fmt.Sprintf("%d/%d tensors over verbs (%s)\n", rec.Tensors, rec.Tensors, rec.Device); !strings.Contains(again.err, want) {
+		t.Errorf("%q is not in\n%s", want, again.err)
+	}
 	if want := fmt.Sprintf("  %d over verbs (%s)\n", rec.Tensors, rec.Device); !strings.Contains(text, want) {
 		t.Errorf("%q is not in\n%s", want, text)
 	}
