@@ -481,7 +481,9 @@ func (w *world) fail(x message) {
 func (w *world) deliver(x message) {
 	s := &w.sides[x.to]
 	r := s.r
-	if x.err == nil {
+	was := r.peer
+	older := was.Inventory != nil && x.side.Inventory != nil && x.side.Incarnation == was.Incarnation && x.side.Serial != 0 && x.side.Serial <= was.Serial
+	if x.err == nil && !older {
 		s.heard = x.failed
 	}
 	answer := message{kind: 'r', to: 1 - x.to, from: x.from, call: x.call, route: x.route, ask: x.kind == 'a', sent: x.sent}
@@ -507,7 +509,7 @@ func (w *world) deliver(x message) {
 		if x.seq < s.newest {
 			w.violation("side %d takes the inventory %d for the present one after it has got %d", x.to, x.seq, s.newest)
 		}
-		s.newest = x.seq
+		s.newest, s.heard = x.seq, x.failed
 	}
 }
 
