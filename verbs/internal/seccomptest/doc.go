@@ -40,7 +40,7 @@ func Profile(t testing.TB) string {
 
 // Environment returns the environment of a process that shall run under a profile.
 func Environment(profile string) []string {
-	return append(os.Environ(), Variable+"="+profile)
+	return append(os.Environ(), Variable+"="+profile) //nolint:forbidigo // the environment of a test
 }
 
 // moduleRoot returns the directory of go.mod above the working directory, which is the directory of

@@ -19,7 +19,7 @@ const (
 // variable is not set. On the first call it executes the binary again under the filter, so it
 // returns only with an error; on the call after that it checks that the filter is on.
 func Enter() error {
-	switch profile := os.Getenv(Variable); profile {
+	switch profile := os.Getenv(Variable); profile { //nolint:forbidigo // set by a test
 	case "":
 		return nil
 	case entered:
@@ -51,7 +51,8 @@ func execUnder(profile string) error {
 	if err := install(program); err != nil {
 		return fmt.Errorf("install the filter of %s: %w", profile, err)
 	}
-	return fmt.Errorf("execute %s under the filter of %s: %w", exe, profile, syscall.Exec(exe, os.Args, os.Environ()))
+	err = syscall.Exec(exe, os.Args, os.Environ()) //nolint:forbidigo // the environment of a test
+	return fmt.Errorf("execute %s under the filter of %s: %w", exe, profile, err)
 }
 
 // checkMode fails unless a filter is on.
