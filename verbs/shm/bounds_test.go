@@ -123,3 +123,22 @@ func TestBreakEndsALongCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestMemoryOfTwoProcessesIsApart: before Linux 5.9 memfds of two processes may have one inode number.
+// The memory of one must not stand for that of the other.
+func TestMemoryOfTwoProcessesIsApart(t *testing.T) {
+	m := mappings{limit: maxMappedPeer}
+	f := must(newMemfd(4096))(t)
+	defer f.free()
+	var list []*mapping
+	for peer := range byte(2) { // one memfd, as two with one number
+		fd := must(unix.FcntlInt(uintptr(f.fd), unix.F_DUPFD_CLOEXEC, 0))(t)
+		list = append(list, must(m.add(fd, verbs.GID{15: peer}))(t))
+	}
+	if list[0] == list[1] {
+		t.Error("two processes have one mapping")
+	}
+	for _, x := range list {
+		m.release(x)
+	}
+}

@@ -93,8 +93,11 @@ func (f *file) free() {
 	f.mem, f.fd = nil, -1
 }
 
-// inode identifies a memfd on this host.
-type inode struct{ dev, ino uint64 }
+// inode identifies a memfd of a process. Before Linux 5.9 the numbers of different memfds may be equal.
+type inode struct {
+	dev, ino uint64
+	peer     verbs.GID // the process that passed it
+}
 
 // checkMemfd returns the size and the inode of a memfd of a peer. It refuses anything that its
 // owner could shrink, let others write, or that is not allocated as a whole: reading a hole
@@ -165,6 +168,7 @@ func (m *mappings) add(fd int, peer verbs.GID) (*mapping, error) {
 	if err != nil {
 		return nil, err
 	}
+	id.peer = peer
 	if x, err := m.find(id, uint64(size), peer); x != nil || err != nil { //nolint:gosec // not negative
 		return x, err
 	}
@@ -219,6 +223,9 @@ func (m *mappings) find(id inode, size uint64, peer verbs.GID) (*mapping, error)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if x := m.list[id]; x != nil {
+		if uint64(len(x.mem)) != size {
+			return nil, fmt.Errorf("two memfds of process %v have the inode %d", peer, id.ino)
+		}
 		x.users++
 		return x, nil
 	}
