@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
@@ -268,5 +270,19 @@ func (q *qp) connectToItselfLocked(op string) error {
 	l := newLink(q.pd.dev, nil, own, q.pd.dev.gid)
 	l.self, l.peer, l.entrySize = make(chan struct{}, 1), own.mem, q.entrySize
 	q.startLocked(l)
+	return nil
+}
+
+// mapOwn maps a memfd for a queue pair that is connected to itself.
+func (q *qp) mapOwn(l *link, f *file) error {
+	fd, err := unix.FcntlInt(uintptr(f.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	m, err := q.pd.dev.maps.add(fd, q.pd.dev.gid)
+	if err != nil {
+		return err
+	}
+	l.selfFiles.Store(f.id, m)
 	return nil
 }

@@ -51,3 +51,19 @@ func TestPostedReceiveEndsRetriesOfAStoppedResponder(t *testing.T) {
 	x.ends(1, verbs.StatusOK)
 	y.ends(2, verbs.StatusOK)
 }
+
+// TestReadBeforeARefusedRequestEndsWithTheRefusal: the peer answers a READ, then refuses a request and
+// takes its memory back. The READ cannot be copied any more, and does not wait for its timeout.
+func TestReadBeforeARefusedRequestEndsWithTheRefusal(t *testing.T) {
+	x, y := newPair(t, New(Options{}), 1<<16)
+	x.post(x.to(y, 9, verbs.OpWrite, 0, 8, 0)) // both are connected
+	x.ends(9, verbs.StatusOK)
+	x.qp.drive.Lock()
+	wrong := x.to(y, 2, verbs.OpWrite, 0, 8, 0)
+	wrong.RKey++
+	x.post(x.to(y, 1, verbs.OpRead, 0, 4096, 0), wrong)
+	wait(t, func() bool { s, _ := y.qp.State(); return s == verbs.StateErr })
+	x.qp.drive.Unlock()
+	x.ends(1, verbs.StatusRemoteAccess)
+	x.ends(2, verbs.StatusFlushed)
+}

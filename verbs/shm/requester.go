@@ -311,20 +311,6 @@ func (q *qp) announceLocked(l *link, f *file) bool {
 	return true
 }
 
-// mapOwn maps a memfd for a queue pair that is connected to itself.
-func (q *qp) mapOwn(l *link, f *file) error {
-	fd, err := unix.FcntlInt(uintptr(f.fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	m, err := q.pd.dev.maps.add(fd, q.pd.dev.gid)
-	if err != nil {
-		return err
-	}
-	l.selfFiles.Store(f.id, m)
-	return nil
-}
-
 // takeResponses completes what the peer has executed. The caller holds drive.
 func (q *qp) takeResponses(l *link, s *words) (moved bool) {
 	for {
@@ -469,10 +455,13 @@ func (q *qp) scatter(l *link, sgl []verbs.SGE, off uint64, src []byte) (status v
 // takeFailureLocked handles what the peer says of the oldest part that it has not executed.
 func (q *qp) takeFailureLocked(s *words) {
 	r := &q.req
-	if r.acked == r.published || r.acked != s.done {
+	failed := s.failed >> 8
+	if r.acked == r.published || r.acked != s.done && !r.deaf {
 		return
 	}
-	if s.failed>>8 == r.acked+1 {
+	// A deaf queue pair takes no responses, since the peer took its memory back: perhaps because it
+	// refused a later request.
+	if failed == r.acked+1 || r.deaf && failed > r.acked && failed <= r.published {
 		status := verbs.Status(s.failed)
 		switch status {
 		case verbs.StatusRemoteInvalidRequest, verbs.StatusRemoteAccess, verbs.StatusRemoteOperation:
