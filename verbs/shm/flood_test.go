@@ -3,10 +3,14 @@
 package shm
 
 import (
+	"bytes"
+	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -84,5 +88,40 @@ func TestPacketThatAnotherGoroutineReadsStillWakes(t *testing.T) {
 	q.nudged.Store(false)
 	if q.drain(l); q.nudged.Load() {
 		t.Error("it is woken without a packet")
+	}
+}
+
+// TestMemfdThatCannotBePassed: a lasting error is logged once, and tried again. A peer that is gone is
+// not tried again.
+func TestMemfdThatCannotBePassed(t *testing.T) {
+	q, l, f := newFlooded(t)
+	var log bytes.Buffer
+	q.pd.dev.logger = slog.New(slog.NewTextHandler(&log, nil))
+	file := must(newMemfd(4096))(t)
+	defer file.free()
+	pass := func() (again bool) {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		defer q.stopTimerLocked()
+		q.req.retryAt = time.Time{}
+		if q.announceLocked(l, file) {
+			t.Error("the memfd was passed")
+		}
+		return !q.req.retryAt.IsZero()
+	}
+	if err := unix.Shutdown(f.peer, unix.SHUT_RDWR); err != nil {
+		t.Fatal(err)
+	}
+	if pass() || log.Len() > 0 {
+		t.Errorf("a peer that is gone is tried again, or logged: %q", &log)
+	}
+	l.conn.Close()
+	for range 3 {
+		if !pass() {
+			t.Error("it is not tried again")
+		}
+	}
+	if n := strings.Count(log.String(), "cannot be shared"); n != 1 {
+		t.Errorf("it was logged %d times: %s", n, &log)
 	}
 }

@@ -42,6 +42,7 @@ type link struct {
 	taken    uint64        // the peer's atControl whose packets were read; guarded by drive
 	unsaid   []uint32      // memfds whose unmapping could not be confirmed yet; guarded by drive
 	ended    chan struct{} // closed when the peer has closed the connection
+	failing  bool          // a memfd could not be passed, and that was logged; guarded like known
 	bounce   *file         // chunks for memory that is no memfd, guarded like known; nil until needed
 
 	// packet and oob are space for the packet that is read; guarded by drive.

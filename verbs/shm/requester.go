@@ -296,7 +296,11 @@ func (q *qp) announceLocked(l *link, f *file) bool {
 	}
 	if l.conn != nil {
 		if err := l.controlLocked(kindFile, f.id, f.fd); err != nil {
-			if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EPIPE) {
+			if errors.Is(err, unix.EPIPE) {
+				return false // the peer is gone: requests end with their time
+			}
+			if !errors.Is(err, unix.EAGAIN) && !l.failing {
+				l.failing = true
 				q.pd.dev.logger.Error("shm: memory cannot be shared with the peer", "queue pair", q.number, "error", err)
 			}
 			q.req.retryAt = time.Now().Add(retryDelay)
