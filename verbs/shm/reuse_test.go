@@ -5,6 +5,7 @@ package shm
 import (
 	"bytes"
 	"testing"
+	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
 )
@@ -76,6 +77,7 @@ func (q *qp) pollUntil(t *testing.T, so func() bool) {
 // TestSourceOfAClosedRegionNeverArrives: closing a region takes its memory back, too.
 func TestSourceOfAClosedRegionNeverArrives(t *testing.T) {
 	p := New(Options{})
+	p.dropTime = 100 * time.Millisecond // the peer does not confirm: its copy waits for this Close
 	var x, y *testEnd
 	closed := make(chan error, 1)
 	once := false
