@@ -21,7 +21,7 @@ func TestReaderGoesOnWhileTheWriterIsBlocked(t *testing.T) {
 	h := newHandmade(t, 32<<20)
 	v := h.victim
 	for i := range 2 { // more than all buffers between the two take
-		wr := v.send(verbs.WRID(i), 0, 32<<20)
+		wr := v.send(verbs.WRID(i), 64, 32<<20-64) // the receives have the memory before it
 		v.post(wr)
 	}
 	for i := range 200 {
