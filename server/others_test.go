@@ -152,10 +152,10 @@ func TestNamedDeviceMustOpen(t *testing.T) {
 func TestEachKindOfDeviceHasAMetric(t *testing.T) {
 	w := newKindsTown(t, 1)
 	a := w.start(0, func(*config.Config) {})
-	wantMetrics(t, a, `tryst_verbs_kind_up{over="RDMA"} 1`, `tryst_verbs_kind_up{over="TCP"} 1`, `tryst_verbs_kind_up{over="shared memory"} 1`)
+	wantMetrics(t, a, `tryst_verbs_kind_up{over="rdma"} 1`, `tryst_verbs_kind_up{over="tcp"} 1`, `tryst_verbs_kind_up{over="shm"} 1`)
 	w.nic(0).Remove()
 	until(t, "the device is known to be gone", func() bool { return a.rdma.devices.lost.Load() == 1 })
-	wantMetrics(t, a, `tryst_verbs_kind_up{over="RDMA"} 0`, `tryst_verbs_kind_up{over="TCP"} 1`, "tryst_verbs_device_up 1")
+	wantMetrics(t, a, `tryst_verbs_kind_up{over="rdma"} 0`, `tryst_verbs_kind_up{over="tcp"} 1`, "tryst_verbs_device_up 1")
 }
 
 // TestWrongDirectoryIsAnError: a shm-dir that cannot be used is a wrong setting, also with auto.

@@ -46,7 +46,7 @@ func TestPathsSayWhatToExpect(t *testing.T) {
 		{"a late acknowledgement", path("roce-eth0", 4000, 2, 90e6), OK, "0.05 %"},
 		{"much loss", path("roce-eth0", 4000, 500, 1.4e6), Fail, "12.50 %"},
 		{"nearly nothing", path("roce-eth0", 4000, 200, 0.5e6), Fail, "expect about 0.5 MB/s"},
-		{"TCP", path("", 3000, 15, 12.5e6), Warn, "over gRPC: median 2.1ms, min 2ms, p99 5ms of 100 messages; 0.50 % of packets to it were lost (15 of 3000): expect about 12 MB/s at a round trip of 2ms at most"},
+		{"tcp", path("", 3000, 15, 12.5e6), Warn, "over gRPC: median 2.1ms, min 2ms, p99 5ms of 100 messages; 0.50 % of packets to it were lost (15 of 3000): expect about 12 MB/s at a round trip of 2ms at most"},
 		{"TCP on a busy host", path("", 222, 3, 28890e6), OK, "1.35 % of packets to it were lost (3 of 222)"},
 		{"TCP on a very busy host", path("", 222, 23, 9000e6), OK, "(23 of 222)"},
 		{"few probes of TCP", path("", 1500, 4, 17e6), OK, "(4 of 1500)"},

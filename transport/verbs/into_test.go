@@ -107,7 +107,7 @@ func TestIntoMemoryOfADeviceThatIsGone(t *testing.T) {
 // TestIntoMemoryIsThatOfTheRoute: devices with windows and hardware receive into memory apart.
 // ReceiveAllocator gives that of the device that reaches the peer, so nothing is copied.
 func TestIntoMemoryIsThatOfTheRoute(t *testing.T) {
-	for name, users := range map[string]uint64{"shared memory": 0, "RDMA": 1} {
+	for name, users := range map[string]uint64{"shm": 0, "rdma": 1} {
 		t.Run(name, func(t *testing.T) {
 			o := sideBySide()
 			o.hardware = true

@@ -440,7 +440,7 @@ func TestBetterRouteThatIsHeardByOneSideIsGivenUp(t *testing.T) {
 	}
 	s := newStage(t, o)
 	from, to := s.pair()
-	from.overRoute(to, "TCP")
+	from.overRoute(to, "tcp")
 	fast := s.slowly(from, to, verbs.LinkTCP)
 	defer fast()
 	flows := to.key(from, "flows")
@@ -451,7 +451,7 @@ func TestBetterRouteThatIsHeardByOneSideIsGivenUp(t *testing.T) {
 	name := verbs.LinkShared.String()
 	s.c.fabric.Toward(to.host().NIC(name), from.host().NIC(name)).Cut() // what the side that called hears
 	from.plug(name)
-	s.until("one side takes the better route", func() bool { return to.connection(from).Route == "shared memory" })
+	s.until("one side takes the better route", func() bool { return to.connection(from).Route == "shm" })
 	begin, k := time.Now(), to.key(from, "v")
 	receive := from.recv(1, k)
 	to.sendsBlob(1, k, 1, 100)
