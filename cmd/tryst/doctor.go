@@ -14,31 +14,36 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
+const doctorLong = `Doctor checks this host and the tasks of --cluster, with the settings that the
+other commands would use. It prints a line for each check: OK, WARN or FAIL, and
+what to do about it. It checks the kernel and its RDMA devices, libibverbs, the
+ports, the choice of port and GID, the MTU, the limit of locked memory, huge
+pages, lost packets, PFC and ECN, the choice of the provider, the sockets of the
+device in user space, TCP and shared memory, and the peers. With --transport
+verbs it also reaches each peer over each device that --provider allows: over a
+channel of its own and with packets of full size. That does not disturb the
+processes there.
+
+It measures the round trip and the lost packets to each peer, over gRPC and over
+each device, and says how many bytes a second to expect with them. With
+--measure it also pulls some of what the peer publishes over each, and reports
+the bandwidth. With --from it examines what a pull from that server would do:
+which device it takes, and the path to it. Packets are counted where they are
+sent, so run it on both hosts.
+
+The line "routes" has the devices of this process in the order in which peers
+are reached over them, and so has the last line of each peer. With --transport
+verbs it is a FAIL if this process has no device, or if no device reaches a
+peer. A host without RDMA lacks nothing where another device works. The exit
+status is 1 if any check fails.`
+
 func (s streams) doctorCommand() *cobra.Command {
 	var json, measure bool
 	var from string
 	cmd := &cobra.Command{
 		Use:   "doctor [flags]",
 		Short: "Check whether tensors can move from this host, and how to fix what prevents it",
-		Long: `Doctor checks this host and the tasks of --cluster, with the settings that the
-other commands would use. It prints a line for each check: OK, WARN or FAIL, and
-what to do about it. It checks the kernel and its RDMA devices, libibverbs, the
-ports, the choice of port and GID, the MTU, the limit of locked memory, huge
-pages, lost packets, PFC and ECN, the choice of the provider, the sockets of the
-device in user space, TCP and shared memory, and the peers. With --transport verbs
-it also reaches each peer over each device that --provider allows: over a channel of
-its own and with packets of full size. That does not disturb the processes there.
-
-It measures the round trip and the lost packets to each peer, over gRPC and over
-each device, and says how many bytes a second to expect with them. With --measure it
-also pulls some of what the peer publishes over each, and reports the bandwidth. With --from it examines
-what a pull from that server would do: which device it takes, and the path to it.
-Packets are counted where they are sent, so run it on both hosts.
-
-The line "routes" has the devices of this process in the order in which peers are
-reached over them, and so has the last line of each peer. With --transport verbs it is
-a FAIL if this process has no device, or if no device reaches a peer. A host without
-RDMA lacks nothing where another device works. The exit status is 1 if any check fails.`,
+		Long: doctorLong,
 		Example: `  tryst doctor --transport verbs
   tryst doctor --transport verbs --rdma-device eth0 --cluster 'worker=a:2222,b:2222' --json
   tryst doctor --transport verbs --from 10.0.0.1:2222`,
