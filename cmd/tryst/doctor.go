@@ -43,7 +43,7 @@ func (s streams) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor [flags]",
 		Short: "Check whether tensors can move from this host, and how to fix what prevents it",
-		Long: doctorLong,
+		Long:  doctorLong,
 		Example: `  tryst doctor --transport verbs
   tryst doctor --transport verbs --rdma-device eth0 --cluster 'worker=a:2222,b:2222' --json
   tryst doctor --transport verbs --from 10.0.0.1:2222`,
