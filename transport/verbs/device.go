@@ -132,7 +132,7 @@ func (t *RdmaRemoteRendezvous) deviceLost(p *port, err error) {
 	if others {
 		instead = "other devices where they reach the peer, and else over " + instead
 	}
-	t.opts.Logger.Warn("the "+p.kind.String()+" device is lost; check its driver and its cable; until there is one again tensors go over "+instead, "device", p.device.Info().Name, "reason", err)
+	t.opts.Logger.Warn("the "+deviceWords(p.kind)+" is lost; check its driver and its cable; until there is one again tensors go over "+instead, "device", p.device.Info().Name, "reason", err)
 	for _, at := range t.all() {
 		at.deviceLost(p, err)
 	}

@@ -48,3 +48,11 @@ func (t *RdmaRemoteRendezvous) openPorts() error {
 func neverHad(lost error) bool {
 	return lost == errNoDevice || lost == errNoTCP || lost == errNoShared //nolint:errorlint // never wrapped
 }
+
+// deviceWords is how a sentence names the device of a kind.
+func deviceWords(k route.Kind) string {
+	if k == route.Fabric {
+		return "RDMA device"
+	}
+	return k.String() + " device"
+}

@@ -87,7 +87,7 @@ func TestTakenPortIsLoggedForDebugging(t *testing.T) {
 			reported := &lineCounter{}
 			p := newProvider(Options{Logger: slog.New(slog.NewTextHandler(reported, &slog.HandlerOptions{Level: level}))}, takenHost{newFabric().host(hostA)})
 			newTestEnd(t, p, "roce-eth0", netip.MustParseAddr(hostA), 1<<16)
-			if n := reported.Load(); int64(n) != want {
+			if n := reported.Load(); n != want {
 				t.Errorf("at %v: %d lines, want %d", level, n, want)
 			}
 		}

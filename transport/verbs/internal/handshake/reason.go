@@ -24,7 +24,7 @@ func (noPath) Error() string {
 	return "their queue pairs have not reached each other; the logs of both processes say why"
 }
 
-func (noPath) Is(target error) bool { return target == ErrNoPackets } //nolint:errorlint // this is what errors.Is calls
+func (noPath) Is(target error) bool { return target == ErrNoPackets }
 
 // silence is why no packet has come to a side.
 func silence(self Offer) error {

@@ -26,9 +26,9 @@ const (
 	// RefreshEvery is the least time between two such calls of a process that the peer cannot
 	// call, while it receives and a better route may come. It learns of it only by asking.
 	RefreshEvery = 5 * time.Second
-	// MinAskBackoff is the wait after the first call that failed. Further ones double it, up to
-	// MaxAskBackoff.
+	// MinAskBackoff is the wait after the first call that failed.
 	MinAskBackoff = handshake.MinBackoff
+	// MaxAskBackoff bounds the wait, which doubles with each further one.
 	MaxAskBackoff = handshake.MaxBackoff
 )
 
