@@ -33,7 +33,7 @@ func TestPeerOfAnEarlierRelease(t *testing.T) {
 	}
 	s := newStage(t, o)
 	from, to := s.pair()
-	from.overRoute(to, "RDMA")
+	from.overRoute(to, "rdma")
 	from.exchange(to, 1)
 	k := from.connection(to)
 	if len(k.Routes) == 0 || !strings.Contains(k.Routes[0].Why, "earlier release") {
