@@ -102,10 +102,8 @@ func TestRxeTakenPort(t *testing.T) {
 		if err := s.Close(ctx); err != nil {
 			t.Error(err)
 		}
-		for _, want := range []string{"peers that send only to port 4791, as RDMA devices of kernels and NICs do, cannot reach it", reason} {
-			if !strings.Contains(log.String(), want) {
-				t.Errorf("the log lacks %q:\n%s", want, log.String())
-			}
+		if !strings.Contains(log.String(), reason) {
+			t.Errorf("the log lacks %q:\n%s", reason, log.String())
 		}
 	})
 	startServer(t, theirs)
