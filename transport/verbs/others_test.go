@@ -120,6 +120,7 @@ func TestOwnerThatWaitsHoldsUpNoChannel(t *testing.T) {
 		from.send(1, from.key(to, fmt.Sprint("v", i)), x)
 		last = back
 	}
+	from.keeps(n) // else Cleanup has the last reference, and waits
 	from.manager.Cleanup(1)
 	from.kept.EndStep(1)
 	wire.Release()
