@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -73,6 +74,10 @@ func TestErrorsOfAPeerNameTheReceive(t *testing.T) {
 		if err := a.Close(context.WithoutCancel(t.Context())); err != nil {
 			t.Errorf("Close: %v", err)
 		}
-		wantError(t, wait(t, ended, "the receive").err, status.Aborted, `Aborted: receive of edge "x" from `+from, " in step 3: "+from+" is shutting down: ") // "Shutdown", or "Call was aborted"
+		err := wait(t, ended, "the receive").err
+		wantError(t, err, status.Aborted, `Aborted: receive of edge "x" from `+from, " in step 3: "+from+" is shutting down: ")
+		if text := err.Error(); !strings.HasSuffix(text, ": Shutdown") && !strings.HasSuffix(text, ": Call was aborted") { // of the step, or of the response cache
+			t.Errorf("%q ends with neither reason of a stop", text)
+		}
 	})
 }

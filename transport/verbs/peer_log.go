@@ -277,7 +277,7 @@ func (p *peer) logLeft(l *link, err error, present bool) {
 	args := []any{"peer", p.task.String(), "generation", l.own.Generation, "reason", err}
 	_, said := errors.AsType[*status.Said](err)
 	switch {
-	case quiet, isOfPort(err), errors.Is(err, channel.ErrClosedHere) && !present, route.IsLeaving(p.task, err):
+	case quiet, l.isReplaced(), isOfPort(err), errors.Is(err, channel.ErrClosedHere) && !present, route.IsLeaving(p.task, err):
 		log.Debug("a channel was left", args...)
 		return
 	case handshake.IsStopping(p.task, err):
