@@ -14,6 +14,7 @@ var publicPackages = []string{
 	"checkpoint",
 	"cluster",
 	"envconfig",
+	"graph",
 	// proto/ is public since the methods of transport.Worker have its messages.
 	"proto",
 	"proto/registry",
