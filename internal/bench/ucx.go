@@ -102,8 +102,21 @@ func ucxColumn(out []byte, heading string) (float64, error) {
 	return 0, status.Errorf(status.Internal, "ucx_perftest printed no %s:\n%s", heading, out)
 }
 
-// execute runs a server and a client, and returns what the client printed.
-func (u *ucx) execute(ctx context.Context, d time.Duration, args []string) (_ []byte, err error) {
+// ucxPorts is how many ports one run may try.
+const ucxPorts = 5
+
+// execute runs a server and a client, and returns what the client printed. A port that was free may be in use when the server
+// takes it: the connections of the run before get theirs from the same range.
+func (u *ucx) execute(ctx context.Context, d time.Duration, args []string) (out []byte, err error) {
+	for range ucxPorts {
+		if out, err = u.executeOnce(ctx, d, args); err == nil || !strings.Contains(err.Error(), "Address already in use") {
+			break
+		}
+	}
+	return out, err
+}
+
+func (u *ucx) executeOnce(ctx context.Context, d time.Duration, args []string) (_ []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, perftestWait+10*d)
 	defer cancel()
 	port, err := freePort(ctx)
