@@ -16,7 +16,7 @@ import (
 // process is a Python process of the test.
 type process struct {
 	cmd    *exec.Cmd
-	stdin  io.Closer
+	stdin  io.WriteCloser
 	stdout *bufio.Reader
 	mu     sync.Mutex // guards stderr
 	stderr bytes.Buffer
