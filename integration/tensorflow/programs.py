@@ -73,3 +73,299 @@ def train(chief, ps, optimizer="adam", variables="ref", steps=200):
         session.run(init)
         losses = [session.run([loss, minimize])[0] for _ in range(steps)]
         return {"losses": losses, "step": session.run(step)}
+
+
+def run(chief, on, fetches, feed=None, times=1, **options):
+    """Fetches from a session of the chief and the task of a device; with times, a list of what each step fetches."""
+    with v1.Session(chief.target, config=config(chief, task_of(on), **options)) as session:
+        if v1.global_variables():
+            session.run(v1.global_variables_initializer())
+        values = [session.run(fetches, feed) for _ in range(times)]
+    return values[0] if times == 1 else values
+
+
+def task_of(device):
+    """The task of a device, as device filters want it."""
+    return "/".join(part for part in device.split("/") if not part.startswith(("device:", "cpu:", "CPU:")))
+
+
+DTYPES = "float16 float32 float64 bfloat16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool complex64 complex128 string".split()
+
+
+def sample(dtype, shape, seed=1):
+    """Values of a type, which every type of the same kind can hold."""
+    random = np.random.RandomState(seed)
+    if dtype == "bool":
+        return random.randint(0, 2, shape).astype(bool)
+    if dtype == "string":
+        return np.array([b"\x00text\xff" * int(n) for n in random.randint(0, 5, shape).flatten()], dtype=object).reshape(shape)
+    if dtype.startswith("complex"):
+        return (random.randint(-50, 50, shape) + 1j * random.randint(-50, 50, shape)).astype(dtype)
+    low = 0 if dtype.startswith("uint") else -50
+    return random.randint(low, 50, shape).astype(tf.as_dtype(dtype).as_numpy_dtype)
+
+
+def comparable(x):
+    """An array as JSON can have it and the test can compare it: NumPy has no JSON for bfloat16 and strings."""
+    x = np.asarray(x)
+    if x.dtype == object or x.dtype.kind in "SU":
+        return {"dtype": "string", "shape": list(x.shape), "values": [v.hex() for v in x.flatten().tolist()]}
+    return {"dtype": str(x.dtype), "shape": list(x.shape), "bytes": x.tobytes().hex()}
+
+
+@program
+def echo(chief, on, dtype, shape):
+    """Feeds a value to the device and fetches it from there, and from the chief after a way back."""
+    p = v1.placeholder(dtype, shape)
+    with v1.device(on):
+        there = tf.identity(p)
+    with v1.device(chief.device):
+        back = tf.identity(there)
+    value = sample(dtype, shape)
+    with v1.device(on):
+        constant = tf.constant(value, dtype)
+    return [comparable(v) for v in run(chief, on, [there, back, constant], {p: value})]
+
+
+@program
+def large(chief, on, mib):
+    """A tensor of so many MiB to the device and back: returns sums that TensorFlow computes of what comes back."""
+    with v1.device(chief.device):
+        x = tf.reshape(tf.range(mib << 18, dtype=tf.int32), [mib, -1])
+    with v1.device(on):
+        there = tf.identity(x)
+    with v1.device(chief.device):
+        same = tf.reduce_all(tf.equal(x, tf.identity(there)))
+        size = tf.size(there)
+    return [v.item() for v in run(chief, on, [same, size])]
+
+
+@program
+def control(chief, on):
+    """Control edges in both directions: the assignment runs between two reads, which run on the other side."""
+    with v1.device(on):
+        v = v1.get_variable("v", initializer=tf.constant([1.0, 2.0]), use_resource=False)
+    with v1.device(chief.device):
+        w = v1.get_variable("w", initializer=tf.constant([5.0, 6.0]), use_resource=False)
+        with tf.control_dependencies([v1.assign(w, [7.0, 8.0])]):
+            pass
+        first = v1.assign_add(w, [1.0, 1.0]).op
+    with v1.device(on), tf.control_dependencies([first]):
+        second = v1.assign_add(v, [10.0, 10.0]).op
+    with v1.device(chief.device), tf.control_dependencies([second]):
+        third = v1.assign_add(w, [100.0, 100.0])
+    return [x.tolist() for x in run(chief, on, [third, v], times=3)[-1]]
+
+
+@program
+def loop(chief, on, v2=False, n=10):
+    """A loop whose body is on both sides; its condition is on the chief."""
+    if v2:
+        v1.enable_control_flow_v2()
+
+    def body(i, x):
+        with v1.device(on):
+            y = x * 2.0 + tf.cast(i, tf.float32)
+        with v1.device(chief.device):
+            return i + 1, y - 1.0
+
+    try:
+        with v1.device(chief.device):
+            _, x = tf.while_loop(lambda i, _: i < n, body, [tf.constant(0), tf.constant([1.0, 2.0])])
+    finally:
+        v1.disable_control_flow_v2()
+    return run(chief, on, x).tolist()
+
+
+@program
+def loop_there(chief, on, n=10):
+    """A loop that is on the device, inside of another."""
+    with v1.device(on):
+
+        def outer(i, x):
+            _, y = tf.while_loop(lambda j, _: j < i, lambda j, y: (j + 1, y + 1.5), [tf.constant(0), x])
+            return i + 1, y
+
+        _, x = tf.while_loop(lambda i, _: i < n, outer, [tf.constant(0), tf.constant([1.0, 2.0])])
+    return run(chief, on, x).tolist()
+
+
+@program
+def loop_accumulates(chief, on, n=5):
+    """A loop on both sides with an invariant of the outside, and the gradient through it."""
+    with v1.device(on):
+        w = v1.get_variable("w", initializer=tf.constant([0.5, 0.25]), use_resource=False)
+
+    def body(i, x):
+        with v1.device(on):
+            y = x * w
+        with v1.device(chief.device):
+            return i + 1, y + 1.0
+
+    with v1.device(chief.device):
+        _, x = tf.while_loop(lambda i, _: i < n, body, [tf.constant(0), tf.constant([1.0, 2.0])])
+        loss = tf.reduce_sum(x)
+        grad = tf.gradients(loss, x)
+    return [v.tolist() for v in run(chief, on, [x, grad[0]])]
+
+
+@program
+def condition(chief, on, taken, v2=False):
+    """A cond with a branch on each side. The other branch is dead, across the two."""
+    if v2:
+        v1.enable_control_flow_v2()
+    p = v1.placeholder(tf.bool, [])
+    with v1.device(chief.device):
+        x = tf.constant([1.0, 2.0]) * v1.placeholder_with_default(3.0, [])
+
+    def then():
+        with v1.device(on):
+            return x + 10.0
+
+    def otherwise():
+        with v1.device(on):
+            y = x * 2.0
+        with v1.device(chief.device):
+            return y - 1.0
+
+    try:
+        with v1.device(chief.device):
+            r = tf.cond(p, then, otherwise)
+    finally:
+        v1.disable_control_flow_v2()
+    return run(chief, on, r, {p: taken}).tolist()
+
+
+@program
+def dead(chief, on, taken):
+    """A Switch on the chief, a Merge on the device: one of its inputs is dead."""
+    p = v1.placeholder(tf.bool, [])
+    with v1.device(chief.device):
+        false, true = tf.raw_ops.Switch(data=tf.constant([4.0]), pred=p)
+        true = true * 3.0
+    with v1.device(on):
+        false = false + 1.0
+        merged, index = tf.raw_ops.Merge(inputs=[false, true])
+    return [v.tolist() for v in run(chief, on, [merged, index], {p: taken})]
+
+
+@program
+def function(chief, on):
+    """A function that is called on the device, and one that it calls."""
+    from tensorflow.python.framework import function as f
+
+    @f.Defun(tf.float32, func_name="twice", noinline=True)
+    def twice(x):
+        return x * 2.0
+
+    @f.Defun(tf.float32, tf.float32, func_name="sum_and_twice", noinline=True)
+    def both(x, y):
+        return x + y, twice(x - y)
+
+    with v1.device(on):
+        a, b = both(tf.constant([3.0, 4.0]), tf.identity(v1.placeholder_with_default([1.0, 1.0], [2])))
+        c = tf.function(lambda x: tf.tanh(x) + twice(x))(a)
+    return [v.tolist() for v in run(chief, on, [a, b, c])]
+
+
+@program
+def embedding(chief, ps, optimizer="sgd", variables="ref", steps=20):
+    """Trains an embedding on the ps by gather and sparse updates. Returns the losses and the table."""
+    random = np.random.RandomState(3)
+    with v1.device(v1.train.replica_device_setter(ps_tasks=1, ps_device=ps, worker_device=chief.device)):
+        table = v1.get_variable("table", [50, 8], use_resource=variables == "resource")
+        ids = v1.placeholder(tf.int64, [None])
+        rows = tf.nn.embedding_lookup(table, ids)
+        loss = tf.reduce_mean(tf.square(rows - 1.0))
+        minimize = OPTIMIZERS[optimizer]().minimize(loss)
+        init = v1.global_variables_initializer()
+    with v1.Session(chief.target, config=config(chief, ps)) as session:
+        session.run(init)
+        losses = [session.run([loss, minimize], {ids: random.randint(0, 50, 16)})[0] for _ in range(steps)]
+        return {"losses": losses, "table": session.run(table).flatten().tolist()}
+
+
+@program
+def partitioned_embedding(chief, ps, tasks=1, variables="ref"):
+    """An embedding in three parts, which TensorFlow puts together by DynamicPartition and DynamicStitch."""
+    random = np.random.RandomState(3)
+    with v1.device(v1.train.replica_device_setter(ps_tasks=tasks, ps_device=ps, worker_device=chief.device)):
+        table = v1.get_variable(
+            "table", [50, 8], use_resource=variables == "resource", partitioner=v1.fixed_size_partitioner(3)
+        )
+        ids = v1.placeholder(tf.int64, [None])
+        loss = tf.reduce_mean(tf.square(tf.nn.embedding_lookup(table, ids) - 1.0))
+        minimize = OPTIMIZERS["adam"]().minimize(loss)
+        init = v1.global_variables_initializer()
+    with v1.Session(chief.target, config=config(chief, ps)) as session:
+        session.run(init)
+        return [session.run([loss, minimize], {ids: random.randint(0, 50, 16)})[0] for _ in range(20)]
+
+
+@program
+def partial(chief, on):
+    """A partial run: two feeds and two fetches in three steps, over state on both sides."""
+    a, b = v1.placeholder(tf.float32, []), v1.placeholder(tf.float32, [])
+    with v1.device(on):
+        x = a * 2.0
+        y = x + b
+    with v1.device(chief.device):
+        z = y * 10.0
+    with v1.Session(chief.target, config=config(chief, task_of(on))) as session:
+        h = session.partial_run_setup([x, y, z], [a, b])
+        first = session.partial_run(h, x, {a: 3.0})
+        second = session.partial_run(h, y, {b: first + 1.0})
+        third = session.partial_run(h, z)
+        return [float(first), float(second), float(third)]
+
+
+@program
+def monitored(chief, ps, directory, steps, variables="ref", until=None):
+    """Trains in a MonitoredTrainingSession with a checkpoint at its end. Returns the losses and the step at the start."""
+    with v1.device(v1.train.replica_device_setter(ps_tasks=1, ps_device=ps, worker_device=chief.device)):
+        loss = dense_model(variables)
+        step = v1.train.get_or_create_global_step()
+        minimize = OPTIMIZERS["adam"]().minimize(loss, global_step=step)
+    with v1.train.MonitoredTrainingSession(
+        chief.target, checkpoint_dir=directory, save_checkpoint_steps=50, save_summaries_steps=None, log_step_count_steps=None,
+        config=config(chief, ps), hooks=[v1.train.StopAtStepHook(num_steps=steps)],
+    ) as session:
+        first = int(session.run_step_fn(lambda step_context: step_context.session.run(step)))
+        losses = []
+        while not session.should_stop():
+            losses.append(float(session.run([loss, minimize])[0]))
+    return {"first": first, "losses": losses}
+
+
+@program
+def model_there(chief, on, steps=50, variables="ref", optimizer="adam"):
+    """The whole dense model on the device: also its forward and backward pass."""
+    with v1.device(on):
+        loss = dense_model(variables)
+        minimize = OPTIMIZERS[optimizer]().minimize(loss)
+        init = v1.global_variables_initializer()
+    with v1.Session(chief.target, config=config(chief, task_of(on))) as session:
+        session.run(init)
+        return [session.run([loss, minimize])[0] for _ in range(steps)]
+
+
+@program
+def initialisers(chief, on):
+    """The values of initialisers with a seed, which are the same on any machine."""
+    makers = {
+        "glorot_uniform": v1.glorot_uniform_initializer(seed=3),
+        "glorot_normal": v1.glorot_normal_initializer(seed=4),
+        "truncated_normal": v1.truncated_normal_initializer(stddev=0.1, seed=5),
+        "random_normal": v1.random_normal_initializer(seed=6),
+        "random_uniform": v1.random_uniform_initializer(-1.0, 1.0, seed=7),
+        "variance_scaling": v1.variance_scaling_initializer(seed=8),
+        "orthogonal": None,
+        "zeros": v1.zeros_initializer(),
+        "ones": v1.ones_initializer(),
+        "constant": v1.constant_initializer(0.25),
+    }
+    with v1.device(on):
+        values = {k: m([13, 7], dtype=tf.float32) for k, m in makers.items() if m is not None}
+        values["random_int"] = tf.random.uniform([13, 7], maxval=100, dtype=tf.int32, seed=9)
+        values["random_double"] = tf.random.normal([13], dtype=tf.float64, seed=10)
+    return {k: v.flatten().tolist() for k, v in run(chief, on, values).items()}
