@@ -128,6 +128,10 @@ fuzz: go-ready ## Run every fuzz target for FUZZTIME (10s)
 interop: build/venv/installed build/bin/testreport ## Test against a real TensorFlow, which pip installs into build/venv (300 MB)
 	@TENSORFLOW_PYTHON=$(CURDIR)/build/venv/bin/python $(testreport) -tags interop -count=1 ./integration/tensorflow $(testflags)
 
+.PHONY: golden
+golden: build/venv/installed ## Write again what TensorFlow's kernels compute, the golden values of the kernels in Go
+	@build/venv/bin/python integration/tensorflow/golden.py graph/ops/testdata
+
 # The file records which requirements are installed; pip runs again when they change.
 build/venv/installed: integration/tensorflow/requirements.txt
 	@python3 -m venv build/venv || { echo "make interop needs Python 3 with venv: on Debian and Ubuntu, apt-get install python3-venv" >&2; exit 1; }
