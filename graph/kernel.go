@@ -100,8 +100,9 @@ func (v Value) Release() {
 	}
 }
 
-// Context is one run of a kernel.
+// Context is one run of a kernel. It is valid until Compute returns, or done is called.
 type Context struct {
+	run *run
 	// Ctx ends when the step ends before its time: by an error, a cancel or an abort.
 	Ctx  context.Context
 	Step *Step
@@ -113,11 +114,12 @@ type Context struct {
 	InDead bool
 
 	// Inputs are the values of the data inputs. They belong to the executor, which releases them
-	// after the kernel has ended; a kernel that keeps one calls Retain. An input that the op does
-	// not declare as a reference never has a Var: the executor takes a snapshot.
+	// after the kernel has ended. A kernel that keeps one calls Retain, or takes the reference over
+	// and sets the element to Value{}. An input that the op does not declare as a reference never
+	// has a Var: the executor takes a snapshot.
 	Inputs []Value
-	// Outputs are the values of the data outputs, set by the kernel. Their references belong to
-	// the executor, also when the kernel fails.
+	// Outputs are the values of the data outputs, set by the kernel: each has a value of its type, or is
+	// Dead. Their references belong to the executor, also when the kernel fails.
 	Outputs []Value
 }
 

@@ -17,6 +17,9 @@ type Step struct {
 	Allocator tensor.Allocator
 	// Observe, if not nil, is called after each node has run, from any goroutine.
 	Observe func(NodeRun)
+	// Workers bounds the kernels that compute at once; nil means that each executor has its own
+	// bound of GOMAXPROCS.
+	Workers *Workers
 	// Collectives is for the kernels of package worker/collective; nil without them.
 	Collectives any
 }

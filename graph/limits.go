@@ -1,0 +1,28 @@
+package graph
+
+// The limits of a graph, where ImportOptions names no others. A graph comes from a stranger: each
+// of them bounds the memory that a registered graph takes.
+const (
+	// DefaultMaxNodes is more than the graphs of large models have (tens of thousands). A node takes
+	// about 1 KiB beside its definition.
+	DefaultMaxNodes = 250_000
+	// DefaultMaxEdges bounds the inputs and outputs of all nodes, since one attribute may claim any
+	// number of them.
+	DefaultMaxEdges = 16 * DefaultMaxNodes
+	// DefaultMaxConstantBytes bounds the tensors in attributes, in bytes as tensors: a few bytes of
+	// a GraphDef may stand for a tensor of any size, since the last value is repeated.
+	DefaultMaxConstantBytes = 4 << 30
+)
+
+const (
+	// maxName is the longest name of a node, in bytes. Names are part of error texts and of
+	// rendezvous keys.
+	maxName = 4096
+	// defaultParallelIterations is TensorFlow's default of the attribute.
+	defaultParallelIterations = 10
+	// maxParallelIterations bounds the iterations of a loop that run at once. Their states are
+	// allocated one by one, so this only bounds what a graph may ask for.
+	maxParallelIterations = 1 << 20
+	// maxErrorNodes is the number of nodes that the text about a cycle names.
+	maxErrorNodes = 8
+)
