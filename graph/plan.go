@@ -15,6 +15,7 @@ type item struct {
 	node *Node
 	kind kind
 
+	frame int // index in plan.frames
 	// place is the item's index in iteration.nodes, first that of its first input in
 	// iteration.inputs.
 	place, first int
@@ -86,7 +87,7 @@ func newPlan(g *Graph) (*plan, error) {
 
 func (p *plan) newItem(g *Graph, n *Node, fs *frames) *item {
 	f := p.frames[fs.of[n.ID].index]
-	it := &item{node: n, kind: kindOf(n.Op), place: len(f.pending), first: f.inputs, unset: n.OpDef.GetAllowsUninitializedInput()}
+	it := &item{node: n, kind: kindOf(n.Op), frame: f.index, place: len(f.pending), first: f.inputs, unset: n.OpDef.GetAllowsUninitializedInput()}
 	if g.Library.find(n.Op) != nil {
 		it.kind = kindCall
 	}

@@ -48,8 +48,8 @@ const (
 	ruleParallel
 	ruleInvariants
 	ruleDeadNext
-	ruleMergeOnce
 	rulePendingEnters
+	ruleRelease
 )
 
 // task is one run of a node.
@@ -226,7 +226,7 @@ func (p *propagator) arriveMerge(from *item, e *outEdge, it *iteration, v Value)
 		}
 		return
 	}
-	if s.pending&1 == 0 && p.off != ruleMergeOnce || s.started {
+	if s.pending&1 == 0 || s.started {
 		p.drop(v)
 		return
 	}
@@ -307,18 +307,19 @@ func (p *propagator) exit(t task, out []Value) {
 
 func (p *propagator) nextIteration(t task, out []Value) {
 	f, it := t.iter.frame, t.iter
+	v := Value{Dead: true}
 	switch {
-	case t.dead && p.off != ruleDeadNext:
-	case t.dead:
-		if it.number < f.newest {
-			p.activate(t.item, f.iteration(it.number+1), true, nil)
-		}
-	case it.number < f.newest:
-		p.activate(t.item, f.iteration(it.number+1), false, out)
-	case len(f.live) >= f.plan.parallel && p.off != ruleParallel:
-		f.next = append(f.next, deferred{t.item, out[0]})
-	default:
-		f.next = append(f.next, deferred{t.item, out[0]})
+	case !t.dead:
+		v = out[0]
+	case p.off != ruleDeadNext:
+		return
+	}
+	if it.number < f.newest {
+		p.activateOne(t.item, f.iteration(it.number+1), v)
+		return
+	}
+	f.next = append(f.next, deferred{t.item, v})
+	if len(f.live) < f.plan.parallel || p.off == ruleParallel {
 		p.beginIteration(f)
 	}
 }
@@ -370,7 +371,9 @@ func (p *propagator) done(it *iteration) bool {
 // endFrame forgets a frame whose iterations are done, and propagates the dead Exits of the last one.
 func (p *propagator) endFrame(f *frameState) {
 	for _, d := range f.invariants {
-		p.drop(d.value)
+		if p.off != ruleRelease {
+			p.drop(d.value)
+		}
 	}
 	it := f.parent
 	for _, exit := range f.deadExits {
