@@ -15,6 +15,7 @@ var publicPackages = []string{
 	"cluster",
 	"envconfig",
 	"graph",
+	"graph/ops",
 	// proto/ is public since the methods of transport.Worker have its messages.
 	"proto",
 	"proto/registry",

@@ -1,0 +1,228 @@
+package ops
+
+import (
+	"github.com/tryst-rdma/tryst/graph"
+	"github.com/tryst-rdma/tryst/tensor"
+)
+
+type (
+	float interface{ float32 | float64 }
+	// integer and ordered have the types that Go computes with.
+	integer interface {
+		int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64
+	}
+	ordered interface{ integer | float }
+	number  interface {
+		ordered | complex64 | complex128
+	}
+)
+
+// loops computes an op of two operands for runs of elements: two vectors, or a vector and a scalar.
+type loops[T, R tensor.Element] struct {
+	vv func(z []R, x, y []T)
+	vs func(z []R, x []T, y T)
+	sv func(z []R, x T, y []T)
+	// check, if not nil, refuses values of y.
+	check func(y []T) error
+}
+
+// each returns the loops of a function of two elements.
+func each[T, R tensor.Element](f func(x, y T) R) loops[T, R] {
+	return loops[T, R]{
+		vv: func(z []R, x, y []T) {
+			x, y = x[:len(z)], y[:len(z)]
+			for i := range z {
+				z[i] = f(x[i], y[i])
+			}
+		},
+		vs: func(z []R, x []T, y T) {
+			x = x[:len(z)]
+			for i := range z {
+				z[i] = f(x[i], y)
+			}
+		},
+		sv: func(z []R, x T, y []T) {
+			y = y[:len(z)]
+			for i := range z {
+				z[i] = f(x, y[i])
+			}
+		},
+	}
+}
+
+// binary is a kernel of two operands.
+type binary interface {
+	graph.Kernel
+	// apply sets z to the result for x and y, all of one shape. z may be x.
+	apply(z, x, y *tensor.Tensor) error
+}
+
+type binaryKernel[T, R tensor.Element] struct{ loops[T, R] }
+
+// Compute implements graph.Kernel.
+func (k *binaryKernel[T, R]) Compute(c *graph.Context) error {
+	x, err := inputOf[T](c, 0)
+	if err != nil {
+		return err
+	}
+	y, err := inputOf[T](c, 1)
+	if err != nil {
+		return err
+	}
+	if k.check != nil {
+		if err := k.check(y); err != nil {
+			return err
+		}
+	}
+	sx, sy := c.Input(0).Shape(), c.Input(1).Shape()
+	switch {
+	case sx.Equal(sy):
+		return k.run(c, sx, func(z []R, from, to int) { k.vv(z[from:to], x[from:to], y[from:to]) })
+	case len(y) == 1 && sy.Rank() <= sx.Rank():
+		return k.run(c, sx, func(z []R, from, to int) { k.vs(z[from:to], x[from:to], y[0]) })
+	case len(x) == 1 && sx.Rank() <= sy.Rank():
+		return k.run(c, sy, func(z []R, from, to int) { k.sv(z[from:to], x[0], y[from:to]) })
+	}
+	return k.broadcast(c, x, y)
+}
+
+func (k *binaryKernel[T, R]) run(c *graph.Context, shape tensor.Shape, f func(z []R, from, to int)) error {
+	z, err := reuseOutput[R](c, 0, shape, 0, 1)
+	if err != nil {
+		return err
+	}
+	parallel(len(z), func(from, to int) { f(z, from, to) })
+	return nil
+}
+
+func (k *binaryKernel[T, R]) broadcast(c *graph.Context, x, y []T) error {
+	b, err := newBroadcast(c.Input(0).Shape(), c.Input(1).Shape())
+	if err != nil {
+		return err
+	}
+	z, err := setOutput[R](c, 0, b.shape)
+	if err != nil || len(z) == 0 {
+		return err
+	}
+	last := len(b.dims) - 1
+	repeatX, repeatY := b.x[last] == 0, b.y[last] == 0
+	b.rows(func(iz, ix, iy, n int64) {
+		switch {
+		case repeatX && !repeatY:
+			k.sv(z[iz:iz+n], x[ix], y[iy:iy+n])
+		case repeatY && !repeatX:
+			k.vs(z[iz:iz+n], x[ix:ix+n], y[iy])
+		default:
+			k.vv(z[iz:iz+n], x[ix:ix+n], y[iy:iy+n])
+		}
+	})
+	return nil
+}
+
+func (k *binaryKernel[T, R]) apply(z, x, y *tensor.Tensor) error {
+	vz, err := tensor.Values[R](z)
+	if err != nil {
+		return err
+	}
+	vx, err := tensor.Values[T](x)
+	if err != nil {
+		return err
+	}
+	vy, err := tensor.Values[T](y)
+	if err != nil {
+		return err
+	}
+	if k.check != nil {
+		if err := k.check(vy); err != nil {
+			return err
+		}
+	}
+	parallel(len(vz), func(from, to int) { k.vv(vz[from:to], vx[from:to], vy[from:to]) })
+	return nil
+}
+
+// newBinary makes the kernels of an op of two operands by the type of the attribute T.
+func newBinary(op string) NewFunc {
+	return func(n *graph.Node, _ *State) (graph.Kernel, error) { return findBinary(op, n.Type("T")) }
+}
+
+// vectorFunc returns the function z = x op y for tensors of one shape.
+func vectorFunc(op string, d tensor.DType) (func(z, x, y *tensor.Tensor) error, error) {
+	k, err := findBinary(op, d)
+	if err != nil {
+		return nil, err
+	}
+	return k.apply, nil
+}
+
+func findBinary(op string, d tensor.DType) (binary, error) {
+	var k binary
+	switch d {
+	case tensor.Float32:
+		k = floatBinary[float32](op)
+	case tensor.Float64:
+		k = floatBinary[float64](op)
+	case tensor.Int8:
+		k = integerBinary[int8](op)
+	case tensor.Int16:
+		k = integerBinary[int16](op)
+	case tensor.Int32:
+		k = integerBinary[int32](op)
+	case tensor.Int64:
+		k = integerBinary[int64](op)
+	case tensor.Uint8:
+		k = integerBinary[uint8](op)
+	case tensor.Uint16:
+		k = integerBinary[uint16](op)
+	case tensor.Uint32:
+		k = integerBinary[uint32](op)
+	case tensor.Uint64:
+		k = integerBinary[uint64](op)
+	case tensor.Float16:
+		k = smallBinary(op, fromHalf, toHalf)
+	case tensor.BFloat16:
+		k = smallBinary(op, fromBrain, toBrain)
+	case tensor.Complex64:
+		k = complexBinary[complex64](op)
+	case tensor.Complex128:
+		k = complexBinary[complex128](op)
+	case tensor.Bool:
+		k = boolBinary(op)
+	}
+	if k == nil {
+		return nil, noType("T", d)
+	}
+	return k, nil
+}
+
+func boolBinary(op string) binary {
+	if f, ok := map[string]func(x, y bool) bool{
+		"Equal": func(x, y bool) bool { return x == y }, "NotEqual": func(x, y bool) bool { return x != y },
+		"LogicalAnd": func(x, y bool) bool { return x && y }, "LogicalOr": func(x, y bool) bool { return x || y },
+	}[op]; ok {
+		return &binaryKernel[bool, bool]{each(f)}
+	}
+	return nil
+}
+
+// smallBinary computes with 16-bit floats in float.
+func smallBinary[T tensor.Half | tensor.Brain](op string, from func(T) float32, to func(float32) T) binary {
+	switch k := floatBinary[float32](op).(type) {
+	case *binaryKernel[float32, float32]:
+		f := k.scalar()
+		return &binaryKernel[T, T]{each(func(x, y T) T { return to(f(from(x), from(y))) })}
+	case *binaryKernel[float32, bool]:
+		f := k.scalar()
+		return &binaryKernel[T, bool]{each(func(x, y T) bool { return f(from(x), from(y)) })}
+	}
+	return nil
+}
+
+// scalar returns the function of two elements that the loops compute.
+func (l loops[T, R]) scalar() func(x, y T) R {
+	return func(x, y T) R {
+		var z [1]R
+		l.vs(z[:], []T{x}, y)
+		return z[0]
+	}
+}
