@@ -132,6 +132,29 @@ func (m *Manager) Find(step int64) *BaseRemote {
 	return e.r
 }
 
+// Begin begins a step on behalf of a worker session: s has the name and the devices that this
+// process has in it, and remoter, if not nil, reaches the tasks of its cluster. Receives of
+// peers that came before wait for it. For a step that was begun already, Begin returns its
+// rendezvous if s has the same task, and Internal otherwise. For a step that has ended it returns
+// the reason.
+func (m *Manager) Begin(step int64, s *Session, remoter Remoter) (*BaseRemote, error) {
+	m.mu.Lock()
+	e, err := m.findLocked(step)
+	if err != nil {
+		m.mu.Unlock()
+		return nil, err
+	}
+	if e.used {
+		m.mu.Unlock()
+		return e.r, e.r.Initialize(s)
+	}
+	e.used = true
+	e.r.setSession(s, remoter) // with the lock: Find of another goroutine returns a complete step
+	m.mu.Unlock()
+	e.r.beginStep()
+	return e.r, nil
+}
+
 // findLocked returns the entry of a step, and makes it when there is none. For a
 // step that has ended it returns the reason.
 func (m *Manager) findLocked(step int64) (*stepEntry, error) {
@@ -153,7 +176,7 @@ func (m *Manager) newStep(step int64) *BaseRemote {
 	r := NewBaseRemote(step, m.remoter)
 	r.bound = m.bound
 	if m.session != nil {
-		r.setSession(m.session)
+		r.setSession(m.session, nil)
 	}
 	return r
 }

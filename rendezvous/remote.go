@@ -122,15 +122,21 @@ func (b *BaseRemote) Initialize(s *Session) error {
 	return nil
 }
 
-// setSession tells a new step its session before this process has begun the step.
-// The caller is the only user of b, so it takes no lock.
-func (b *BaseRemote) setSession(s *Session) {
+// setSession tells a step its session before this process has begun the step. remoter, if not
+// nil, is that of the session. Nobody sends or receives in b yet, but peers may.
+func (b *BaseRemote) setSession(s *Session, remoter Remoter) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.starting = s
+	if remoter != nil {
+		b.remoter = remoter
+	}
 	b.session.Store(s)
 }
 
-// beginStep notes that this process has begun a step that knows its session. It ends the
-// receives of other tasks' values, on this goroutine.
+// beginStep notes that this process has begun a step that knows its session. The receives of
+// peers that waited for the session run now, on this goroutine and in their order; those of
+// other tasks' values end.
 func (b *BaseRemote) beginStep() {
 	b.mu.Lock()
 	s := b.session.Load()
@@ -142,7 +148,13 @@ func (b *BaseRemote) beginStep() {
 	deferred := b.undeferAllLocked()
 	b.mu.Unlock()
 	for _, d := range deferred {
-		b.end(d, s.notSource(d.key.text))
+		if !s.isSource(&d.key) {
+			b.end(d, s.notSource(d.key.text))
+			continue
+		}
+		d.unwatch()
+		b.recvForPeer(d.ctx, s, d.key, d.done)
+		b.leave()
 	}
 }
 
