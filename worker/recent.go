@@ -7,9 +7,6 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// recentWindow is how many request ids are remembered, as in TensorFlow's worker.
-const recentWindow = 100_000
-
 // recentIDs remembers the last request ids, so that a request repeated by a layer below the
 // application has one response. It is first in, first out: a repeated id keeps its place.
 type recentIDs struct {

@@ -7,32 +7,12 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// unimplemented refuses the methods for graphs and collectives, which this worker does not
-// run. A TensorFlow master returns the error to its client.
+// unimplemented refuses methods that this worker does not have. A TensorFlow master returns the
+// error to its client.
 type unimplemented struct{}
 
 func refuse(method string) error {
 	return status.Errorf(status.Unimplemented, "%s: this worker moves tensors and runs no graphs", method)
-}
-
-func (unimplemented) CreateWorkerSession(context.Context, *tfpb.CreateWorkerSessionRequest) (*tfpb.CreateWorkerSessionResponse, error) {
-	return nil, refuse("CreateWorkerSession")
-}
-
-func (unimplemented) DeleteWorkerSession(context.Context, *tfpb.DeleteWorkerSessionRequest) (*tfpb.DeleteWorkerSessionResponse, error) {
-	return nil, refuse("DeleteWorkerSession")
-}
-
-func (unimplemented) RegisterGraph(context.Context, *tfpb.RegisterGraphRequest) (*tfpb.RegisterGraphResponse, error) {
-	return nil, refuse("RegisterGraph")
-}
-
-func (unimplemented) DeregisterGraph(context.Context, *tfpb.DeregisterGraphRequest) (*tfpb.DeregisterGraphResponse, error) {
-	return nil, refuse("DeregisterGraph")
-}
-
-func (unimplemented) RunGraph(context.Context, *tfpb.RunGraphRequest) (*tfpb.RunGraphResponse, error) {
-	return nil, refuse("RunGraph")
 }
 
 func (unimplemented) RecvBuf(context.Context, *tfpb.RecvBufRequest) (*tfpb.RecvBufResponse, error) {

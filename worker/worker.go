@@ -11,9 +11,11 @@ import (
 	"context"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/graph"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport"
 )
 
@@ -25,13 +27,15 @@ const memoryLimit = 256 << 20
 // number for a device without one. 0 would be the index of a device.
 const noXLAID = -1
 
-// Options configures a Worker. All fields but CacheRPCResponse and MaxWaiting
-// are needed.
+// Options configures a Worker. Task, Incarnation, Manager and Cache are needed.
 type Options struct {
 	// Task is the name of this process. Incarnation is the random number that it chose at
 	// its start; its device CPU:0 has the same incarnation.
 	Task        cluster.Task
 	Incarnation uint64
+	// Session has the devices of this process, with their incarnations, as the Manager has
+	// them; that of one device, CPU:0, when nil.
+	Session *rendezvous.Session
 	// Manager has the steps.
 	Manager *rendezvous.Manager
 	// Cache is the response cache, which takes its values from the same Manager.
@@ -45,18 +49,37 @@ type Options struct {
 	// MaxWaitingBytes bounds the bytes of the keys of these receives;
 	// transport.DefaultMaxWaitingBytes when 0.
 	MaxWaitingBytes int64
+
+	// Kernels runs the graphs that masters register. With nil the worker refuses sessions and
+	// graphs.
+	Kernels graph.KernelSet
+	// Allocator provides the memory of feeds and of what kernels compute; tensor.Heap when nil.
+	Allocator tensor.Allocator
+	// NewPeers reaches the tasks of a cluster that a master propagates to a session, under the
+	// name self. With nil such a session is refused.
+	NewPeers func(self cluster.Task, spec *cluster.Spec) (Peers, error)
+	// Limits bound what masters can make the worker hold.
+	Limits Limits
 }
 
 // Worker implements transport.Worker. It is safe for concurrent use.
 type Worker struct {
 	unimplemented
 	opts    Options
-	session *rendezvous.Session
+	session *rendezvous.Session // of the process
 	recent  *recentIDs
 	waiting *quota
+
+	// The rest is for graphs, and nil without Kernels.
+	sessions       *sessions
+	recentRuns     *recentIDs
+	recentPartials *recentIDs
+	counts         counts
+	// compile is compileGraph; tests replace it.
+	compile func(*session, *tfpb.GraphDef) ([]part, error)
 }
 
-// New returns a worker with one device, CPU:0.
+// New returns a worker. One with Kernels needs Close.
 func New(o Options) *Worker {
 	if o.MaxWaiting == 0 {
 		o.MaxWaiting = transport.DefaultMaxWaiting
@@ -64,11 +87,33 @@ func New(o Options) *Worker {
 	if o.MaxWaitingBytes == 0 {
 		o.MaxWaitingBytes = transport.DefaultMaxWaitingBytes
 	}
-	return &Worker{
+	if o.Session == nil {
+		o.Session = Session(o.Task, o.Incarnation)
+	}
+	if o.Allocator == nil {
+		o.Allocator = tensor.Heap{}
+	}
+	o.Limits = o.Limits.withDefaults()
+	w := &Worker{
 		opts:    o,
-		session: Session(o.Task, o.Incarnation),
+		session: o.Session,
 		recent:  newRecentIDs("RecvTensor (GrpcWorker)", recentWindow),
 		waiting: newQuota(o.MaxWaiting, o.MaxWaitingBytes),
+	}
+	if o.Kernels != nil {
+		w.compile = w.compileGraph
+		w.sessions = newSessions(&w.opts)
+		w.recentRuns = newRecentIDs("RunGraph (Worker)", recentWindow)
+		w.recentPartials = newRecentIDs("PartialRunGraph (Worker)", recentWindow)
+	}
+	return w
+}
+
+// Close ends all sessions and the steps that they run, and waits for them. Later calls for
+// sessions and graphs end with Aborted. It may be called more than once.
+func (w *Worker) Close() {
+	if w.sessions != nil {
+		w.sessions.close()
 	}
 }
 
@@ -104,12 +149,26 @@ func (w *Worker) CleanupGraph(_ context.Context, req *tfpb.CleanupGraphRequest) 
 
 // EndStep is CleanupGraph for callers in this process.
 func (w *Worker) EndStep(step int64) {
+	if w.sessions != nil {
+		w.sessions.endStep(step)
+	}
 	w.opts.Manager.Cleanup(step)
 	w.opts.Cache.EndStep(step)
 }
 
-// CleanupAll resets containers of variables. This worker has none, so there is nothing to do.
-func (w *Worker) CleanupAll(context.Context, *tfpb.CleanupAllRequest) (*tfpb.CleanupAllResponse, error) {
+// defaultContainer has the variables whose nodes name no container.
+const defaultContainer = "localhost"
+
+// CleanupAll drops the variables of containers, or of the default container when the request names
+// none. As in TensorFlow, those of isolated sessions stay.
+func (w *Worker) CleanupAll(_ context.Context, req *tfpb.CleanupAllRequest) (*tfpb.CleanupAllResponse, error) {
+	if w.sessions != nil {
+		containers := req.GetContainer()
+		if len(containers) == 0 {
+			containers = []string{defaultContainer}
+		}
+		w.sessions.reset(containers)
+	}
 	return &tfpb.CleanupAllResponse{}, nil
 }
 

@@ -1,0 +1,167 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tryst-rdma/tryst/graph"
+	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// registered is a graph that a master has registered in a session. It does not change.
+type registered struct {
+	handle string
+	size   int64 // of the GraphDef in bytes
+	// collectiveKey is not 0 when the graph has collective operations.
+	collectiveKey int64
+	parts         []part
+}
+
+// part is the graph of one device.
+type part struct {
+	device   string
+	graph    *graph.Graph
+	executor executor
+}
+
+// executor is a graph.Executor.
+type executor interface {
+	Run(ctx context.Context, step *graph.Step) error
+}
+
+// RegisterGraph makes a graph ready to run. An op, type or attribute that the kernels of this
+// process lack is refused here, with the name of the node.
+func (w *Worker) RegisterGraph(_ context.Context, req *tfpb.RegisterGraphRequest) (*tfpb.RegisterGraphResponse, error) {
+	if w.sessions == nil {
+		return nil, refuse("RegisterGraph")
+	}
+	s, err := w.sessions.find(req.GetCreateWorkerSessionCalled(), req.GetSessionHandle())
+	if err != nil {
+		return nil, err
+	}
+	defer s.release()
+	handle, err := w.register(s, req)
+	if err != nil {
+		return nil, err
+	}
+	return &tfpb.RegisterGraphResponse{GraphHandle: handle}, nil
+}
+
+func (w *Worker) register(s *session, req *tfpb.RegisterGraphRequest) (handle string, err error) {
+	g := &registered{size: int64(proto.Size(req.GetGraphDef())), collectiveKey: req.GetCollectiveGraphKey()}
+	if err := s.reserve(g.size); err != nil {
+		return "", err
+	}
+	defer func() { handle = s.registered(g, err) }()
+	for _, n := range req.GetGraphDef().GetNode() {
+		if n.GetDevice() == "" {
+			return "", invalid("Missing device name in: {{node %s}}", n.GetName())
+		}
+	}
+	g.parts, err = w.compile(s, req.GetGraphDef())
+	return "", err // registered returns the handle
+}
+
+// compileGraph returns the parts of a graph, ready to run.
+func (w *Worker) compileGraph(s *session, def *tfpb.GraphDef) ([]part, error) {
+	state, err := s.open()
+	if err != nil {
+		return nil, err
+	}
+	all, err := graph.Import(def, graph.ImportOptions{Set: w.opts.Kernels})
+	if err != nil {
+		return nil, err
+	}
+	split, err := graph.Split(all, s.incarnation)
+	if err != nil {
+		return nil, err
+	}
+	var parts []part
+	for _, device := range slices.Sorted(maps.Keys(split)) {
+		p := part{device: device}
+		if p.graph, err = state.Rewrite(split[device]); err != nil {
+			return nil, err
+		}
+		if p.executor, err = graph.NewExecutor(p.graph, state); err != nil {
+			return nil, err
+		}
+		parts = append(parts, p)
+	}
+	return parts, nil
+}
+
+// reserve counts a graph of size bytes that is being registered; registered must follow.
+func (s *session) reserve(size int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case len(s.graphs)+s.registers >= s.limits.Graphs:
+		return status.Errorf(status.ResourceExhausted,
+			"RegisterGraph: session %s has %d graphs already, the limit of max-graphs", s.handle, len(s.graphs)+s.registers)
+	case s.graphBytes+size > s.limits.GraphBytes:
+		return status.Errorf(status.ResourceExhausted,
+			"RegisterGraph: the graphs of session %s have %d bytes; %d more would exceed the limit of max-graph-bytes, %d",
+			s.handle, s.graphBytes, size, s.limits.GraphBytes)
+	}
+	s.registers++
+	s.graphBytes += size
+	return nil
+}
+
+// registered ends a registration. It returns the handle unless err is set.
+func (s *session) registered(g *registered, err error) (handle string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.registers--
+	if err != nil {
+		s.graphBytes -= g.size
+		return ""
+	}
+	s.lastGraph++
+	g.handle = fmt.Sprintf("%016x", s.lastGraph)
+	s.graphs[g.handle] = g
+	return g.handle
+}
+
+// graph returns a registered graph.
+func (s *session) graph(handle string) (*registered, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if g := s.graphs[handle]; g != nil {
+		return g, nil
+	}
+	return nil, status.Errorf(status.Aborted, "Graph handle is not found: %s", handle)
+}
+
+// DeregisterGraph drops a graph. Steps of it that run go on.
+func (w *Worker) DeregisterGraph(_ context.Context, req *tfpb.DeregisterGraphRequest) (*tfpb.DeregisterGraphResponse, error) {
+	if w.sessions == nil {
+		return nil, refuse("DeregisterGraph")
+	}
+	s, err := w.sessions.find(req.GetCreateWorkerSessionCalled(), req.GetSessionHandle())
+	if err != nil {
+		return nil, err
+	}
+	defer s.release()
+	if !s.deregister(req.GetGraphHandle()) {
+		return nil, status.Errorf(status.Aborted, "Graph handle is not found: %s. Possibly, this worker just restarted.", req.GetGraphHandle())
+	}
+	return &tfpb.DeregisterGraphResponse{}, nil
+}
+
+func (s *session) deregister(handle string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := s.graphs[handle]
+	if g == nil {
+		return false
+	}
+	delete(s.graphs, handle)
+	s.graphBytes -= g.size
+	return true
+}

@@ -1,0 +1,55 @@
+package worker
+
+import "time"
+
+// Limits bound what masters can make a worker hold. A field that is 0 has its default.
+type Limits struct {
+	// Sessions is how many worker sessions there may be (max-sessions).
+	Sessions int
+	// Graphs is how many graphs a session may have registered (max-graphs).
+	Graphs int
+	// GraphBytes bounds the serialised graphs that a session has registered, in bytes
+	// (max-graph-bytes).
+	GraphBytes int64
+	// Steps is how many steps of a session may run at once (max-running-steps).
+	Steps int
+}
+
+// The defaults of Limits.
+const (
+	// DefaultSessions is far above what a master needs, which has one for each of its clients.
+	DefaultSessions = 256
+	// DefaultGraphs: a client registers one graph for each set of feeds and fetches that it
+	// runs.
+	DefaultGraphs = 4096
+	// DefaultGraphBytes has space for models whose constants are in the graph. A graph takes
+	// several times as much memory when it is ready to run.
+	DefaultGraphBytes = 512 << 20
+	// DefaultSteps: a step that waits holds some goroutines and its tensors.
+	DefaultSteps = 1024
+)
+
+const (
+	// recentWindow is how many request ids are remembered, as in TensorFlow's worker.
+	recentWindow = 100_000
+
+	// closeWait is how long the end of a session waits for the acknowledgements that its
+	// peers are sent. Without them a peer keeps its responses until the end of the step.
+	closeWait = time.Second
+)
+
+func (l Limits) withDefaults() Limits {
+	if l.Sessions == 0 {
+		l.Sessions = DefaultSessions
+	}
+	if l.Graphs == 0 {
+		l.Graphs = DefaultGraphs
+	}
+	if l.GraphBytes == 0 {
+		l.GraphBytes = DefaultGraphBytes
+	}
+	if l.Steps == 0 {
+		l.Steps = DefaultSteps
+	}
+	return l
+}

@@ -1,0 +1,157 @@
+package worker
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/graph"
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// Peers reaches the tasks of the cluster that a master has propagated with a session.
+type Peers interface {
+	rendezvous.Remoter
+	// Close ends all receives with Cancelled and waits for their callbacks. Until ctx ends it
+	// waits for acknowledgements too.
+	Close(ctx context.Context) error
+}
+
+// session is one worker session: what a master has registered here. Calls and partial runs use it;
+// when it has ended and the last of them is over, it frees what it owns.
+type session struct {
+	handle string
+	// place is the name and the devices that this process has in the session.
+	place *rendezvous.Session
+	peers Peers // nil: the tasks of the process's own cluster
+	// open returns the state of the session, shared or its own.
+	open   func() (graph.State, error)
+	limits Limits
+	freed  func() // called once, when the session is free
+	// partials counts the partial runs of all sessions.
+	partials *atomic.Int64
+
+	// ctx ends with the session, with the reason as its cause; it cancels the steps.
+	ctx context.Context
+	end context.CancelCauseFunc
+
+	mu         sync.Mutex // guards what follows
+	users      int        // calls and partial runs
+	over       bool
+	graphs     map[string]*registered
+	lastGraph  uint64 // number of the newest graph
+	graphBytes int64  // of graphs, and of those that are being registered
+	registers  int    // graphs that are being registered
+	steps      int    // that run
+	partial    map[int64]*partialRun
+	own        graph.State // the isolated state, once it was opened
+}
+
+func newSession(handle string, place *rendezvous.Session, limits Limits) *session {
+	s := &session{
+		handle: handle, place: place, limits: limits, freed: func() {}, partials: new(atomic.Int64),
+		graphs: make(map[string]*registered), partial: make(map[int64]*partialRun),
+	}
+	s.ctx, s.end = context.WithCancelCause(context.Background())
+	return s
+}
+
+// isolate gives the session a state of its own, which is made when it is needed.
+func (s *session) isolate(set graph.KernelSet) {
+	s.open = func() (graph.State, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.own == nil {
+			state, err := set.NewState()
+			if err != nil {
+				return nil, err
+			}
+			s.own = state
+		}
+		return s.own, nil
+	}
+}
+
+// use announces a call or a partial run; release must follow. It fails when the session has ended.
+func (s *session) use() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		return context.Cause(s.ctx)
+	}
+	s.users++
+	return nil
+}
+
+func (s *session) release() {
+	s.mu.Lock()
+	s.users--
+	free := s.over && s.users == 0
+	s.mu.Unlock()
+	if free {
+		s.free()
+	}
+}
+
+// finish ends the session: its steps are cancelled with why. It is called once.
+func (s *session) finish(why error) {
+	s.mu.Lock()
+	s.over = true
+	free := s.users == 0
+	s.mu.Unlock()
+	s.end(why)
+	if free {
+		s.free()
+	}
+}
+
+// free gives back what the session owns. Nothing uses it any more.
+func (s *session) free() {
+	if s.peers != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), closeWait)
+		_ = s.peers.Close(ctx) // the peers release what they keep at the end of the step
+		cancel()
+	}
+	if s.own != nil {
+		s.own.Close()
+	}
+	s.partials.Add(-int64(len(s.partial)))
+	s.freed()
+}
+
+// remoter is what the steps of the session receive through; nil for that of the process.
+func (s *session) remoter() rendezvous.Remoter {
+	if s.peers == nil {
+		return nil
+	}
+	return s.peers
+}
+
+// incarnation returns the incarnation of a device of the session.
+func (s *session) incarnation(name string) (uint64, bool) {
+	d, err := cluster.ParseDevice(name)
+	if err != nil {
+		return 0, false
+	}
+	return s.place.Incarnation(d)
+}
+
+// beginStep counts a step that begins to run; endStep must follow.
+func (s *session) beginStep() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.steps >= s.limits.Steps {
+		return status.Errorf(status.ResourceExhausted,
+			"session %s: %d steps run already, the limit of max-running-steps", s.handle, s.steps)
+	}
+	s.steps++
+	return nil
+}
+
+func (s *session) endStep() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.steps--
+}
