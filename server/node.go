@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/stats"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/graph"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -40,6 +41,9 @@ type Options struct {
 	// ServerStats observes the calls that a Server accepts, and ClientStats those
 	// that the process makes, for example for traces. Nil observes nothing.
 	ServerStats, ClientStats stats.Handler
+	// Kernels runs the graphs that TensorFlow masters register with a Server. With nil they are
+	// refused.
+	Kernels graph.KernelSet
 	// Prepare is called by Start after the server accepts calls and before it
 	// reports that it is ready, through its health service and the address
 	// file. Publish here. An error ends the start. Nil does nothing.

@@ -20,7 +20,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/stats"
 
 	"github.com/tryst-rdma/tryst/checkpoint"
 	"github.com/tryst-rdma/tryst/cluster"
@@ -102,6 +101,7 @@ func (s *Server) start(ctx context.Context, o Options) error {
 	s.worker = worker.New(worker.Options{
 		Task: s.task, Incarnation: s.incarnation, Manager: s.manager, Cache: s.cache,
 		CacheRPCResponse: s.cfg.CacheRPCResponse, MaxWaiting: s.cfg.MaxWaiting, MaxWaitingBytes: s.cfg.MaxWaitingBytes,
+		Kernels: o.Kernels, Allocator: s.allocator,
 	})
 	s.self.Worker = s.worker
 	var err error
@@ -114,7 +114,7 @@ func (s *Server) start(ctx context.Context, o Options) error {
 		return err
 	}
 	s.manager.AddSource(s.catalog)
-	if err := s.makeGRPC(o.ServerStats); err != nil {
+	if err := s.makeGRPC(o); err != nil {
 		return err
 	}
 	s.file.path = s.cfg.AddressFile
@@ -164,7 +164,7 @@ func keptTotal(set int64) int64 {
 	return transport.DefaultKeptPerRequester // the memory is not known: the limit of one peer
 }
 
-func (s *Server) makeGRPC(observer stats.Handler) error {
+func (s *Server) makeGRPC(o Options) error {
 	if a := s.acceptor(); a != nil {
 		s.port = grpctransport.NewSharedPort(a)
 	}
@@ -172,15 +172,19 @@ func (s *Server) makeGRPC(observer stats.Handler) error {
 	if err != nil {
 		return err
 	}
+	maxGraph := int64(0)
+	if o.Kernels != nil {
+		maxGraph = worker.DefaultGraphBytes
+	}
 	opts := append(grpctransport.ServerOptions(grpctransport.ServerTuning{
 		Credentials: creds, KeepaliveTime: s.cfg.Keepalive.Time, KeepaliveTimeout: s.cfg.Keepalive.Timeout,
-		MaxWaiting: s.cfg.MaxWaiting, PerPeer: s.cfg.KeptPerPeer, Total: keptTotal(s.cfg.KeptTotal), Logger: s.log, Handshakes: &s.greets, Shared: s.port,
+		MaxWaiting: s.cfg.MaxWaiting, MaxGraph: maxGraph, PerPeer: s.cfg.KeptPerPeer, Total: keptTotal(s.cfg.KeptTotal), Logger: s.log, Handshakes: &s.greets, Shared: s.port,
 	}),
 		grpc.ChainUnaryInterceptor(s.metrics.unary),
 		grpc.ChainStreamInterceptor(s.metrics.stream),
 	)
-	if observer != nil {
-		opts = append(opts, grpc.StatsHandler(observer))
+	if o.ServerStats != nil {
+		opts = append(opts, grpc.StatsHandler(o.ServerStats))
 	}
 	s.grpc = grpc.NewServer(opts...)
 	grpctransport.Register(s.grpc, grpctransport.ServiceOptions{
@@ -298,6 +302,9 @@ func (s *Server) stop(ctx context.Context) error {
 	s.mu.Unlock()
 	s.manager.Shutdown()
 	s.cache.Close()
+	if s.worker != nil {
+		s.worker.Close() // the receives of its steps have ended
+	}
 	var err error
 	if s.rdma != nil {
 		err = s.rdma.stop(ctx)

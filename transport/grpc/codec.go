@@ -3,6 +3,9 @@ package grpctransport
 import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
+
+	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	"github.com/tryst-rdma/tryst/status"
 )
 
 // payload is a message that encodes itself. gRPC frees the buffers that takeBuffers returns.
@@ -39,4 +42,20 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 		return nil
 	}
 	return c.CodecV2.Unmarshal(data, v)
+}
+
+// serverCodec is the codec of a server, which may receive larger messages with graphs than others.
+type serverCodec struct{ codec }
+
+// Unmarshal implements encoding.CodecV2. It refuses a message that is larger than its method needs
+// before it parses it.
+func (c serverCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	if n := data.Len(); n > maxRequest {
+		switch v.(type) {
+		case *tfpb.RegisterGraphRequest, *tfpb.RunGraphRequest:
+		default:
+			return status.Errorf(status.ResourceExhausted, "a message of %d bytes is larger than max (%d)", n, maxRequest)
+		}
+	}
+	return c.codec.Unmarshal(data, v)
 }

@@ -431,3 +431,28 @@ func FuzzChunk(f *testing.F) {
 		}
 	})
 }
+
+// TestOnlyGraphsMayBeLarge: a server parses large messages of RegisterGraph and RunGraph, and no
+// others.
+func TestOnlyGraphsMayBeLarge(t *testing.T) {
+	c := serverCodec{newCodec()}
+	large := strings.Repeat("x", maxRequest)
+	for _, m := range []proto.Message{
+		&tfpb.RegisterGraphRequest{SessionHandle: large},
+		&tfpb.RunGraphRequest{SessionHandle: large},
+		&tfpb.MarkRecvFinishedRequest{Requester: large},
+		&tfpb.RecvTensorRequest{RendezvousKey: large},
+	} {
+		data, err := c.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, register := m.(*tfpb.RegisterGraphRequest)
+		_, run := m.(*tfpb.RunGraphRequest)
+		err = c.Unmarshal(data, m.ProtoReflect().New().Interface())
+		if fits := register || run; fits != (err == nil) {
+			t.Errorf("%T of %d bytes: %v", m, data.Len(), err)
+		}
+		data.Free()
+	}
+}

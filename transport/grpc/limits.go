@@ -19,7 +19,8 @@ const (
 
 	// maxRequest is the largest message that a server receives, in bytes after decompression:
 	// gRPC's own limit. No request needs more (checkpoint's maxOpenNames and delivery's
-	// maxBatch stay below it), and a message with millions of ids would delay all clients.
+	// maxBatch stay below it) but those with graphs and feeds, which have MaxGraph of
+	// ServerTuning. A message with millions of ids would delay all clients.
 	maxRequest = 4 << 20
 
 	// maxHeaders is the size of the headers of an error in bytes, with 32 for each header

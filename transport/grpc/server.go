@@ -87,6 +87,9 @@ type ServerTuning struct {
 	// transport.DefaultMaxWaiting when 0. A connection may have as many calls at once, and
 	// extraStreams more.
 	MaxWaiting int
+	// MaxGraph is the largest message of RegisterGraph and RunGraph in bytes, which have constants
+	// and feeds; that of all other messages, when 0.
+	MaxGraph int64
 	// PerPeer bounds the bytes of unsent responses on one connection;
 	// transport.DefaultKeptPerRequester when 0.
 	PerPeer int64
@@ -115,8 +118,8 @@ func ServerOptions(t ServerTuning) []grpc.ServerOption {
 		t.MaxWaiting = transport.DefaultMaxWaiting
 	}
 	return []grpc.ServerOption{
-		grpc.ForceServerCodecV2(newCodec()),
-		grpc.MaxRecvMsgSize(maxRequest),
+		grpc.ForceServerCodecV2(serverCodec{newCodec()}),
+		grpc.MaxRecvMsgSize(int(min(max(maxRequest, t.MaxGraph), maxMessage))),
 		grpc.MaxSendMsgSize(maxMessage),
 		grpc.WriteBufferSize(writeBuffer),
 		grpc.ReadBufferSize(readBuffer),

@@ -8,6 +8,7 @@ import (
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
 	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/transport/identity"
 )
 
 // workerService describes TensorFlow's WorkerService over s. It has the methods of the
@@ -18,7 +19,7 @@ func workerService(s *service) *grpc.ServiceDesc {
 	w := s.Worker
 	desc.Methods = []grpc.MethodDesc{
 		workerMethod("GetStatus", w.GetStatus),
-		workerMethod("CreateWorkerSession", w.CreateWorkerSession),
+		workerMethod("CreateWorkerSession", s.createWorkerSession),
 		workerMethod("DeleteWorkerSession", w.DeleteWorkerSession),
 		workerMethod("RegisterGraph", w.RegisterGraph),
 		workerMethod("DeregisterGraph", w.DeregisterGraph),
@@ -45,6 +46,17 @@ func (s *service) markRecvFinished(ctx context.Context, req *tfpb.MarkRecvFinish
 		}
 	}
 	return s.Worker.MarkRecvFinished(ctx, req)
+}
+
+// createWorkerSession makes a session after the check of the master's name: a restarted master ends
+// the sessions of its earlier incarnation, so nobody else may use its name.
+func (s *service) createWorkerSession(ctx context.Context, req *tfpb.CreateWorkerSessionRequest) (*tfpb.CreateWorkerSessionResponse, error) {
+	if master := req.GetMasterTask(); master != "" && identity.Of(ctx).Proven {
+		if err := s.checkName(ctx, transport.Process{Name: master}); err != nil {
+			return nil, err
+		}
+	}
+	return s.Worker.CreateWorkerSession(ctx, req)
 }
 
 // workerMethod describes a method whose messages are plain protobuf.
