@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 
@@ -20,6 +21,10 @@ type registered struct {
 	// collectiveKey is not 0 when the graph has collective operations.
 	collectiveKey int64
 	parts         []part
+
+	// Guarded by the session.
+	runs    int  // that are under way
+	dropped bool // no run may begin any more
 }
 
 // part is the graph of one device.
@@ -29,7 +34,7 @@ type part struct {
 	executor executor
 }
 
-// executor is a graph.Executor.
+// executor is a graph.Executor. An io.Closer is closed when no run is under way any more.
 type executor interface {
 	Run(ctx context.Context, step *graph.Step) error
 }
@@ -128,11 +133,12 @@ func (s *session) registered(g *registered, err error) (handle string) {
 	return g.handle
 }
 
-// graph returns a registered graph.
+// graph returns a registered graph for a run, which calls endRun.
 func (s *session) graph(handle string) (*registered, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if g := s.graphs[handle]; g != nil {
+		g.runs++
 		return g, nil
 	}
 	return nil, status.Errorf(status.Aborted, "Graph handle is not found: %s", handle)
@@ -156,12 +162,38 @@ func (w *Worker) DeregisterGraph(_ context.Context, req *tfpb.DeregisterGraphReq
 
 func (s *session) deregister(handle string) bool {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	g := s.graphs[handle]
 	if g == nil {
+		s.mu.Unlock()
 		return false
 	}
 	delete(s.graphs, handle)
 	s.graphBytes -= g.size
+	g.dropped = true
+	unused := g.runs == 0
+	s.mu.Unlock()
+	if unused {
+		g.close()
+	}
 	return true
+}
+
+// endRun ends a run of a graph.
+func (s *session) endRun(g *registered) {
+	s.mu.Lock()
+	g.runs--
+	unused := g.dropped && g.runs == 0
+	s.mu.Unlock()
+	if unused {
+		g.close()
+	}
+}
+
+// close closes the kernels of a graph that nobody runs any more.
+func (g *registered) close() {
+	for _, p := range g.parts {
+		if c, ok := p.executor.(io.Closer); ok {
+			_ = c.Close() // the graph is gone, whatever a kernel says
+		}
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -64,12 +65,22 @@ type program func(ctx context.Context, step *graph.Step) error
 // Run implements executor.
 func (p program) Run(ctx context.Context, step *graph.Step) error { return p(ctx, step) }
 
+// closing is a program that counts its ends.
+type closing struct {
+	program
+	closed *atomic.Int64
+}
+
+// Close implements io.Closer.
+func (c closing) Close() error { c.closed.Add(1); return nil }
+
 // graphs is a worker whose graphs are programs. The name of the first node of a GraphDef chooses
 // them, one for each part.
 type graphs struct {
 	*fixture
 	set      *fakeSet
 	programs map[string][]program
+	closed   atomic.Int64 // parts of graphs
 }
 
 func newGraphs(t *testing.T, o Options) *graphs {
@@ -83,7 +94,7 @@ func newGraphs(t *testing.T, o Options) *graphs {
 			return nil, err
 		}
 		for _, p := range g.programs[def.GetNode()[0].GetName()] {
-			parts = append(parts, part{device: Device(here).String(), executor: p})
+			parts = append(parts, part{device: Device(here).String(), executor: closing{p, &g.closed}})
 		}
 		return parts, nil
 	}
@@ -393,9 +404,15 @@ func TestDeregisterGraph(t *testing.T) {
 	wantCode(t, err, status.Aborted, "Graph handle is not found: "+handle)
 	_, err = g.RunGraph(t.Context(), running(s, handle, 2))
 	wantCode(t, err, status.Aborted, "Graph handle is not found: "+handle)
+	if n := g.closed.Load(); n != 0 {
+		t.Error("the kernels were closed while a step ran")
+	}
 	close(goOn)
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+	if n := g.closed.Load(); n != 1 {
+		t.Errorf("the kernels were closed %d times", n)
 	}
 }
 

@@ -36,6 +36,9 @@ func (w *Worker) runPartial(ctx context.Context, req *tfpb.RunGraphRequest, resp
 	}
 	defer r.in.release()
 	p, begins, err := s.findPartial(r)
+	if !begins {
+		s.endRun(r.graph) // else its executors do
+	}
 	if err != nil {
 		return err
 	}
@@ -109,6 +112,7 @@ func (p *partialRun) start(in feeds) error {
 	}
 	go func() {
 		defer p.run.session.release()
+		defer p.run.session.endRun(p.run.graph)
 		defer p.cancel(nil)
 		p.err = p.run.execute(p.ctx)
 		close(p.executed)

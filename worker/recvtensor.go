@@ -70,7 +70,7 @@ func (w *Worker) recvTryst(ctx context.Context, step int64, key rendezvous.Key, 
 	if is := w.opts.Incarnation; o.GetSenderIncarnation() != 0 && o.GetSenderIncarnation() != is {
 		return nil, transport.OtherProcess(o.GetSenderIncarnation(), is)
 	}
-	if err := w.session.CheckSource(key); err != nil {
+	if err := w.CheckSource(key); err != nil {
 		return nil, err
 	}
 	requester := transport.Process{Name: o.GetRequester(), Incarnation: o.GetRequesterIncarnation()}
@@ -89,6 +89,18 @@ func (w *Worker) recvTryst(ctx context.Context, step int64, key rendezvous.Key, 
 		return nil, err
 	}
 	return w.kept(r, v, false), nil
+}
+
+// CheckSource checks a key that a Tryst peer requests: its source is this process, under its own name
+// or under the one that it has in a session of a propagated cluster.
+func (w *Worker) CheckSource(key rendezvous.Key) error {
+	place := w.session
+	if w.sessions != nil && key.Src().Task != place.Task {
+		if s := w.sessions.named(key.Src().Task); s != nil {
+			place = s
+		}
+	}
+	return place.CheckSource(key)
 }
 
 // kept is the response with a value that the cache keeps.

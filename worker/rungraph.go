@@ -78,6 +78,7 @@ func (w *Worker) runStep(ctx context.Context, req *tfpb.RunGraphRequest, resp *t
 		return err
 	}
 	defer r.in.release()
+	defer s.endRun(r.graph)
 	if err := s.beginStep(); err != nil {
 		return err
 	}
@@ -117,17 +118,18 @@ type run struct {
 	r       *rendezvous.BaseRemote // set by begin
 }
 
-// newRun checks a request. The caller releases the feeds.
+// newRun checks a request. The caller releases the feeds, and ends the run of the graph.
 func (w *Worker) newRun(s *session, req *tfpb.RunGraphRequest) (*run, error) {
 	r := &run{w: w, session: s, step: req.GetStepId()}
 	var err error
-	if r.graph, err = s.graph(req.GetGraphHandle()); err != nil {
-		return nil, err
-	}
 	if r.out, err = outputsOf(req.GetRecvKey()); err != nil {
 		return nil, err
 	}
 	if r.in, err = w.feeds(req.GetSend()); err != nil {
+		return nil, err
+	}
+	if r.graph, err = s.graph(req.GetGraphHandle()); err != nil {
+		r.in.release()
 		return nil, err
 	}
 	return r, nil

@@ -114,6 +114,9 @@ func (s *session) free() {
 		_ = s.peers.Close(ctx) // the peers release what they keep at the end of the step
 		cancel()
 	}
+	for _, g := range s.graphs {
+		g.close()
+	}
 	if s.own != nil {
 		s.own.Close()
 	}

@@ -191,7 +191,8 @@ func (m *sessions) find(created bool, handle string) (*session, error) {
 	return s, nil
 }
 
-// named returns the places of this process in the sessions of propagated clusters under a task.
+// named returns the place of this process in a session that gives it the name task; nil when none
+// does.
 func (m *sessions) named(task cluster.Task) *rendezvous.Session {
 	m.mu.Lock()
 	defer m.mu.Unlock()
