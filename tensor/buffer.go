@@ -43,6 +43,14 @@ type PromptOwner interface {
 	ReclaimsPromptly()
 }
 
+// OffHeapOwner is an Owner that knows where its memory is.
+type OffHeapOwner interface {
+	Owner
+
+	// OffHeap reports whether data, which NewOwnedBuffer got, is not on the Go heap.
+	OffHeap(data []byte) bool
+}
+
 // released is the value of refs after the last release. It is so far below zero
 // that late Retains, even ones whose panic was recovered, do not make it positive
 // again.
@@ -128,6 +136,14 @@ func (f reclaimFunc) Reclaim(data []byte) { f(data) }
 func (b *Buffer) Owner() Owner {
 	b.check("Owner")
 	return b.owner
+}
+
+// OffHeap reports whether the memory is known not to be on the Go heap, so that foreign code may
+// keep its address while it holds a reference. It is false when the owner does not know.
+func (b *Buffer) OffHeap() bool {
+	root, _ := b.Root()
+	o, ok := root.owner.(OffHeapOwner)
+	return ok && o.OffHeap(root.data)
 }
 
 // Bytes returns the memory, valid while the caller holds a reference.

@@ -226,6 +226,9 @@ func (o poolOwner) Reclaim(data []byte) { o.pool.put(data) }
 // ReclaimsPromptly implements PromptOwner.
 func (poolOwner) ReclaimsPromptly() {}
 
+// OffHeap implements OffHeapOwner.
+func (poolOwner) OffHeap(data []byte) bool { return offHeap && cap(data) >= offHeapSize }
+
 // put takes back the memory of a Buffer.
 func (p *Pool) put(data []byte) {
 	block := data[:cap(data)]

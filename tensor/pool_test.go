@@ -410,3 +410,30 @@ func TestPoolReserve(t *testing.T) {
 		t.Errorf("a negative size: %v", err)
 	}
 }
+
+// TestOffHeap: only memory that is mapped from the operating system may be lent to foreign code, by
+// whatever slice it is reached.
+func TestOffHeap(t *testing.T) {
+	p := NewPool(PoolOptions{})
+	for _, n := range []int{0, 64, offHeapSize / 2, offHeapSize, 3 * offHeapSize} {
+		b, err := p.Allocate(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := b.OffHeap(), offHeap && n >= offHeapSize; got != want {
+			t.Errorf("%d bytes: OffHeap is %v", n, got)
+		}
+		s, err := b.Slice(n/2, n/4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.OffHeap() != b.OffHeap() {
+			t.Errorf("%d bytes: OffHeap of a slice is %v", n, s.OffHeap())
+		}
+		s.Release()
+		b.Release()
+	}
+	if b := NewBuffer(make([]byte, offHeapSize), nil); b.OffHeap() {
+		t.Error("memory of the caller is said to be off the heap")
+	}
+}

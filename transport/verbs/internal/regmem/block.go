@@ -41,6 +41,9 @@ func (b *block) Reclaim([]byte) { b.arena.pool.reclaim(b) }
 // ReclaimsPromptly implements tensor.PromptOwner.
 func (*block) ReclaimsPromptly() {}
 
+// OffHeap implements tensor.OffHeapOwner: memory that a device can access is never on the Go heap.
+func (*block) OffHeap([]byte) bool { return true }
+
 // Piece is a range of registered memory, as in a work request or a message to a peer.
 type Piece struct {
 	Addr uint64 // as the device addresses it
