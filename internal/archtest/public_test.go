@@ -16,6 +16,7 @@ var publicPackages = []string{
 	"envconfig",
 	"graph",
 	"graph/ops",
+	"graph/tfkernels",
 	// proto/ is public since the methods of transport.Worker have its messages.
 	"proto",
 	"proto/registry",

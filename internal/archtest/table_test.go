@@ -29,6 +29,7 @@ var modulesByWord = map[string]string{
 	"netlink":       "github.com/vishvananda/netlink",
 	"otel":          "go.opentelemetry.io",
 	"pflag":         "github.com/spf13/pflag",
+	"purego":        "github.com/ebitengine/purego",
 	"protobuf":      "google.golang.org/protobuf",
 	"rdmamap":       "github.com/Mellanox/rdmamap",
 	"x/net":         "golang.org/x/net",

@@ -1,0 +1,172 @@
+package tfkernels
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tryst-rdma/tryst/graph"
+	"github.com/tryst-rdma/tryst/graph/tfkernels/internal/capi"
+	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// Options are what Open needs.
+type Options struct {
+	// Directory has TensorFlow's two libraries, such as …/site-packages/tensorflow. Empty means the
+	// one that Find returns.
+	Directory string
+	// Go has the kernels of the nodes that stay in Go: communication, and nodes too small for a
+	// function. The definitions of all ops are TensorFlow's.
+	Go graph.KernelSet
+	// Blocking is how many functions that may wait, such as a dequeue, run at a time in one State; 0
+	// means DefaultBlocking. Each of them has a thread while it waits.
+	Blocking int
+}
+
+// DefaultBlocking is the default of Options.Blocking.
+const DefaultBlocking = 256
+
+// Set is the kernel set of an open library. It implements graph.KernelSet.
+type Set struct {
+	l        *capi.Library
+	own      graph.KernelSet
+	blocking int
+	ops      map[string]*tfpb.OpDef
+
+	mu      sync.Mutex              // guards the field below
+	kernels map[string][]*kernelDef // by op, once asked for
+}
+
+// Open opens a TensorFlow library. It stays open until the process ends. FailedPrecondition says what
+// is missing or does not fit.
+func Open(o Options) (*Set, error) {
+	if o.Go == nil {
+		return nil, status.New(status.InvalidArgument, "tfkernels: Options.Go is not set; the nodes that communicate need its kernels")
+	}
+	dir := o.Directory
+	if dir == "" {
+		var err error
+		if dir, err = Find(); err != nil {
+			return nil, err
+		}
+	}
+	if err := check(dir); err != nil {
+		return nil, err
+	}
+	l, err := capi.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Set{l: l, own: o.Go, blocking: o.Blocking, kernels: map[string][]*kernelDef{}}
+	if s.blocking <= 0 {
+		s.blocking = DefaultBlocking
+	}
+	s.ops, err = parseOpList(l.OpList())
+	return s, err
+}
+
+// parseOpList returns the definitions of an OpList message: field 1, repeated OpDef.
+func parseOpList(b []byte) (map[string]*tfpb.OpDef, error) {
+	ops := map[string]*tfpb.OpDef{}
+	err := eachMessage(b, 1, func(m []byte) error {
+		def := new(tfpb.OpDef)
+		if err := proto.Unmarshal(m, def); err != nil {
+			return err
+		}
+		ops[def.GetName()] = def
+		return nil
+	})
+	if err != nil {
+		return nil, status.Errorf(status.Internal, "the list of TensorFlow's ops: %v", err)
+	}
+	return ops, nil
+}
+
+// eachMessage calls f with each message of a repeated field.
+func eachMessage(b []byte, field protowire.Number, f func([]byte) error) error {
+	for len(b) > 0 {
+		number, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		b = b[n:]
+		size := protowire.ConsumeFieldValue(number, kind, b)
+		if size < 0 {
+			return protowire.ParseError(size)
+		}
+		if number == field && kind == protowire.BytesType {
+			m, _ := protowire.ConsumeBytes(b)
+			if err := f(m); err != nil {
+				return err
+			}
+		}
+		b = b[size:]
+	}
+	return nil
+}
+
+// Name implements graph.KernelSet.
+func (s *Set) Name() string { return "tensorflow" }
+
+// Version is the version of the TensorFlow library, such as 2.21.0.
+func (s *Set) Version() string { return s.l.Version() }
+
+// OpDef implements graph.KernelSet.
+func (s *Set) OpDef(op string) *tfpb.OpDef {
+	if def := s.ops[op]; def != nil {
+		return def
+	}
+	if staysInGo(op) {
+		return s.own.OpDef(op)
+	}
+	return nil
+}
+
+// Ops returns the names of all ops in alphabetical order.
+func (s *Set) Ops() []string { return slices.Sorted(maps.Keys(s.ops)) }
+
+// NewState implements graph.KernelSet.
+func (s *Set) NewState() (graph.State, error) {
+	own, err := s.own.NewState()
+	if err != nil {
+		return nil, err
+	}
+	c, err := s.newContext()
+	if err != nil {
+		own.Close()
+		return nil, err
+	}
+	return newState(s, own, c), nil
+}
+
+// staysInGo reports whether an op is of communication or of control flow, which the executor and the
+// Go kernels run: TensorFlow's own would use a rendezvous and frames of TensorFlow's.
+func staysInGo(op string) bool {
+	switch op {
+	case "_Send", "_Recv", "_HostSend", "_HostRecv",
+		"Switch", "Merge", "Enter", "Exit", "NextIteration", "LoopCond", "ControlTrigger", "_SwitchN",
+		"RefSwitch", "RefMerge", "RefEnter", "RefExit", "RefNextIteration":
+		return true
+	}
+	return strings.HasPrefix(op, "Collective")
+}
+
+// mayWait reports whether an op waits for another one: for an element of a queue, or for room in it.
+func mayWait(op string) bool {
+	for _, part := range []string{"QueueEnqueue", "QueueDequeue", "BarrierTakeMany", "BarrierInsertMany", "AccumulatorTakeGradient",
+		"IteratorGetNext", "ReaderRead", "Unstage", "MapPeek", "StagePeek", "RecordInput"} {
+		if strings.Contains(op, part) {
+			return true
+		}
+	}
+	switch op {
+	case "Stage", "MapStage", "OrderedMapStage", "OrderedMapPeek", "MutexLock", "PyFunc", "EagerPyFunc":
+		return true
+	}
+	return false
+}
