@@ -2,18 +2,24 @@ package collective
 
 import (
 	"cmp"
+	"context"
+	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 )
 
-// members are the devices of a group in the order of their ranks. Nobody changes it.
+// members are the devices of a group in the order of their ranks, which nobody changes.
 type members struct {
 	key        int32
 	deviceType string
 	list       []member
 	perTask    []int // devices of each task, in the order of the ranks
+
+	mu    sync.Mutex // guards what follows
+	tryst map[cluster.Task]bool
 }
 
 // member is one device of a group.
@@ -60,4 +66,31 @@ func (m *members) taskOf(rank int) int {
 		rank -= n
 	}
 	return len(m.perTask)
+}
+
+// isTryst reports whether a task is a Tryst process. Its process does not change as long as the
+// group lives, so it is asked once.
+func (m *members) isTryst(ctx context.Context, task cluster.Task, ask func(context.Context, cluster.Task) (bool, error)) (bool, error) {
+	m.mu.Lock()
+	is, known := m.tryst[task]
+	m.mu.Unlock()
+	if known {
+		return is, nil
+	}
+	is, err := ask(ctx, task)
+	if err != nil {
+		return false, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.tryst == nil {
+		m.tryst = make(map[cluster.Task]bool)
+	}
+	m.tryst[task] = is
+	return is, nil
+}
+
+// describeGroup names a group and a member, for errors.
+func describeGroup(m *members, rank int) string {
+	return fmt.Sprintf("%d (rank %d of %d)", m.key, rank, m.size())
 }

@@ -1,0 +1,197 @@
+package collective
+
+import (
+	"context"
+	"sync"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+)
+
+// groupStep is the step of the operations that belong to no graph. TensorFlow's eager runtime has
+// the same, so its workers can be members of a Group.
+const groupStep = 0
+
+// Group is this process's membership in a group of processes that compute together, for a Go
+// program. All members call the same operations in the same order. It is safe for concurrent use,
+// if all members begin the operations in the same order.
+//
+// An error of one member ends the operation at all of them: their calls return an error soon, and
+// so do all later ones. The program then closes the group; the members go on with a new one, under
+// another key.
+type Group struct {
+	c    *Collectives
+	s    *Step
+	m    *members
+	rank int
+
+	mu   sync.Mutex // guards what follows
+	next int32      // the instance key of the last operation
+	err  error
+}
+
+// GroupOptions describe a group.
+type GroupOptions struct {
+	// Key is the number of the group, the same at all members. Different groups of a cluster have
+	// different keys; 0 is not possible.
+	Key int32
+	// Size is the number of members.
+	Size int
+	// Device is the device that is the member; the zero Device is CPU:0 of this process. A process
+	// may be a member with several devices.
+	Device cluster.Device
+}
+
+// NewGroup enters a group and waits until all members have entered. The members find each other
+// through the leader (Options.Leader), which may start later than they. If ctx ends first, NewGroup
+// returns Cancelled or DeadlineExceeded. A group key that is in use with another size is Internal; a
+// member whose process has restarted since the group was made is FailedPrecondition, and the next
+// NewGroup makes the group again.
+func (c *Collectives) NewGroup(ctx context.Context, o GroupOptions) (*Group, error) {
+	if o.Key == 0 {
+		return nil, status.New(status.InvalidArgument, "a group needs a key that is not 0, the same at all members")
+	}
+	if o.Device == (cluster.Device{}) {
+		o.Device = cluster.Device{Task: c.opts.Task, Type: "CPU"}
+	}
+	if err := c.enter(); err != nil {
+		return nil, err
+	}
+	defer c.work.Done()
+	s := c.Step(groupStep)
+	ctx, stop := s.within(ctx, timeout{})
+	defer stop()
+	m, err := s.join(ctx, "NewGroup", o.Device, groupKey{o.Key, o.Size}, reduction)
+	if err != nil {
+		return nil, err
+	}
+	s.bufs.abortGroup(o.Key, nil)
+	return &Group{c: c, s: s, m: m, rank: m.rank(o.Device)}, nil
+}
+
+// groupKey names a group as an operation does.
+type groupKey struct {
+	key  int32
+	size int
+}
+
+// join enters a device of this process into a group.
+func (s *Step) join(ctx context.Context, name string, d cluster.Device, g groupKey, k kind) (*members, error) {
+	attributes, err := s.c.attributes(d)
+	if err != nil {
+		return nil, err
+	}
+	m, err := s.c.group(ctx, joinRequest{name: name, key: g.key, size: g.size, deviceType: d.Type, device: attributes}, k)
+	if err != nil {
+		return nil, err
+	}
+	if m.rank(d) < 0 { // another process had the name when the group was made
+		s.c.groups.forget(m)
+		return nil, status.Errorf(status.FailedPrecondition, "group %d does not contain the device %s", g.key, d)
+	}
+	return m, nil
+}
+
+// Rank returns the place of this member, from 0 on: the members are in the order of their names.
+func (g *Group) Rank() int { return g.rank }
+
+// Size returns the number of members.
+func (g *Group) Size() int { return g.m.size() }
+
+// Member returns the device that has a rank.
+func (g *Group) Member(rank int) cluster.Device { return g.m.list[rank].device }
+
+// AllReduce merges the tensors of all members, element by element, and returns the result, which is
+// the same at all of them. The caller releases it. The tensors have the same type and number of
+// elements; float, double, half, bfloat16, int32 and int64 are possible, anything else is
+// InvalidArgument.
+//
+// Nobody may write to t or to the result while peers may still read them: until
+// Buffer().Unique reports true. In a group of one, and for no elements, the result is t itself with
+// another reference.
+func (g *Group) AllReduce(ctx context.Context, t *tensor.Tensor, merge Merge) (*tensor.Tensor, error) {
+	if merge < Add || merge > Mean {
+		return nil, status.Errorf(status.InvalidArgument, "AllReduce: %d is no Merge", merge)
+	}
+	var out *tensor.Tensor
+	err := g.run(ctx, "AllReduce", func(x *exchange) (err error) {
+		rings := allReduceRings(g.m, g.rank, subdivisions(g.m, t.Size(), 0))
+		out, err = x.allReduce(t, merge, merge == Mean, rings)
+		return err
+	})
+	return out, err
+}
+
+// Gather returns the tensors of all members, joined along the first dimension in the order of the
+// ranks. They have the same type and shape, which is not a scalar. The caller releases the result.
+func (g *Group) Gather(ctx context.Context, t *tensor.Tensor) (*tensor.Tensor, error) {
+	var out *tensor.Tensor
+	err := g.run(ctx, "Gather", func(x *exchange) (err error) {
+		out, err = x.gather(t)
+		return err
+	})
+	return out, err
+}
+
+// Broadcast sends t of the member with the rank root to all others, which receive it into their t.
+// These have the same type and shape, and nobody else may have a reference to them. After an error
+// their content is undefined, and peers may write to them until Buffer().Unique reports true.
+func (g *Group) Broadcast(ctx context.Context, root int, t *tensor.Tensor) error {
+	if root < 0 || root >= g.m.size() {
+		return status.Errorf(status.InvalidArgument, "Broadcast: the group has no rank %d; its ranks are 0 to %d", root, g.m.size()-1)
+	}
+	return g.run(ctx, "Broadcast", func(x *exchange) error { return x.broadcast(t, root) })
+}
+
+// Barrier returns when all members have called it.
+func (g *Group) Barrier(ctx context.Context) error {
+	t, err := tensor.FromSlice(tensor.Vector(1), []int32{0}) // its one chunk visits all members
+	if err != nil {
+		return err
+	}
+	out, err := g.AllReduce(ctx, t, Max)
+	if err == nil {
+		out.Release()
+	}
+	return err
+}
+
+// run runs one operation.
+func (g *Group) run(ctx context.Context, name string, f func(*exchange) error) error {
+	if err := g.c.enter(); err != nil {
+		return err
+	}
+	defer g.c.work.Done()
+	g.mu.Lock()
+	if err := g.err; err != nil {
+		g.mu.Unlock()
+		return err
+	}
+	g.next++
+	exec := execKey(g.m.key, g.next, 0, 0)
+	g.mu.Unlock()
+	ctx, stop := g.s.within(ctx, timeout{})
+	defer stop()
+	err := f(g.s.newExchange(ctx, g.m, g.rank, exec, g.end))
+	if err != nil {
+		return status.From(err).WithPrefix(name + " in group " + describeGroup(g.m, g.rank))
+	}
+	return nil
+}
+
+// end ends the group with err: all calls, here and at the others.
+func (g *Group) end(err error) {
+	err = abortedBy(err)
+	g.mu.Lock()
+	if g.err == nil {
+		g.err = err
+	}
+	g.mu.Unlock()
+	g.s.bufs.abortGroup(g.m.key, err)
+}
+
+// Close leaves the group. Members that still wait for this one get Aborted. It does not wait.
+func (g *Group) Close() {
+	g.end(status.Errorf(status.Aborted, "%s has left the group", g.m.list[g.rank].device.Task))
+}

@@ -1,0 +1,235 @@
+package collective
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// groups are the groups that this process knows: as their leader, which waits for all members, or
+// as a member, which has got them from the leader. The zero value is ready for use.
+type groups struct {
+	mu    sync.Mutex // guards what follows
+	table map[int32]*groupRecord
+	order []int32 // the keys in the order of their entry, for the limit
+}
+
+// groupRecord is a group whose devices join.
+type groupRecord struct {
+	size       int
+	deviceType string
+	joined     []member
+	complete   *members // when all have joined
+	waiting    []*groupWaiter
+}
+
+// groupWaiter waits until a group is complete.
+type groupWaiter struct{ done func(*members, error) }
+
+// joinRequest is the request of a device to join a group.
+type joinRequest struct {
+	name       string // of the operation, for errors
+	key        int32
+	size       int
+	deviceType string
+	device     *tfpb.DeviceAttributes
+}
+
+func (r *joinRequest) check() (cluster.Device, error) {
+	if r.size <= 0 {
+		return cluster.Device{}, status.Errorf(status.InvalidArgument, "group_size must be positive integer but got %d", r.size)
+	}
+	if r.size > maxGroupSize {
+		return cluster.Device{}, status.Errorf(status.InvalidArgument, "group %d has group_size %d; at most %d are possible", r.key, r.size, maxGroupSize)
+	}
+	return cluster.ParseDevice(r.device.GetName())
+}
+
+// join enters a device into a group. done runs once, outside every lock and perhaps before join
+// returns, when all members are there. The caller may give up by calling leave; the device stays
+// a member.
+//
+// An error is that of the request alone. A device with another incarnation means that its process
+// has restarted: the group that it belonged to is over, so all that wait for it get the error, and
+// the next request begins a new group. TensorFlow keeps the error for ever.
+func (g *groups) join(r joinRequest, done func(*members, error)) (leave func()) {
+	leave = func() {}
+	device, err := r.check()
+	if err != nil {
+		done(nil, err)
+		return leave
+	}
+	g.mu.Lock()
+	rec, err := g.recordLocked(r)
+	if err == nil {
+		err = rec.enter(&r, device)
+	}
+	var ended []*groupWaiter
+	switch {
+	case status.CodeOf(err) == status.FailedPrecondition:
+		g.forgetLocked(r.key)
+		ended, rec.waiting = rec.waiting, nil
+	case err == nil && rec.complete != nil:
+		ended, rec.waiting = rec.waiting, nil
+	case err == nil:
+		w := &groupWaiter{done}
+		rec.waiting = append(rec.waiting, w)
+		g.mu.Unlock()
+		return func() { g.leave(rec, w) }
+	}
+	g.mu.Unlock()
+	var complete *members
+	if err == nil {
+		complete = rec.complete
+	}
+	done(complete, err)
+	for _, w := range ended {
+		w.done(complete, err)
+	}
+	return leave
+}
+
+// recordLocked finds or makes the record of a group.
+func (g *groups) recordLocked(r joinRequest) (*groupRecord, error) {
+	if rec := g.table[r.key]; rec != nil {
+		return rec, nil
+	}
+	if err := g.makeRoomLocked(); err != nil {
+		return nil, err
+	}
+	rec := &groupRecord{size: r.size, deviceType: r.deviceType}
+	g.addLocked(r.key, rec)
+	return rec, nil
+}
+
+func (g *groups) addLocked(key int32, rec *groupRecord) {
+	if g.table == nil {
+		g.table = make(map[int32]*groupRecord)
+	}
+	g.table[key] = rec
+	g.order = append(g.order, key)
+}
+
+// makeRoomLocked forgets the oldest complete group when there are too many.
+func (g *groups) makeRoomLocked() error {
+	if len(g.table) < maxGroups {
+		return nil
+	}
+	for _, key := range g.order {
+		if g.table[key].complete != nil {
+			g.forgetLocked(key)
+			return nil
+		}
+	}
+	return status.Errorf(status.ResourceExhausted, "%d groups of collectives wait for their members here, which is the limit; end the programs whose members do not come", maxGroups)
+}
+
+func (g *groups) forgetLocked(key int32) {
+	delete(g.table, key)
+	if i := slices.Index(g.order, key); i >= 0 {
+		g.order = slices.Delete(g.order, i, i+1)
+	}
+}
+
+// enter adds a device to the record, unless it is there.
+func (rec *groupRecord) enter(r *joinRequest, device cluster.Device) error {
+	if r.deviceType != rec.deviceType {
+		return status.Errorf(status.Internal, "Collective Op %s is assigned to device %s with type %s and group_key %d but that group has type %s",
+			r.name, device, r.deviceType, r.key, rec.deviceType)
+	}
+	if r.size != rec.size {
+		return status.Errorf(status.Internal, "Collective Op %s has group_size %d and group_key %d but that group has size %d", r.name, r.size, r.key, rec.size)
+	}
+	i := slices.IndexFunc(rec.joined, func(m member) bool { return m.device == device })
+	if i >= 0 {
+		if rec.joined[i].attributes.GetIncarnation() == r.device.GetIncarnation() {
+			return nil
+		}
+		return status.Errorf(status.FailedPrecondition, "Device %s current incarnation doesn't match with one in the group. "+
+			"This usually means this worker has restarted but the collective leader hasn't, or this worker connects to a wrong cluster. Run the operation again", device)
+	}
+	if len(rec.joined) == rec.size {
+		return status.Errorf(status.Internal, "Collective Op %s is assigned to device %s and group_key %d but that group doesn't contain that device.", r.name, device, r.key)
+	}
+	rec.joined = append(rec.joined, member{device, r.device})
+	if len(rec.joined) == rec.size {
+		rec.complete = newMembers(r.key, rec.deviceType, rec.joined)
+	}
+	return nil
+}
+
+// leave takes back a wait.
+func (g *groups) leave(rec *groupRecord, w *groupWaiter) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if i := slices.Index(rec.waiting, w); i >= 0 {
+		rec.waiting = slices.Delete(rec.waiting, i, i+1)
+	}
+}
+
+// find returns a complete group; nil for one that is not known.
+func (g *groups) find(key int32) *members {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if rec := g.table[key]; rec != nil {
+		return rec.complete
+	}
+	return nil
+}
+
+// add enters a group that the leader has sent.
+func (g *groups) add(m *members) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.table[m.key] != nil {
+		g.forgetLocked(m.key)
+	}
+	if err := g.makeRoomLocked(); err != nil {
+		return err
+	}
+	g.addLocked(m.key, &groupRecord{size: m.size(), deviceType: m.deviceType, joined: m.list, complete: m})
+	return nil
+}
+
+// forget removes a group, which is resolved again at its next use. A group that was replaced
+// meanwhile stays.
+func (g *groups) forget(m *members) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if rec := g.table[m.key]; rec != nil && rec.complete == m {
+		g.forgetLocked(m.key)
+	}
+}
+
+// attributes returns what the groups know of the devices of a task.
+func (g *groups) attributes(task cluster.Task) []*tfpb.DeviceAttributes {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var known []*tfpb.DeviceAttributes
+	for _, rec := range g.table {
+		for _, m := range rec.joined {
+			if m.device.Task == task {
+				known = append(known, m.attributes)
+			}
+		}
+	}
+	return known
+}
+
+// end ends all waits with err.
+func (g *groups) end(err error) {
+	g.mu.Lock()
+	var ended []*groupWaiter
+	for _, rec := range g.table {
+		ended = append(ended, rec.waiting...)
+		rec.waiting = nil
+	}
+	g.table, g.order = nil, nil
+	g.mu.Unlock()
+	for _, w := range ended {
+		w.done(nil, err)
+	}
+}

@@ -1,0 +1,30 @@
+package collective
+
+import "time"
+
+// Bounds on what peers can make this process keep.
+const (
+	// maxGroups is how many groups a leader or member knows. The oldest complete group is
+	// forgotten for a new one; its members resolve it again.
+	maxGroups = 4096
+	// maxGroupSize is the largest group_size. It bounds the record of a group.
+	maxGroupSize = 16384
+	// maxInstances is how many operations a leader or member knows. The oldest complete one is
+	// forgotten for a new one.
+	maxInstances = 65536
+	// maxGraphs is how many graph keys have a sequence of step ids at a leader.
+	maxGraphs = 65536
+	// endedSteps is how many steps that have ended are remembered, so that a late request for a
+	// buffer ends at once.
+	endedSteps = 4096
+)
+
+// DefaultLeaderTimeout is the default of Options.LeaderTimeout: as long as a receive looks for its
+// peer.
+const DefaultLeaderTimeout = 10 * time.Second
+
+// leaderRetry is how long a member waits before it calls a leader again that was not reached.
+const leaderRetry = 200 * time.Millisecond
+
+// DefaultChunk is the default of Options.Chunk: TensorFlow's default of recv_buf_max_chunk.
+const DefaultChunk = 4096
