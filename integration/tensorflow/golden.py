@@ -393,7 +393,7 @@ def main():
         lines, refused = [], {}
         for op, inputs in group():
             try:
-                lines.append(json.dumps(case(op, **inputs), separators=(",", ":")))
+                lines.append(json.dumps(case(op, **inputs), separators=(",", ":"), sort_keys=True))
             except (TypeError, ValueError, AttributeError, KeyError, tf.errors.OpError) as e:  # TensorFlow has no such kernel
                 refused.setdefault(op, []).append(str(e).split("\n")[0][:140])
         with open(os.path.join(directory, group.__name__ + ".jsonl"), "w") as f:
