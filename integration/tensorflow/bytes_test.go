@@ -23,6 +23,7 @@ import (
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
+	"github.com/tryst-rdma/tryst/worker/master"
 )
 
 // TestSameBytes: for the same tensor, the RecvTensor responses of TensorFlow and Tryst have the
@@ -121,7 +122,7 @@ func version(t *testing.T) string {
 func (bed *testbed) tensorFlowResponse(x *tensor.Tensor) []byte {
 	bed.t.Helper()
 	g := bed.graph()
-	g.send("x", g.constant("c", x), x.DType())
+	g.send("x", g.Const("c", x), x.DType())
 	s := bed.run(g)
 	defer s.end()
 	return bed.capture(tfTask, s, bed.toTryst("x"))
@@ -132,8 +133,8 @@ func (bed *testbed) tensorFlowResponse(x *tensor.Tensor) []byte {
 func (bed *testbed) tensorFlowDeadResponse() []byte {
 	bed.t.Helper()
 	g := bed.graph()
-	sw := g.add("switch", "Switch", attrs{"T": typeAttr(tensor.Float32)},
-		g.constant("data", slice[float32](bed.t, 1)), g.constant("pred", slice(bed.t, true)))
+	sw := g.Add("switch", "Switch", master.Attrs{"T": master.Type(tensor.Float32)},
+		g.Const("data", slice[float32](bed.t, 1)), g.Const("pred", slice(bed.t, true)))
 	g.send("x", sw, tensor.Float32)
 	s := bed.run(g)
 	defer s.end()
@@ -152,7 +153,7 @@ func (bed *testbed) trystResponse(x *tensor.Tensor) []byte {
 // capture requests a value and returns the bytes of the response, with 0 as the time of the send.
 func (bed *testbed) capture(from cluster.Task, s *step, key rendezvous.Key) []byte {
 	bed.t.Helper()
-	return bed.captureID(from, s, key, stepID()) // a request id: any number that is not 0
+	return bed.captureID(from, s, key, master.NewStep()) // a request id: any number that is not 0
 }
 
 func (bed *testbed) captureID(from cluster.Task, s *step, key rendezvous.Key, id int64) []byte {

@@ -36,7 +36,7 @@ func TestCacheRPCResponse(t *testing.T) {
 	t.Run("requested again", func(t *testing.T) {
 		bed := bed.in(t)
 		g := bed.graph()
-		g.send("x", g.constant("c", x), x.DType())
+		g.send("x", g.Const("c", x), x.DType())
 		s := bed.run(g)
 		bed.send(s, "x", x)
 		var responses [][]byte

@@ -14,6 +14,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/worker/master"
 )
 
 // wantError checks the code of an error, and that its text begins with message. The peer may append
@@ -102,8 +103,8 @@ func TestOtherIncarnation(t *testing.T) {
 func TestKernelErrorReachesTryst(t *testing.T) {
 	bed := start(t, options{})
 	g := bed.graph()
-	three := g.constant("three", slice[float32](t, 1, 2, 3))
-	sum := g.add("sum", "AddV2", attrs{"T": typeAttr(tensor.Float32)}, g.recv("there", tensor.Float32), three)
+	three := g.Const("three", slice[float32](t, 1, 2, 3))
+	sum := g.Add("sum", "AddV2", master.Attrs{"T": master.Type(tensor.Float32)}, g.recv("there", tensor.Float32), three)
 	g.send("back", sum, tensor.Float32)
 	s := bed.run(g)
 	back := bed.receive(s, "back")
@@ -146,7 +147,7 @@ func TestDuplicateRequest(t *testing.T) {
 		{"Tryst", us, bed.toTF("x")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			req := &tfpb.RecvTensorRequest{StepId: stepID(), RendezvousKey: c.key.String(), RequestId: 4711}
+			req := &tfpb.RecvTensorRequest{StepId: master.NewStep(), RendezvousKey: c.key.String(), RequestId: 4711}
 			ctx, cancel := context.WithCancel(bed.soon())
 			first := make(chan error, 1)
 			go func() {

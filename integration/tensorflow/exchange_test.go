@@ -9,6 +9,7 @@ import (
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
+	"github.com/tryst-rdma/tryst/worker/master"
 )
 
 // TestTensorFlowToTryst: a value that TensorFlow's _Send sends arrives here unchanged. TensorFlow
@@ -21,7 +22,7 @@ func TestTensorFlowToTryst(t *testing.T) {
 			x := v.make(t, bed.alloc)
 			defer x.Release()
 			g := bed.graph()
-			g.send("x", g.constant("c", x), x.DType())
+			g.send("x", g.Const("c", x), x.DType())
 			s := bed.run(g)
 			bed.wantValue(s, "x", x)
 			s.end()
@@ -63,7 +64,7 @@ func TestDead(t *testing.T) {
 		bed := bed.in(t)
 		taken, one := slice(t, true), slice[float32](t, 1)
 		g := bed.graph()
-		sw := g.add("switch", "Switch", attrs{"T": typeAttr(tensor.Float32)}, g.constant("data", one), g.constant("pred", taken))
+		sw := g.Add("switch", "Switch", master.Attrs{"T": master.Type(tensor.Float32)}, g.Const("data", one), g.Const("pred", taken))
 		g.send("if_false", sw, tensor.Float32)
 		g.send("if_true", sw+":1", tensor.Float32)
 		s := bed.run(g)

@@ -15,6 +15,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/worker/master"
 )
 
 // answerer is a worker with the source of its values: TensorFlow's, or ours.
@@ -43,7 +44,7 @@ func (a answerer) request(t testing.TB, key string) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	r, err := a.worker.RecvTensor(ctx, &tfpb.RecvTensorRequest{StepId: stepID(), RendezvousKey: key})
+	r, err := a.worker.RecvTensor(ctx, &tfpb.RecvTensorRequest{StepId: master.NewStep(), RendezvousKey: key})
 	if err == nil {
 		r.Tensor.Release()
 		t.Errorf("%s: a value of a step that nobody has run", key)

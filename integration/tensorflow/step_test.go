@@ -4,12 +4,11 @@ package tensorflow_test
 
 import (
 	"context"
-	"math/rand/v2"
 
-	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
+	"github.com/tryst-rdma/tryst/worker/master"
 )
 
 // step is one run of a graph at TensorFlow, and the step with the same id here.
@@ -21,15 +20,13 @@ type step struct {
 }
 
 // register registers a graph at TensorFlow's worker.
-func (bed *testbed) register(g *graph) (handle string) {
+func (bed *testbed) register(g *graph) *master.Program {
 	bed.t.Helper()
-	r, err := bed.tf.RegisterGraph(bed.soon(), &tfpb.RegisterGraphRequest{
-		SessionHandle: bed.session, CreateWorkerSessionCalled: true, GraphDef: g.def,
-	})
+	p, err := bed.session.Register(bed.soon(), g.Graph)
 	if err != nil {
 		bed.t.Fatalf("RegisterGraph: %v", err)
 	}
-	return r.GetGraphHandle()
+	return p
 }
 
 // run runs a graph in a step of its own.
@@ -41,9 +38,9 @@ func (bed *testbed) run(g *graph) *step {
 }
 
 // begin runs a graph. It does not create the step here: the caller or a request of TensorFlow does.
-func (bed *testbed) begin(ctx context.Context, handle string) *step {
-	s := &step{bed: bed, id: stepID(), done: make(chan error, 1)}
-	s.runGraph(ctx, handle)
+func (bed *testbed) begin(ctx context.Context, p *master.Program) *step {
+	s := &step{bed: bed, id: master.NewStep(), done: make(chan error, 1)}
+	s.runGraph(ctx, p)
 	return s
 }
 
@@ -59,22 +56,15 @@ func (bed *testbed) runUntilRequest(ctx context.Context, g *graph) *step {
 
 // newStep returns a step that does not exist at TensorFlow yet.
 func (bed *testbed) newStep() *step {
-	s := &step{bed: bed, id: stepID(), done: make(chan error, 1)}
+	s := &step{bed: bed, id: master.NewStep(), done: make(chan error, 1)}
 	s.Rendezvous = bed.server.Rendezvous(s.id)
 	return s
 }
 
-// stepID returns a random step id, as TensorFlow's master chooses it.
-func stepID() int64 { return rand.Int64()&(1<<56-1) | 1<<56 }
-
 // runGraph calls RunGraph, which returns when the graph has run, on a goroutine.
-func (s *step) runGraph(ctx context.Context, handle string) {
+func (s *step) runGraph(ctx context.Context, p *master.Program) {
 	go func() {
-		_, err := s.bed.tf.RunGraph(ctx, &tfpb.RunGraphRequest{
-			SessionHandle: s.bed.session, CreateWorkerSessionCalled: true,
-			GraphHandle: handle, StepId: s.id, RequestId: rand.Int64() | 1,
-			ExecOpts: &tfpb.ExecutorOpts{},
-		})
+		_, err := p.Run(ctx, s.id, nil)
 		s.done <- err
 	}()
 }
@@ -97,7 +87,7 @@ func (s *step) end() {
 // cleanUp ends the step on both sides.
 func (s *step) cleanUp() {
 	s.bed.t.Helper()
-	if _, err := s.bed.tf.CleanupGraph(s.bed.soon(), &tfpb.CleanupGraphRequest{StepId: s.id}); err != nil {
+	if err := s.bed.session.CleanUp(s.bed.soon(), s.id); err != nil {
 		s.bed.t.Errorf("CleanupGraph: %v", err)
 	}
 	s.bed.server.EndStep(s.id)

@@ -4,8 +4,6 @@ package tensorflow_test
 
 import (
 	"context"
-	"fmt"
-	"math/rand/v2"
 	"net"
 	"testing"
 	"time"
@@ -14,11 +12,11 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/config"
-	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
 	"github.com/tryst-rdma/tryst/transport"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
+	"github.com/tryst-rdma/tryst/worker/master"
 )
 
 // soon limits how long a test waits for one event.
@@ -36,7 +34,7 @@ type testbed struct {
 	conns         *grpctransport.Conns // of the master, which is the test
 	tf            transport.Worker     // TensorFlow's worker, as the master calls it
 	tfIncarnation uint64
-	session       string
+	session       *master.Session
 }
 
 // options configures a testbed.
@@ -101,32 +99,22 @@ func (bed *testbed) stopServer() {
 // openSession makes the calls of a master before the first graph.
 func (bed *testbed) openSession() {
 	bed.t.Helper()
-	ctx := bed.soon()
-	st, err := bed.tf.GetStatus(ctx, &tfpb.GetStatusRequest{})
-	if err != nil {
-		bed.t.Fatal(err)
-	}
-	for _, d := range st.GetDeviceAttributes() {
-		if d.GetName() == tfDevice {
-			bed.tfIncarnation = d.GetIncarnation()
-		}
-	}
-	if bed.tfIncarnation == 0 {
-		bed.t.Fatalf("TensorFlow's devices are %v, want %s among them", st, tfDevice)
-	}
-	bed.session = fmt.Sprintf("%016x", rand.Uint64())
-	if _, err := bed.tf.CreateWorkerSession(ctx, &tfpb.CreateWorkerSessionRequest{
-		SessionHandle: bed.session,
-		ServerDef:     &tfpb.ServerDef{Protocol: "grpc", JobName: "worker", TaskIndex: 0},
-		MasterTask:    "/job:worker/replica:0/task:1", MasterIncarnation: int64(bed.server.Incarnation()),
+	var err error
+	if bed.session, err = master.Open(bed.soon(), bed.tf, master.Options{
+		Self: master.Peer{Device: device(bed, trystDevice), Incarnation: bed.server.Incarnation()},
 	}); err != nil {
 		bed.t.Fatal(err)
 	}
+	d := bed.session.Devices()[0]
+	if d.Device != device(bed, tfDevice) {
+		bed.t.Fatalf("TensorFlow's first device is %v, want %s", d.Device, tfDevice)
+	}
+	bed.tfIncarnation = d.Incarnation
 	bed.t.Cleanup(func() {
 		if bed.process.killed {
 			return
 		}
-		if _, err := bed.tf.DeleteWorkerSession(bed.soonAfterTest(), &tfpb.DeleteWorkerSessionRequest{SessionHandle: bed.session}); err != nil {
+		if err := bed.session.Close(bed.soonAfterTest()); err != nil {
 			bed.t.Errorf("DeleteWorkerSession: %v", err)
 		}
 	})

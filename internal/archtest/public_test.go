@@ -54,6 +54,7 @@ var publicPackages = []string{
 	"verbs/tcp",
 	"verbs/verbstest",
 	"worker",
+	"worker/master",
 }
 
 // checkPublic compares the packages that other modules can import with those that may be: the two lists must be equal. The tests
