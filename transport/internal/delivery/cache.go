@@ -34,8 +34,8 @@ type ResponseCache struct {
 
 	mu      sync.Mutex // guards what follows; of the source only TakeLocal is called with it held
 	table   *responses
-	fetches map[uint64]context.CancelFunc // receives of the source under way, by id
-	timer   *time.Timer                   // nil when not armed
+	fetches map[uint64]*fetch // receives of the source under way, by id
+	timer   *time.Timer       // nil when not armed
 	closed  bool
 
 	// Values on their way back to the source, in order. One goroutine at a time gives
@@ -45,7 +45,7 @@ type ResponseCache struct {
 	queued, given uint64     // counts of values that were put into backs, and that are back
 	changed       *sync.Cond // a receive of the source has ended, a value is back, or a cancel is over
 
-	cancelling map[Process]int // cancels that are not over
+	order order // which receives of the source wait until earlier values are back
 
 	work sync.WaitGroup // receives of the source under way, and memory that is being released
 }
@@ -73,7 +73,7 @@ func NewResponseCache(source Source, o CacheOptions) *ResponseCache {
 	}
 	c := &ResponseCache{
 		source: source, verify: o.Verify, table: newResponses(limits),
-		fetches: make(map[uint64]context.CancelFunc), cancelling: make(map[Process]int),
+		fetches: make(map[uint64]*fetch), order: newOrder(),
 	}
 	c.changed = sync.NewCond(&c.mu)
 	return c
@@ -111,14 +111,8 @@ func (c *ResponseCache) Introduce(ctx context.Context, p Process, from string) e
 }
 
 // Request asks for a value. to.Reply is called once with the response, perhaps before
-// Request returns, unless the call is detached before. Request waits for the cancels of
-// that requester that have begun.
+// Request returns, unless the call is detached before.
 func (c *ResponseCache) Request(to Replier, r Request) {
-	c.mu.Lock()
-	for c.cancelling[r.Requester] > 0 {
-		c.changed.Wait()
-	}
-	c.mu.Unlock()
 	resp, ok, rest := c.RequestNow(to, r)
 	if rest != nil {
 		rest()
@@ -181,8 +175,8 @@ func (c *ResponseCache) Cancel(p Process, ids []uint64) error {
 }
 
 // BeginCancel is the part of Cancel that calls nobody, for a connection that must not be
-// held up. The function that it returns does the rest. It has to be called, before any
-// Request that came after the cancel. Calls of Request by that requester wait for it.
+// held up. The function that it returns does the rest, and has to be called. Until then, new
+// requests of that requester match no value (order.go).
 func (c *ResponseCache) BeginCancel(p Process, ids []uint64) (end func(), err error) {
 	if len(ids) == 0 {
 		return func() {}, nil
@@ -201,16 +195,11 @@ func (c *ResponseCache) BeginCancel(p Process, ids []uint64) (end func(), err er
 	}
 	calls := c.prepare(acts) // all of them now: a later cancel waits for what this one has prepared
 	c.arm()
-	c.cancelling[p]++
 	return func() {
 		c.callAll(calls)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.awaitBack(stopped)
-		if c.cancelling[p]--; c.cancelling[p] == 0 {
-			delete(c.cancelling, p)
-			c.changed.Broadcast()
-		}
 	}, nil
 }
 
@@ -324,7 +313,7 @@ func (c *ResponseCache) Close() {
 
 // do carries out actions. It is called with the lock held and gives it up.
 func (c *ResponseCache) do(acts []responseAction) {
-	calls := c.prepare(acts)
+	calls := append(c.prepare(acts), c.due()...)
 	c.arm()
 	c.mu.Unlock()
 	c.callAll(calls)
@@ -339,25 +328,28 @@ func (c *ResponseCache) prepare(acts []responseAction) (calls []responseAction) 
 		acts = acts[1:]
 		switch a.kind {
 		case doFetch:
-			// Values that go back come first.
-			if len(calls) == 0 && c.given == c.queued && !c.closed {
+			inOrder := c.order.mayMatch(&a)
+			if len(calls) == 0 && inOrder && !c.closed {
 				if v, ok := c.source.TakeLocal(a.request.Step, a.request.Key); ok {
 					acts = append(c.table.fetched(time.Now(), a.request, a.fetch, Response{Value: v}), acts...)
 					continue
 				}
 			}
-			var stop context.CancelFunc
-			a.ctx, stop = context.WithCancel(context.Background())
-			c.fetches[a.fetch] = stop
+			f := &fetch{requester: a.request.Requester.Name}
+			a.ctx, f.stop = context.WithCancel(context.Background())
+			c.fetches[a.fetch] = f
 			c.work.Add(1)
-			calls = append(calls, a)
-		case doStopFetch:
-			if stop := c.fetches[a.fetch]; stop != nil {
-				stop()
+			if inOrder {
+				calls = append(calls, a)
+			} else {
+				c.order.wait(f, a)
 			}
+		case doStopFetch:
+			calls = append(calls, c.stop(a.fetch)...)
 		case doRestore:
 			c.backs = append(c.backs, a)
 			c.queued++
+			c.order.hold(a.request.Requester.Name)
 			c.work.Add(1)
 			calls = append(calls, a)
 		case doRelease:
@@ -396,9 +388,7 @@ func (c *ResponseCache) fetch(a *responseAction) {
 	c.source.RecvLocalAsync(a.ctx, r.Step, r.Key, func(v rendezvous.Value, _ rendezvous.Args, err error) {
 		defer c.work.Done()
 		c.mu.Lock()
-		c.fetches[id]() // releases what the context holds
-		delete(c.fetches, id)
-		c.changed.Broadcast()
+		c.ended(id)
 		c.do(c.table.fetched(time.Now(), r, id, Response{Value: v, Err: err}))
 	})
 	if a.held {
@@ -415,17 +405,27 @@ func (c *ResponseCache) giveBackLocked() {
 		return
 	}
 	c.giving = true
-	for len(c.backs) > 0 {
-		b := c.backs[0]
-		c.backs = c.backs[1:]
-		c.mu.Unlock()
-		if !c.source.Restore(b.request.Step, b.request.Key, b.response.Value) {
-			c.release(&b.response, notReceived(b.request))
+	for {
+		for len(c.backs) > 0 {
+			b := c.backs[0]
+			c.backs = c.backs[1:]
+			c.mu.Unlock()
+			if !c.source.Restore(b.request.Step, b.request.Key, b.response.Value) {
+				c.release(&b.response, notReceived(b.request))
+			}
+			c.work.Done()
+			c.mu.Lock()
+			c.given++
+			c.order.letGo(b.request.Requester.Name)
+			c.changed.Broadcast()
 		}
-		c.work.Done()
+		due := c.due()
+		if len(due) == 0 {
+			break
+		}
+		c.mu.Unlock()
+		c.callAll(due)
 		c.mu.Lock()
-		c.given++
-		c.changed.Broadcast()
 	}
 	c.backs, c.giving = nil, false
 }

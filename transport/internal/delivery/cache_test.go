@@ -629,3 +629,111 @@ func TestCacheCountsKeys(t *testing.T) {
 		t.Errorf("%+v: errors for keys of %d bytes by a limit of %d", s, size, limit)
 	}
 }
+
+// TestRequestWaitsForValuesThatGoBack: a request that comes over another connection than a cancel
+// before it matches no later value.
+func TestRequestWaitsForValuesThatGoBack(t *testing.T) {
+	for _, inFlight := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			l, source := newLeaks(t), &heldSource{table: newTable(t)}
+			k := NewResponseCache(source, CacheOptions{})
+			request := func(id uint64) Request {
+				return Request{Requester: requester7, ID: id, Attempt: 1, Step: 1, Key: key(t, "k")}
+			}
+			first, matched := make(chan Response, 1), func() {}
+			if inFlight {
+				source.held = make(chan func(), 1)
+				k.ask(request(1), func(ans Response) { first <- ans })
+				source.send(t, 1, key(t, "k"), l.value(t, 'a', 1))
+				matched = <-source.held
+				source.held = nil
+			} else {
+				source.send(t, 1, key(t, "k"), l.value(t, 'a', 1))
+				answer(k, request(1)).Value.Tensor.Release()
+			}
+			source.send(t, 1, key(t, "k"), l.value(t, 'b', 1))
+			end, err := k.BeginCancel(requester7, []uint64{1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			second := make(chan Response, 1)
+			_, ok, rest := k.RequestNow(replier(func(ans Response) { second <- ans }), request(2))
+			if rest != nil {
+				rest()
+			}
+			if ok || len(second) > 0 {
+				t.Fatal("the second request was answered before the first value was back")
+			}
+			go matched()
+			end()
+			ans := <-second
+			if word(ans) != "value a" {
+				t.Errorf("in flight %v: the second request gets %s, want value a", inFlight, word(ans))
+			}
+			ans.Value.Tensor.Release()
+			k.Close()
+		})
+	}
+}
+
+// TestValueWithoutSpaceComesFirstAgain: a value that found no space goes back before the receive
+// that it was matched to begins again.
+func TestValueWithoutSpaceComesFirstAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size = 10 * keptOverhead
+		l, source := newLeaks(t), newTable(t)
+		k := NewResponseCache(source, CacheOptions{KeptPerRequester: 2 * size})
+		for _, b := range []byte("abc") {
+			source.send(t, 1, key(t, "k"), l.value(t, b, size))
+		}
+		request := func(id uint64) Request {
+			return Request{Requester: requester7, ID: id, Attempt: 1, Step: 1, Key: key(t, "k")}
+		}
+		answer(k, request(1)).Value.Tensor.Release()
+		second := make(chan Response, 1)
+		_, ok, rest := k.RequestNow(replier(func(ans Response) { second <- ans }), request(2))
+		if ok || rest == nil {
+			t.Fatal("the second value found space")
+		}
+		k.Ack(requester7, []uint64{1}) // comes over another connection
+		rest()
+		ans := <-second
+		if word(ans) != "value b" {
+			t.Errorf("the second request gets %s, want value b", word(ans))
+		}
+		ans.Value.Tensor.Release()
+		k.Close()
+	})
+}
+
+// TestRequestsOfANewProcessWaitForValuesOfTheOldOne: a receive that was taken back since its process
+// has gone may still end with a value. The new process gets that one first.
+func TestRequestsOfANewProcessWaitForValuesOfTheOldOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, source := newLeaks(t), &heldSource{table: newTable(t), held: make(chan func(), 1)}
+		k := NewResponseCache(source, CacheOptions{Addressed: everyName, Verify: func(context.Context, string) (uint64, error) { return 8, nil }})
+		request := func(id, incarnation uint64) Request {
+			return Request{Requester: Process{Name: consumer, Incarnation: incarnation}, ID: id, Attempt: 1, Step: 1, Key: key(t, "k")}
+		}
+		k.ask(request(1, 7), func(Response) {})
+		source.send(t, 1, key(t, "k"), l.value(t, 'a', 1))
+		matched := <-source.held
+		source.held = nil
+		source.send(t, 1, key(t, "k"), l.value(t, 'b', 1))
+		if err := k.Introduce(t.Context(), Process{Name: consumer, Incarnation: 8}, ""); err != nil {
+			t.Fatal(err)
+		}
+		second := make(chan Response, 1)
+		k.ask(request(2, 8), func(ans Response) { second <- ans })
+		if len(second) > 0 {
+			t.Error("the second request was answered before the first value was back")
+		}
+		matched()
+		ans := <-second
+		if word(ans) != "value a" {
+			t.Errorf("the second request gets %s, want value a", word(ans))
+		}
+		ans.Value.Tensor.Release()
+		k.Close()
+	})
+}

@@ -90,11 +90,17 @@ func (s *table) RecvLocalAsync(ctx context.Context, step int64, k rendezvous.Key
 	s.step(step).RecvAsync(ctx, k, rendezvous.Args{}, done)
 }
 
-func (s *table) TakeLocal(step int64, k rendezvous.Key) (v rendezvous.Value, ok bool) {
+func (s *table) TakeLocal(step int64, k rendezvous.Key) (rendezvous.Value, bool) {
+	type outcome struct {
+		v   rendezvous.Value
+		err error
+	}
 	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan outcome, 1)
+	s.step(step).RecvAsync(ctx, k, rendezvous.Args{}, func(v rendezvous.Value, _ rendezvous.Args, err error) { ended <- outcome{v, err} })
 	cancel()
-	s.step(step).RecvAsync(ctx, k, rendezvous.Args{}, func(got rendezvous.Value, _ rendezvous.Args, err error) { v, ok = got, err == nil })
-	return v, ok
+	o := <-ended
+	return o.v, o.err == nil
 }
 
 func (s *table) Restore(step int64, k rendezvous.Key, v rendezvous.Value) bool {

@@ -36,6 +36,7 @@ const (
 	duoReturn                      // n: attempt
 	duoFlush                       //
 	duoReport                      // n: report
+	duoBack                        // the first value on its way back
 	duoCancels                     // n: list of ids off a channel
 	duoEnds                        // the table learns that the step has ended
 	duoTake                        // n: call
@@ -130,6 +131,9 @@ func (w *duo) innerMoves(i int, add func(duoMoveKind, int, int)) {
 	}
 	for n := range s.reports {
 		add(duoReport, i, n)
+	}
+	if len(s.backs) > 0 {
+		add(duoBack, i, 0)
 	}
 	for n := range s.copied {
 		add(duoCopied, i, n)
@@ -303,6 +307,11 @@ func (w *duo) play(m duoMove) {
 		w.flush(m.side)
 	case duoReport:
 		w.report(m.side, m.n)
+	case duoBack:
+		name := s.backs[0]
+		s.backs = s.backs[1:]
+		w.back(m.side, name)
+		w.due(m.side)
 	case duoCancels:
 		ids := s.cancelled[m.n]
 		s.cancelled = slices.Delete(s.cancelled, m.n, m.n+1)
@@ -420,6 +429,8 @@ func (w *duo) story(m duoMove) string {
 			return fmt.Sprintf("%s: the rendezvous ends receive %x without a value", me, r.request.ID)
 		}
 		return fmt.Sprintf("%s: the rendezvous gives value %d to receive %x", me, r.value, r.request.ID)
+	case duoBack:
+		return fmt.Sprintf("%s: value %d is back", me, s.backs[0])
 	case duoCancels:
 		return fmt.Sprintf("%s: the table takes CANCEL %d", me, s.cancelled[m.n].ids)
 	case duoEnds:
@@ -524,7 +535,7 @@ func (w *duo) after(m duoMove) *duo {
 	for i := range n.sides {
 		s := &n.sides[i]
 		s.keys, s.reports, s.cancelled, s.callers = slices.Clone(s.keys), slices.Clone(s.reports), slices.Clone(s.cancelled), slices.Clone(s.callers)
-		s.copied = slices.Clone(s.copied)
+		s.copied, s.backs, s.waiting = slices.Clone(s.copied), slices.Clone(s.backs), slices.Clone(s.waiting)
 		s.recvs, s.attempts, s.flushes = slices.Clone(s.recvs), slices.Clone(s.attempts), slices.Clone(s.flushes)
 		s.ends, s.mem = slices.Clone(s.ends), slices.Clone(s.mem)
 		if m.kind == duoLand || m.side != i && m.kind != duoChannel && m.kind != duoChange {
@@ -575,7 +586,13 @@ func (w *duo) state() [2]uint64 {
 		for _, r := range s.reports {
 			num(r.request.ID, uint64(r.value))
 			e := s.table.known(r.request.Requester).entryOf(r.request.ID)
-			flag(e != nil && e.fetch == r.fetch)
+			flag(e != nil && e.fetch == r.fetch, r.stopped)
+		}
+		count(len(s.backs))
+		b = append(b, s.backs...)
+		count(len(s.waiting))
+		for _, f := range s.waiting {
+			num(f.request.ID)
 		}
 		count(len(s.callers))
 		for _, c := range s.callers {

@@ -15,25 +15,20 @@ func (w *duo) keep(i int, acts []responseAction) {
 	for _, a := range acts {
 		switch a.kind {
 		case doFetch:
-			if v := w.fetch(i, waiting{a.fetch, a.request}); v != 0 {
-				found = append(found, report{waiting{a.fetch, a.request}, v})
+			if w.onTheWay(i) && !w.cfg.rules.matchEarly {
+				s.waiting = append(s.waiting, waiting{a.fetch, a.request})
+			} else if v := w.fetch(i, waiting{a.fetch, a.request}); v != 0 {
+				found = append(found, report{waiting: waiting{a.fetch, a.request}, value: v})
 			}
 		case doStopFetch:
-			for k := range s.keys {
-				q := &s.keys[k].waiting
-				if n := slices.IndexFunc(*q, func(x waiting) bool { return x.fetch == a.fetch }); n >= 0 {
-					s.reports = append(s.reports, report{waiting: (*q)[n]})
-					*q = slices.Delete(slices.Clone(*q), n, n+1)
-				}
-			}
+			w.stopFetch(i, a.fetch)
 		case doReply:
 			w.reply(i, a)
 		case doRestore:
-			if name := w.nameOf(a.response.Value); s.over || w.value(name).home != s.process {
-				w.outcome(name, errLost)
-				w.release(name)
+			if name := w.nameOf(a.response.Value); w.cfg.backs {
+				s.backs = append(s.backs, name)
 			} else {
-				w.put(i, name, true)
+				w.back(i, name)
 			}
 		case doRelease:
 			name := w.nameOf(a.response.Value)
@@ -48,6 +43,53 @@ func (w *duo) keep(i int, acts []responseAction) {
 		for _, k := range s.table.requesters {
 			s.table.forgetAll(k)
 			k.displaced = nil
+		}
+	}
+}
+
+// back is Source.Restore.
+func (w *duo) back(i int, name byte) {
+	if s := &w.sides[i]; s.over || w.value(name).home != s.process {
+		w.outcome(name, errLost)
+		w.release(name)
+	} else {
+		w.put(i, name, true)
+	}
+}
+
+// onTheWay reports whether something of the requester is on the way back: ResponseCache.order.
+func (w *duo) onTheWay(i int) bool {
+	s := &w.sides[i]
+	return w.cfg.backs && (len(s.backs) > 0 || slices.ContainsFunc(s.reports, func(r report) bool { return r.stopped }))
+}
+
+// due begins the receives that have waited for what was on the way back.
+func (w *duo) due(i int) {
+	s := &w.sides[i]
+	for len(s.waiting) > 0 && !w.onTheWay(i) {
+		f := s.waiting[0]
+		s.waiting = slices.Clone(s.waiting[1:])
+		w.keep(i, []responseAction{{kind: doFetch, fetch: f.fetch, request: f.request}})
+	}
+}
+
+// stopFetch takes a receive of the rendezvous back. It ends later, perhaps with a value.
+func (w *duo) stopFetch(i int, fetch uint64) {
+	s := &w.sides[i]
+	is := func(x waiting) bool { return x.fetch == fetch }
+	take := func(all *[]waiting) {
+		if n := slices.IndexFunc(*all, is); n >= 0 {
+			s.reports = append(s.reports, report{waiting: (*all)[n]})
+			*all = slices.Delete(slices.Clone(*all), n, n+1)
+		}
+	}
+	for k := range s.keys {
+		take(&s.keys[k].waiting)
+	}
+	take(&s.waiting)
+	for n := range s.reports {
+		if is(s.reports[n].waiting) {
+			s.reports[n].stopped = true
 		}
 	}
 }
@@ -80,7 +122,7 @@ func (w *duo) fetch(i int, f waiting) (value byte) {
 	case len(q.values) > 0:
 		value, q.values = q.values[0], q.values[1:]
 		if w.cfg.slow {
-			s.reports, value = append(s.reports, report{f, value}), 0
+			s.reports, value = append(s.reports, report{waiting: f, value: value}), 0
 		}
 	default:
 		q.waiting = append(slices.Clone(q.waiting), f)
@@ -94,7 +136,7 @@ func (w *duo) put(i int, name byte, front bool) {
 	q := &s.keys[w.value(name).key]
 	switch {
 	case len(q.waiting) > 0:
-		s.reports = append(s.reports, report{q.waiting[0], name})
+		s.reports = append(s.reports, report{waiting: q.waiting[0], value: name})
 		q.waiting = q.waiting[1:]
 	case front: // in its place: names rise as values are sent
 		at, _ := slices.BinarySearch(q.values, name)
@@ -122,6 +164,7 @@ func (w *duo) report(i, n int) {
 		}
 	}
 	w.keep(i, s.table.fetched(w.now, rep.request, rep.fetch, ans))
+	w.due(i)
 }
 
 // asks is ResponseCache.Request.
@@ -190,6 +233,9 @@ func (w *duo) cancelNow(i int, c duoIDs) {
 		}
 	}
 	w.keep(i, acts)
+	if w.cfg.backs {
+		return // order.go holds the requests up that come before all is back
+	}
 	for _, id := range stopped {
 		if n := slices.IndexFunc(s.reports, func(r report) bool { return r.fetch == id }); n >= 0 {
 			w.report(i, n)

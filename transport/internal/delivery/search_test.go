@@ -121,6 +121,7 @@ const exhaustive = 1_000_000
 const (
 	duoSmall = 100
 	duoLarge = 2 * duoPage
+	duoSpace = 2*keptOverhead + 3*duoSmall/2 // admits a second receive, whose value then finds no space
 )
 
 var duoSearches = []struct {
@@ -178,6 +179,10 @@ var duoSearches = []struct {
 	{"one after the other, a cancel, large", duoConfig{serial: true, sizes: []int64{duoLarge}, duoBudget: duoBudget{sends: 2, recvs: 2, cancels: 1}}},
 	{"one after the other, found later, a cancel", duoConfig{serial: true, slow: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2, cancels: 1}}},
 	{"one after the other, a break and a cancel", duoConfig{serial: true, sent: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2, breaks: 1, cancels: 1}}},
+	{"values that take time to go back, a cancel", duoConfig{serial: true, backs: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2, cancels: 1}}},
+	{"values that take time to go back, a break and a cancel", duoConfig{serial: true, sent: true, backs: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2, breaks: 1, cancels: 1}}},
+	{"values that find no space", duoConfig{serial: true, backs: true, kept: duoSpace, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 3, recvs: 2}}},
+	{"values that find no space, a break", duoConfig{serial: true, sent: true, backs: true, kept: duoSpace, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 3, recvs: 2, breaks: 1, channels: 1}}},
 	{"a full cache", duoConfig{grpc: true, sent: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, cuts: 1, drops: 1}}},
 	{"a full cache, a cancel", duoConfig{grpc: true, sent: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 2, cuts: 1, cancels: 1, drops: 1}}},
 	{"a full cache, one after the other, a cancel", duoConfig{serial: true, grpc: true, sent: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2, cuts: 1, cancels: 1, drops: 1}}},
@@ -319,6 +324,11 @@ func TestSearchWithoutRuleD(t *testing.T) {
 	searchWithout(t, "CANCEL is sent again", "value 1: 0 times delivered, 0 times in the table", cancelled, duoRules{cancelOnce: true})
 	inOrder := duoConfig{serial: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2, cancels: 1}}
 	searchWithout(t, "CANCEL takes effect before a later request", "receive 2 gets value 2 before value 1", inOrder, duoRules{cancelLate: true})
+	early := "receive 2 gets value 2 before value 1"
+	inOrder.backs = true
+	searchWithout(t, "a request waits for values that go back", early, inOrder, duoRules{matchEarly: true})
+	noSpace := duoConfig{serial: true, backs: true, kept: duoSpace, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 3, recvs: 2}}
+	searchWithout(t, "also for one that found no space", "receive 2 gets value 3 before value 2", noSpace, duoRules{matchEarly: true})
 	searchWithout(t, "ids that have ended are remembered", "value 1: 0 times delivered, 0 times in the table", cancelled, duoRules{forgetIDs: true})
 }
 

@@ -78,6 +78,8 @@ type duoConfig struct {
 	serial bool    // a receive begins when those before it have ended
 	sent   bool    // and when everything has been sent
 	grpc   bool    // there is no channel
+	backs  bool    // values go back, and receives that are taken back end, on goroutines of their own
+	kept   int64   // the most that a table keeps for a requester, in bytes; 0 is any
 	rules  duoRules
 	tensor []*tensor.Tensor
 	parsed [2][]rendezvous.Key // by the side that sends
@@ -96,6 +98,7 @@ type duoRules struct {
 	dropValue  bool // c. a request of a closed channel loses its value
 	finishOnce bool // d. ACK is sent once
 	cancelOnce bool // d. CANCEL is
+	matchEarly bool // d. a request is matched while values of its requester are on their way back
 	cancelLate bool // d. CANCEL is dealt with at any time, not before a later request
 	forgetIDs  bool // d. what has ended is not remembered
 	sentReply  bool // a value is confirmed when it is given to a connection
@@ -117,6 +120,8 @@ type duoSide struct {
 	table     *responses
 	keys      []simKey
 	reports   []report
+	backs     []byte    // values on their way back, of the one requester
+	waiting   []waiting // receives that wait until all that is on the way back has come
 	callers   []duoCaller
 	lastCall  callID
 	copied    []duoAnswered // answers that are copied
@@ -298,6 +303,9 @@ func (w *duo) begin(i int) {
 		maxWaiting: math.MaxInt32, maxWaitingBytes: math.MaxInt64, keptPerRequester: math.MaxInt64, keptTotal: math.MaxInt64,
 		addressed: everyName,
 	})
+	if w.cfg.kept > 0 {
+		s.table.limits.keptPerRequester = w.cfg.kept
+	}
 	s.keys = make([]simKey, w.cfg.keys)
 	s.requests = newRequests([...]string{producer, consumer}[i], DefaultPeerTimeout, DefaultAckBytes)
 	s.requests.closing = !w.cfg.riding
@@ -759,6 +767,7 @@ func (w *duo) restart(i int) {
 	s.process += 10
 	w.begin(i)
 	s.reports, s.callers, s.copied, s.cancelled, s.up, s.gone = nil, nil, nil, nil, 0, 0
+	s.backs, s.waiting = nil, nil
 	s.hellos, s.attempts, s.flushes = 0, nil, nil
 }
 

@@ -101,7 +101,8 @@ type waiting struct {
 
 type report struct {
 	waiting
-	value byte // 0: Cancelled
+	value   byte // 0: Cancelled
+	stopped bool // of a duo: it was taken back
 }
 
 type callState uint8
@@ -546,7 +547,7 @@ func (w *world) gone(c *simCall) {
 func (w *world) fetch(f waiting) (waits bool) {
 	q := &w.keys[slices.Index(w.cfg.parsed, f.request.Key)]
 	if len(q.values) > 0 {
-		w.reports = append(w.reports, report{f, q.values[0]})
+		w.reports = append(w.reports, report{waiting: f, value: q.values[0]})
 		q.values = q.values[1:]
 		return false
 	}
@@ -559,7 +560,7 @@ func (w *world) put(k int, v byte, front bool) {
 	q := &w.keys[k]
 	switch {
 	case len(q.waiting) > 0:
-		w.reports = append(w.reports, report{q.waiting[0], v})
+		w.reports = append(w.reports, report{waiting: q.waiting[0], value: v})
 		q.waiting = q.waiting[1:]
 	case front:
 		q.values = append([]byte{v}, q.values...)

@@ -1,0 +1,104 @@
+package delivery
+
+import "context"
+
+// The order of values (ARCHITECTURE.md section 3, rule 3). A value that was matched to a receive
+// may have to go back to its key: its receive was cancelled, there is no space for the value, or
+// its requester has gone. Until the value is back, no later receive may match: it would get a value
+// that was sent after that one. So a receive of the source begins only when
+//
+//   - all values that go back have arrived, and
+//   - no cancel of its requester is under way, and
+//   - no receive that was taken back for this requester may still end with a value.
+//
+// Until then it waits in order.waiting. It is not a reason to wait for anybody: what it waits for
+// needs no other receive.
+
+// fetch is a receive of the source under way.
+type fetch struct {
+	requester string // its name
+	stop      context.CancelFunc
+	begin     *responseAction // doFetch while it waits in order.waiting; else nil
+	stopped   bool            // it was taken back, and has not ended
+}
+
+// order is guarded by the lock of the cache.
+type order struct {
+	held    map[string]int // by the name of a requester: how much of it is on the way back
+	waiting []*fetch       // in the order of their requests; also some that wait no more
+	changed bool           // one of them may have become due
+}
+
+func newOrder() order { return order{held: make(map[string]int)} }
+
+// hold makes the receives for a requester wait until letGo.
+func (o *order) hold(requester string) { o.held[requester]++ }
+
+func (o *order) letGo(requester string) {
+	if o.held[requester]--; o.held[requester] == 0 {
+		delete(o.held, requester)
+		o.changed = true
+	}
+}
+
+// wait lets a receive wait until it may begin.
+func (o *order) wait(f *fetch, begin responseAction) {
+	f.begin = &begin
+	o.waiting = append(o.waiting, f)
+}
+
+// mayMatch reports whether a receive of the source may begin now.
+func (o *order) mayMatch(a *responseAction) bool { return o.held[a.request.Requester.Name] == 0 }
+
+// due takes the receives of the source that may begin now.
+func (c *ResponseCache) due() (calls []responseAction) {
+	o := &c.order
+	if !o.changed || len(o.waiting) == 0 {
+		return nil
+	}
+	o.changed = false
+	still := o.waiting[:0]
+	for _, f := range o.waiting {
+		switch {
+		case f.begin == nil:
+		case o.mayMatch(f.begin):
+			calls = append(calls, *f.begin)
+			f.begin = nil
+		default:
+			still = append(still, f)
+		}
+	}
+	clear(o.waiting[len(still):])
+	if o.waiting = still; len(still) == 0 {
+		o.waiting = nil
+	}
+	return calls
+}
+
+// stop takes a receive of the source back. One that has not begun is returned: it has to begin, and
+// ends at once without a value, since its context has ended.
+func (c *ResponseCache) stop(id uint64) (calls []responseAction) {
+	f := c.fetches[id]
+	if f == nil || f.stopped {
+		return nil
+	}
+	f.stopped = true
+	f.stop()
+	c.order.hold(f.requester)
+	if f.begin != nil {
+		calls = append(calls, *f.begin)
+		f.begin = nil
+	}
+	return calls
+}
+
+// ended notes that a receive of the source has ended.
+func (c *ResponseCache) ended(id uint64) {
+	f := c.fetches[id]
+	f.stop() // releases what the context holds
+	if f.stopped {
+		c.order.letGo(f.requester)
+	}
+	delete(c.fetches, id)
+	c.changed.Broadcast()
+}
