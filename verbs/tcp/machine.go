@@ -32,8 +32,10 @@ type machine struct {
 
 	req  requester
 	resp responder
-	turn bool          // the next piece of content is a response, if there is one
-	at   time.Duration // of the input under way
+	turn bool // the next piece of content is a response, if there is one
+	// share is that of the connection (pace.go); 0 before it is known.
+	share uint64
+	at    time.Duration // of the input under way
 }
 
 // completer receives the completions and events of a queue pair. The machine calls it from
@@ -94,6 +96,9 @@ func (m *machine) init(q *qp, d *domain, sends, recvs int) {
 	m.out, m.qp, m.keys, m.domain = q, q, d.keys, d
 	m.req.limit, m.resp.limit = sends, recvs
 }
+
+// segment is the most content of a frame in bytes.
+func (m *machine) segment() uint64 { return min(max(m.share, minSegment), maxSegment) }
 
 // toRTR and toRTS apply attributes. The caller has checked them, and the transition.
 func (m *machine) toRTR(now time.Duration, a verbs.RTRAttr) {

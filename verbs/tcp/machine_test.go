@@ -101,7 +101,7 @@ func (e *modelEnd) post() {
 		return
 	}
 	p := e.peer()
-	n := [...]int{0, 1, 100, segment, segment + 1, 2*segment + 5}[e.model.random.IntN(6)]
+	n := [...]int{0, 1, 100, minSegment, minSegment + 1, 2*minSegment + 5}[e.model.random.IntN(6)]
 	wr := verbs.SendWR{
 		ID: verbs.WRID(e.posted), Signaled: true, SGL: []verbs.SGE{{Addr: e.mr.addr, Length: uint32(n), LKey: e.mr.lkey}},
 		RemoteAddr: p.mr.addr, RKey: p.mr.rkey, Fence: e.model.random.IntN(4) == 0,
@@ -128,12 +128,13 @@ func (e *modelEnd) postRecv() {
 }
 
 // noContent stands for content, which a machine does not look at.
-var noContent [segment]byte
+var noContent [maxSegment]byte
 
 // write puts the next frame on its way.
 func (e *modelEnd) write() bool {
 	var c carried
 	var s source
+	e.machine.share = uint64(minShare) << e.model.random.IntN(4)
 	if !e.machine.next(e.model.now, true, &c.header, &s) {
 		return false
 	}

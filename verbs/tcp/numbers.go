@@ -33,13 +33,15 @@ func limits() verbs.Limits {
 const (
 	// minRing is the initial number of slots of a queue.
 	minRing = 16
-	// segment is the most content that a frame carries, in bytes. Between two frames there is
-	// space for acknowledgements and responses, and a reader or writer holds memory of the user
-	// for one of them at most. A system call costs little beside the copy of so much.
-	segment = 256 << 10
-	// batchBytes and batchPieces limit what one system call writes.
-	batchBytes  = 2 * segment
-	batchPieces = 4
+	// minSegment and maxSegment limit the content that a frame carries, in bytes. Between two frames
+	// there is space for acknowledgements and responses, and a reader or writer holds memory of the
+	// user for one of them at most. Within the limits it is the share of the connection (pace.go).
+	minSegment = 256 << 10
+	maxSegment = frame.MaxPayload
+	// batchBytes and batchPieces limit what one system call writes. On a fast connection it is
+	// the share of it.
+	batchBytes  = 2 * minSegment
+	batchPieces = 8
 	// smallContent is the longest content that is copied behind its header: an element of a
 	// vector costs the kernel more.
 	smallContent = 4 << 10
@@ -54,9 +56,15 @@ const (
 	// directBytes is the most that a post writes itself, in bytes. More goes to the writer,
 	// so that a post does not take the time of a long copy.
 	directBytes = 32 << 10
-	// notSentLowat is how much the kernel takes that it has not sent yet (TCP_NOTSENT_LOWAT):
-	// what waits there is ahead of every acknowledgement.
-	notSentLowat = 128 << 10
+	// behindBytes is how much a reader reads behind content that it reads straight into its place: a
+	// header and little content. More would be content that is copied once more.
+	behindBytes = 1 << 10
+	// paceTime is how long a connection may take to send what the kernel gets at a time
+	// (pace.go). The share is at least minShare and at most maxShare, and is how much the kernel
+	// takes that it has not sent yet (TCP_NOTSENT_LOWAT).
+	paceTime = time.Millisecond
+	minShare = 128 << 10
+	maxShare = 4 << 20
 )
 
 const (
@@ -113,6 +121,6 @@ const never = time.Duration(1<<63 - 1)
 
 // The segment fits a frame, and a batch its pieces.
 const (
-	_ = uint(frame.MaxPayload - segment)
+	_ = uint(frame.MaxPayload - maxSegment)
 	_ = uint(stagingBytes - smallContent - frame.HeaderLen)
 )

@@ -73,6 +73,11 @@ func prepare(c net.Conn) {
 		return
 	}
 	raw.Control(func(fd uintptr) { //nolint:errcheck // the connection is closed then
-		unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, notSentLowat) //nolint:errcheck,gosec // Linux has it since 3.12
+		keepUnsent(fd, minShare)
 	})
+}
+
+// keepUnsent sets how much the kernel takes that it has not sent yet (tcp(7), TCP_NOTSENT_LOWAT).
+func keepUnsent(fd uintptr, n int) {
+	unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, n) //nolint:errcheck,gosec // Linux has it since 3.12
 }

@@ -21,3 +21,5 @@ func readv(uintptr, [][]byte) (n int, wait bool, err error) { return 0, false, e
 func writev(uintptr, [][]byte) (n int, wait bool, err error) { return 0, false, errors.ErrUnsupported }
 
 func prepare(net.Conn) {}
+
+func keepUnsent(uintptr, int) {}

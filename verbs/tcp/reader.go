@@ -342,7 +342,7 @@ func (r *reader) readIntoOnce(fd uintptr) bool {
 			r.err = errMisplaced
 			return true
 		}
-		r.pieces = append(pieces, r.buf)
+		r.pieces = append(pieces, r.buf[:behindBytes])
 	}
 	n, wait, err := readv(fd, r.pieces)
 	clear(r.pieces)

@@ -138,14 +138,14 @@ func (m *machine) nextRequest(h *frame.Header, s *source) bool {
 		h.Length = frame.AtomicLen
 		r.offset = w.length
 	default:
-		s.n = min(segment, w.length-r.offset)
+		s.n = min(m.segment(), w.length-r.offset)
 		s.off = r.offset
 		if w.isInline {
 			s.inline = w.inline[s.off : s.off+s.n]
 		} else {
 			s.sgl = w.sgl
 		}
-		h.Length = uint32(s.n) //nolint:gosec // at most segment
+		h.Length = uint32(s.n) //nolint:gosec // at most maxSegment
 		r.offset += s.n
 	}
 	if r.offset == w.length {

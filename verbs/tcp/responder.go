@@ -263,8 +263,8 @@ func (m *machine) nextResponse(h *frame.Header, s *source) bool {
 		return false
 	}
 	a := &r.responses[0]
-	n := min(segment, a.length-a.sent)
-	h.Kind, h.Number, h.Length = frame.Response, a.number, uint32(n) //nolint:gosec // at most segment
+	n := min(m.segment(), a.length-a.sent)
+	h.Kind, h.Number, h.Length = frame.Response, a.number, uint32(n) //nolint:gosec // at most maxSegment
 	*s = source{n: n, atomic: a.atomic, value: a.value, addr: a.addr + a.sent, rkey: a.rkey}
 	if a.sent += n; a.sent == a.length {
 		r.numResponses--

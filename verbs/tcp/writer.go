@@ -46,6 +46,7 @@ type writer struct {
 	blocking bool // for tryWrite: wait for the socket
 	err      error
 	try      func(fd uintptr) bool
+	pace     pace
 	header   frame.Header
 }
 
@@ -152,6 +153,7 @@ func (w *writer) pump(wait bool) error {
 			w.due.Store(false)
 			if !w.build() {
 				w.give()
+				w.pace.rest()
 				if w.due.Load() {
 					continue
 				}
@@ -194,9 +196,11 @@ func (w *writer) build() bool {
 	if q.conn.Load() != w.conn {
 		return false
 	}
+	q.machine.share = uint64(w.pace.bytes()) //nolint:gosec // positive
+	limit := max(batchBytes, w.pace.bytes())
 	now, long, pieces := q.now(), 0, 0
 	var s source
-	for pieces < batchPieces && long < batchBytes && cap(w.staging)-len(w.staging) >= frame.HeaderLen+smallContent {
+	for pieces < batchPieces && long < limit && cap(w.staging)-len(w.staging) >= frame.HeaderLen+smallContent {
 		before := q.machine.req.sending
 		if !q.machine.next(now, len(w.parts) == 0, &w.header, &s) {
 			break
@@ -218,7 +222,7 @@ func (w *writer) build() bool {
 			}
 		default:
 			w.stage(from, before)
-			w.parts = append(w.parts, part{source: s, n: int(s.n), upTo: after}) //nolint:gosec // at most segment
+			w.parts = append(w.parts, part{source: s, n: int(s.n), upTo: after}) //nolint:gosec // at most maxSegment
 			w.hasLong = true
 			long += int(s.n) //nolint:gosec // likewise
 			pieces++
@@ -384,6 +388,9 @@ func (w *writer) writeSome(fd uintptr) (wait bool) {
 		return false
 	}
 	w.advance(n)
+	if w.pace.wrote(n); wait && w.pace.filled(c.q.now()) {
+		keepUnsent(fd, w.pace.bytes())
+	}
 	return wait
 }
 
