@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tryst-rdma/tryst/checkpoint"
+	"github.com/tryst-rdma/tryst/graph/ops"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/config/sources"
 	"github.com/tryst-rdma/tryst/internal/telemetry"
@@ -146,7 +147,7 @@ func (s streams) serve(ctx context.Context, cfg config.Config, offers []offer) e
 	}
 	defer closeTraces(ctx, traces, min(tracesTimeout, cfg.ShutdownTimeout))
 	srv, err := server.Start(ctx, cfg, server.Options{
-		Logger: log, ServerStats: traces.Server(), ClientStats: traces.Client(),
+		Logger: log, ServerStats: traces.Server(), ClientStats: traces.Client(), Kernels: ops.New(),
 		Prepare: func(ctx context.Context, srv *server.Server) error {
 			for _, o := range offers {
 				systemd.busy("publishing " + strconv.Quote(o.name))

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/graph/ops"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
@@ -184,7 +185,7 @@ func (c tasks) startTryst(t testing.TB, job string, task int, change ...func(*co
 	for _, f := range change {
 		f(&conf)
 	}
-	if s.Server, err = server.Start(t.Context(), conf, server.Options{Allocator: tensortest.NewAllocator(t), Registerer: s.registry}); err != nil {
+	if s.Server, err = server.Start(t.Context(), conf, server.Options{Allocator: tensortest.NewAllocator(t), Registerer: s.registry, Kernels: ops.New()}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
