@@ -54,6 +54,7 @@ var publicPackages = []string{
 	"verbs/tcp",
 	"verbs/verbstest",
 	"worker",
+	"worker/collective",
 	"worker/master",
 }
 
