@@ -46,7 +46,7 @@ def dense_model(variables):
     with v1.variable_scope("model", use_resource=variables == "resource"):
         w1 = v1.get_variable("w1", [20, 32])
         b1 = v1.get_variable("b1", [32], initializer=v1.zeros_initializer())
-        w2 = v1.get_variable("w2", [32, 5], initializer=v1.truncated_normal_initializer(stddev=0.3))
+        w2 = v1.get_variable("w2", [32, 5])
         b2 = v1.get_variable("b2", [5], initializer=v1.zeros_initializer())
     hidden = tf.nn.relu(tf.matmul(tf.constant(x), w1) + b1)
     return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.constant(y), logits=tf.matmul(hidden, w2) + b2))
