@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,7 +16,8 @@ import (
 type Executor struct {
 	plan    *plan
 	workers *Workers
-	rets    int // number of _Retval nodes, of a function
+	rets    int         // number of results, of a function
+	all     []*Executor // this one and those of the functions, if this one is not that of a function
 
 	idle        sync.Pool     // of *propagator, between runs
 	idleWorkers sync.Pool     // of *worker
@@ -23,43 +25,123 @@ type Executor struct {
 }
 
 // NewExecutor returns the executor of the graph of one device, after it has made the kernels of all
-// nodes. The error names the node.
+// nodes, and those of the functions that they call. The error names the node.
 func NewExecutor(g *Graph, s State) (*Executor, error) {
+	b := &builder{state: s, library: g.Library, of: make(map[*body]*Executor), workers: NewWorkers(0)}
+	e, err := b.build(g)
+	if err != nil {
+		for _, made := range b.made {
+			made.closeKernels()
+		}
+		return nil, err
+	}
+	e.all = b.made
+	return e, nil
+}
+
+// builder makes the executor of a graph and those of its functions.
+type builder struct {
+	state   State
+	library *Library
+	workers *Workers
+	of      map[*body]*Executor
+	made    []*Executor
+}
+
+func (b *builder) build(g *Graph) (*Executor, error) {
 	p, err := newPlan(g)
 	if err != nil {
 		return nil, err
 	}
-	e := &Executor{plan: p, workers: NewWorkers(0)}
-	for _, it := range p.items {
-		if err := e.prepare(it, s); err != nil {
-			e.Close()
-			return nil, NodeError(it.node.Name, err)
+	e := &Executor{plan: p, workers: b.workers}
+	b.made = append(b.made, e)
+	return e, b.fill(e)
+}
+
+// fill makes the kernels of an executor.
+func (b *builder) fill(e *Executor) error {
+	for _, it := range e.plan.items {
+		if err := b.prepare(it); err != nil {
+			return NodeError(it.node.Name, err)
 		}
 	}
-	return e, nil
+	return nil
+}
+
+// function returns the executor of a body. A function that calls itself finds it while it is made.
+func (b *builder) function(bd *body) (*Executor, error) {
+	if e := b.of[bd]; e != nil {
+		return e, nil
+	}
+	p, err := newPlan(bd.graph)
+	if err != nil {
+		return nil, err
+	}
+	e := &Executor{plan: p, workers: b.workers, rets: len(bd.ret)}
+	b.of[bd] = e
+	b.made = append(b.made, e)
+	return e, b.fill(e)
 }
 
 // prepare makes the kernel of a node.
-func (e *Executor) prepare(it *item, s State) error {
-	switch it.kind {
+func (b *builder) prepare(it *item) (err error) {
+	it.cheap = true
+	switch n := it.node; it.kind {
 	case kindKernel, kindTransfer:
-		k, err := s.NewKernel(it.node)
-		if err != nil {
-			return err
-		}
-		it.kernel = k
-	case kindCall, kindIf, kindCase, kindWhile, kindArg, kindRetval:
-		return status.Errorf(status.Unimplemented, "functions are not supported")
+		it.cheap = false
+		it.kernel, err = b.state.NewKernel(n)
+	case kindCall, kindIf, kindCase, kindWhile:
+		it.kernel, err = b.callKernel(n)
+	case kindArg:
+		it.kernel = argKernel{int(n.Int("index"))}
+	case kindRetval:
+		it.kernel = retvalKernel{int(n.Int("index"))}
 	default:
-		it.kernel, it.cheap = controlKernel(it), true
+		it.kernel = controlKernel(it)
+	}
+	if err != nil {
+		return err
 	}
 	it.async, _ = it.kernel.(AsyncKernel)
 	it.cheap = it.cheap || it.async != nil
 	return nil
 }
 
+// callKernel returns the kernel of a node that calls functions.
+func (b *builder) callKernel(n *Node) (Kernel, error) {
+	var list []callee
+	for _, c := range b.library.calls(n) {
+		bd := b.library.body(c)
+		if bd == nil {
+			return nil, status.Errorf(status.Internal, "the function %q was not imported with the graph", c.name)
+		}
+		e, err := b.function(bd)
+		if err != nil {
+			return nil, status.From(err).WithPrefix("function " + strconv.Quote(c.name))
+		}
+		list = append(list, callee{name: c.name, e: e})
+	}
+	switch kindOf(n.Op) {
+	case kindIf:
+		return branchKernel{branches: list, pick: pickIf}, nil
+	case kindCase:
+		return branchKernel{branches: list, pick: pickCase(len(list))}, nil
+	case kindWhile:
+		return whileKernel{cond: list[0], body: list[1]}, nil
+	}
+	return callKernel{list[0]}, nil
+}
+
 // Close closes the kernels that are an io.Closer. No run may be under way.
 func (e *Executor) Close() error {
+	var errs []error
+	for _, f := range e.all {
+		errs = append(errs, f.closeKernels())
+	}
+	return errors.Join(errs...)
+}
+
+func (e *Executor) closeKernels() error {
 	var errs []error
 	for _, it := range e.plan.items {
 		if c, ok := it.kernel.(io.Closer); ok {
@@ -75,7 +157,11 @@ func (e *Executor) Close() error {
 func (e *Executor) Run(ctx context.Context, step *Step) error {
 	done := make(chan error, 1)
 	r := e.newRun(ctx, step, func(err error) { done <- err })
-	r.start()
+	limited := r.limit.tryBegin()
+	r.start(limited)
+	if limited {
+		r.limit.end()
+	}
 	return <-done
 }
 

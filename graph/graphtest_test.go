@@ -115,6 +115,7 @@ func fakeOps(s *fakeSet) map[string]fakeOp {
 	add(&tfpb.OpDef{Name: "Empty", OutputArg: args(fixedArg("x", tfpb.DataType_DT_FLOAT))}, kernel(func(*Context) error { return nil }))
 	add(&tfpb.OpDef{Name: "WrongType", OutputArg: args(fixedArg("x", tfpb.DataType_DT_FLOAT))}, kernel(func(c *Context) error { c.Set(0, ints(1)); return nil }))
 	add(&tfpb.OpDef{Name: "Panic"}, kernel(func(c *Context) error { _ = c.Inputs[len(c.Inputs)]; return nil }))
+	add(&tfpb.OpDef{Name: "Lists", Attr: attrs(attrDef("types", "list(type)")), OutputArg: args(listArg("values", "types"))}, kernel(func(*Context) error { return nil }))
 	one := func(name string, f func(*Node) int32) {
 		add(&tfpb.OpDef{Name: name, Attr: attrs(withDefault(attrDef("n", "int"), integer(0))), InputArg: args(fixedArg("x", tfpb.DataType_DT_INT32)), OutputArg: args(fixedArg("y", tfpb.DataType_DT_INT32))},
 			kernel(func(c *Context) error { c.Set(0, ints(f(c.Node))); return nil }))
@@ -423,4 +424,51 @@ func shapeAttr(dims ...int64) *tfpb.AttrValue {
 		s.Dim = append(s.Dim, &tfpb.TensorShapeProto_Dim{Size: d})
 	}
 	return &tfpb.AttrValue{Value: &tfpb.AttrValue_Shape{Shape: s}}
+}
+
+// function returns a FunctionDef. A signature is "name(x: int32, y: T) -> (z: int32)", with the values of
+// the results after a blank line behind the nodes: "z <- node:out:0".
+func function(t testing.TB, signature, lines string, typeAttrs ...string) *tfpb.FunctionDef {
+	t.Helper()
+	name, rest, _ := strings.Cut(signature, "(")
+	in, out, _ := strings.Cut(rest, ") -> (")
+	sig := &tfpb.OpDef{Name: name, InputArg: parseArgs(t, in), OutputArg: parseArgs(t, strings.TrimSuffix(out, ")"))}
+	for _, a := range typeAttrs {
+		sig.Attr = append(sig.Attr, attrDef(a, "type"))
+	}
+	f := &tfpb.FunctionDef{Signature: sig, Ret: map[string]string{}, ControlRet: map[string]string{}}
+	var nodes []string
+	for line := range strings.Lines(lines) {
+		line = strings.TrimSpace(line)
+		if name, from, ok := strings.Cut(line, " <- "); ok {
+			if rest, ok := strings.CutPrefix(name, "^"); ok {
+				f.ControlRet[rest] = from
+			} else {
+				f.Ret[name] = from
+			}
+			continue
+		}
+		nodes = append(nodes, line)
+	}
+	f.NodeDef = parseNodes(t, strings.Join(nodes, "\n"))
+	for _, n := range f.NodeDef {
+		n.Device = strings.TrimSuffix(n.Device, dev)
+	}
+	return f
+}
+
+func parseArgs(t testing.TB, list string) []*tfpb.OpDef_ArgDef {
+	var out []*tfpb.OpDef_ArgDef
+	for a := range strings.SplitSeq(list, ", ") {
+		name, kind, ok := strings.Cut(a, ": ")
+		if !ok {
+			continue
+		}
+		if d, ok := tensor.ParseDType(kind); ok {
+			out = append(out, fixedArg(name, tfpb.DataType(d)))
+		} else {
+			out = append(out, typeArg(name, kind))
+		}
+	}
+	return out
 }

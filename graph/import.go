@@ -66,20 +66,17 @@ func Import(def *tfpb.GraphDef, o ImportOptions) (*Graph, error) {
 	if err := b.takeNodes("the graph", len(def.GetNode())); err != nil {
 		return nil, err
 	}
-	lib, err := newLibrary(def.GetLibrary(), b)
+	lib, err := newLibrary(def.GetLibrary(), def.GetVersions().GetProducer(), b)
 	if err != nil {
 		return nil, err
 	}
-	im := importer{lib: lib, budget: b, producer: def.GetVersions().GetProducer(), where: "the graph"}
+	im := importer{lib: lib, budget: b, producer: def.GetVersions().GetProducer()}
 	g, err := im.run(def.GetNode())
 	if err != nil {
 		return nil, err
 	}
-	if lib != nil {
-		lib.producer = g.Producer
-		if err := lib.check(g, b); err != nil {
-			return nil, err
-		}
+	if err := lib.check(g, b); err != nil {
+		return nil, err
 	}
 	return g, nil
 }
@@ -89,7 +86,7 @@ type importer struct {
 	lib      *Library
 	budget   *budget
 	producer int32
-	where    string // "the graph" or "function f", for errors
+	function *instance // nil for the graph itself
 
 	g      *Graph
 	byName map[string]*Node
@@ -100,6 +97,11 @@ func (im *importer) run(defs []*tfpb.NodeDef) (*Graph, error) {
 	im.byName = make(map[string]*Node, len(defs))
 	for _, d := range defs {
 		if err := im.addNode(d); err != nil {
+			return nil, err
+		}
+	}
+	if im.function != nil {
+		if err := im.function.nameArgs(im.g.Nodes); err != nil {
 			return nil, err
 		}
 	}
@@ -144,13 +146,16 @@ func (im *importer) addNode(d *tfpb.NodeDef) error {
 	}
 	im.g.Nodes = append(im.g.Nodes, n)
 	im.byName[n.Name] = n
+	if im.function != nil {
+		return im.function.addOutputs(n)
+	}
 	return nil
 }
 
 // opDef returns the definition of a node's op or function.
 func (im *importer) opDef(d *tfpb.NodeDef) (*tfpb.OpDef, error) {
 	if f := im.lib.find(d.GetOp()); f != nil {
-		return f.def.GetSignature(), nil
+		return f.GetSignature(), nil
 	}
 	def := im.budget.o.Set.OpDef(d.GetOp())
 	if def == nil {
@@ -229,33 +234,70 @@ func (im *importer) connect(n *Node) error {
 		return err
 	}
 	for _, text := range n.Def.GetInput() {
-		in := parseInput(text)
-		src := im.byName[in.node]
-		switch {
-		case src == nil:
-			return status.Errorf(status.InvalidArgument, "Node '%s': Unknown input node '%s'", n.Name, text)
-		case in.control:
+		if in := parseInput(text); in.control {
+			src := im.byName[in.node]
+			if src == nil {
+				return unknownInput(n, text)
+			}
 			if !slices.Contains(n.ControlIn, src) {
 				n.ControlIn = append(n.ControlIn, src)
 			}
 			continue
-		case len(n.ControlIn) > 0:
-			return status.Errorf(status.InvalidArgument, "Node '%s': Control dependencies must come after regular dependencies", n.Name)
-		case in.index >= len(src.OutTypes):
-			return status.Errorf(status.InvalidArgument, "Node '%s': Connecting to invalid output %d of source node %s which has %d outputs.", n.Name, in.index, src.Name, len(src.OutTypes))
-		case len(n.In) == len(n.InTypes):
-			return im.wrongCount(n)
 		}
-		got, want := src.OutTypes[in.index], n.InTypes[len(n.In)]
-		// A reference may feed an input that is none: the node gets the value of the moment.
-		if got != want && (want.IsRef() || got.Base() != want) {
-			return status.Errorf(status.InvalidArgument, "Input %d of node %s was passed %v from %s:%d incompatible with expected %v.", len(n.In), n.Name, got, src.Name, in.index, want)
+		list, err := im.resolve(n, text)
+		if err != nil {
+			return err
 		}
-		n.In = append(n.In, Output{Node: src, Index: in.index})
+		for _, o := range list {
+			if err := im.addInput(n, o); err != nil {
+				return err
+			}
+		}
 	}
 	if len(n.In) != len(n.InTypes) {
 		return im.wrongCount(n)
 	}
+	return nil
+}
+
+// resolve returns the outputs that a data input names: one, or all of a list in a function.
+func (im *importer) resolve(n *Node, text string) ([]Output, error) {
+	if im.function != nil {
+		list := im.function.resolve(text)
+		if len(list) == 0 {
+			return nil, unknownInput(n, text)
+		}
+		return list, nil
+	}
+	in := parseInput(text)
+	src := im.byName[in.node]
+	switch {
+	case src == nil:
+		return nil, unknownInput(n, text)
+	case in.index >= len(src.OutTypes):
+		return nil, status.Errorf(status.InvalidArgument, "Node '%s': Connecting to invalid output %d of source node %s which has %d outputs.", n.Name, in.index, src.Name, len(src.OutTypes))
+	}
+	return []Output{{Node: src, Index: in.index}}, nil
+}
+
+func unknownInput(n *Node, text string) error {
+	return status.Errorf(status.InvalidArgument, "Node '%s': Unknown input node '%s'", n.Name, text)
+}
+
+// addInput connects the next data input of a node.
+func (im *importer) addInput(n *Node, o Output) error {
+	switch {
+	case len(n.ControlIn) > 0:
+		return status.Errorf(status.InvalidArgument, "Node '%s': Control dependencies must come after regular dependencies", n.Name)
+	case len(n.In) == len(n.InTypes):
+		return im.wrongCount(n)
+	}
+	got, want := o.Node.OutTypes[o.Index], n.InTypes[len(n.In)]
+	// A reference may feed an input that is none: the node gets the value of the moment.
+	if got != want && (want.IsRef() || got.Base() != want) {
+		return status.Errorf(status.InvalidArgument, "Input %d of node %s was passed %v from %s:%d incompatible with expected %v.", len(n.In), n.Name, got, o.Node.Name, o.Index, want)
+	}
+	n.In = append(n.In, o)
 	return nil
 }
 
@@ -266,7 +308,7 @@ func (im *importer) wrongCount(n *Node) error {
 			count++
 		}
 	}
-	return status.Errorf(status.InvalidArgument, "Node '%s': op %s has %d inputs with these attributes, but the node names %d", n.Name, n.Op, len(n.InTypes), count)
+	return status.Errorf(status.InvalidArgument, "Node '%s': op %s has %d inputs with these attributes, but the node names %d", n.Name, n.Op, len(n.InTypes), max(count, len(n.In)))
 }
 
 // addOut adds the edges that end at n to the nodes where they begin.

@@ -40,12 +40,12 @@ func TestImportTypesOfLists(t *testing.T) {
 	g := importGraph(t, newFakeSet(), `
 		c = Const() dtype=int32 value=#1
 		a = AddN(c, c, c) T=int32 N=3
-		p = PartitionedCall() Tin=[] Tout=[float,int32] f=@`)
+		p = Lists() types=[float,int32]`)
 	if n := g.Nodes[1]; len(n.InTypes) != 3 || n.InTypes[2] != tensor.Int32 {
 		t.Errorf("AddN: %v", n.InTypes)
 	}
 	if n := g.Nodes[2]; len(n.OutTypes) != 2 || n.OutTypes[0] != tensor.Float32 {
-		t.Errorf("call: %v", n.OutTypes)
+		t.Errorf("list: %v", n.OutTypes)
 	}
 }
 

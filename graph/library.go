@@ -1,23 +1,38 @@
 package graph
 
 import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tryst-rdma/tryst/cluster"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// Library is the functions of a graph by name. It does not change after Import.
+// Library is the functions of a graph by name. It does not change after Import, which has made a
+// body for each function and set of attributes that a node of the graph may call.
 type Library struct {
-	functions map[string]*function
+	functions map[string]*tfpb.FunctionDef
+	bodies    map[string]*body // by bodyKey
 	producer  int32
 }
 
-type function struct{ def *tfpb.FunctionDef }
+// body is a function for one set of attributes.
+type body struct {
+	name      string
+	graph     *Graph // with an _Arg node for each argument and a _Retval node for each result
+	args, ret []tensor.DType
+}
 
-func newLibrary(def *tfpb.FunctionDefLibrary, b *budget) (*Library, error) {
+func newLibrary(def *tfpb.FunctionDefLibrary, producer int32, b *budget) (*Library, error) {
 	if len(def.GetFunction()) == 0 {
 		return nil, nil
 	}
-	l := &Library{functions: make(map[string]*function, len(def.GetFunction()))}
+	l := &Library{functions: make(map[string]*tfpb.FunctionDef, len(def.GetFunction())), bodies: make(map[string]*body), producer: producer}
 	for _, f := range def.GetFunction() {
 		name := f.GetSignature().GetName()
 		if err := checkName("function", name); err != nil {
@@ -29,21 +44,167 @@ func newLibrary(def *tfpb.FunctionDefLibrary, b *budget) (*Library, error) {
 		case b.o.Set.OpDef(name) != nil || builtin(name) != nil:
 			return nil, status.Errorf(status.InvalidArgument, "Cannot add function '%s' because an op with the same name already exists.", name)
 		}
-		if err := b.takeNodes("function \""+name+"\"", len(f.GetNodeDef())); err != nil {
-			return nil, err
-		}
-		l.functions[name] = &function{def: f}
+		l.functions[name] = f
 	}
 	return l, nil
 }
 
 // find returns a function; nil when there is none. l may be nil.
-func (l *Library) find(name string) *function {
+func (l *Library) find(name string) *tfpb.FunctionDef {
 	if l == nil {
 		return nil
 	}
 	return l.functions[name]
 }
 
-// check checks the functions that the nodes of g call.
-func (l *Library) check(g *Graph, b *budget) error { return nil }
+// call is one function that a node calls.
+type call struct {
+	name      string
+	attrs     map[string]*tfpb.AttrValue
+	args, ret []tensor.DType // as the node wants them
+}
+
+// calls returns the functions that a node calls: for If those of then and else, for While those of
+// the condition and the body, for Case those of all branches.
+func (l *Library) calls(n *Node) []call {
+	named := func(f *tfpb.NameAttrList, args, ret []tensor.DType) call {
+		return call{name: f.GetName(), attrs: f.GetAttr(), args: args, ret: ret}
+	}
+	if l.find(n.Op) != nil {
+		return []call{{name: n.Op, attrs: n.Def.GetAttr(), args: baseTypes(n.InTypes), ret: baseTypes(n.OutTypes)}}
+	}
+	switch kindOf(n.Op) {
+	case kindCall:
+		return []call{named(n.Attr("f").GetFunc(), n.Types("Tin"), n.Types("Tout"))}
+	case kindIf:
+		return []call{named(n.Attr("then_branch").GetFunc(), n.Types("Tin"), n.Types("Tout")),
+			named(n.Attr("else_branch").GetFunc(), n.Types("Tin"), n.Types("Tout"))}
+	case kindWhile:
+		return []call{named(n.Attr("cond").GetFunc(), n.Types("T"), nil), named(n.Attr("body").GetFunc(), n.Types("T"), n.Types("T"))}
+	case kindCase:
+		var list []call
+		for _, f := range n.Attr("branches").GetList().GetFunc() {
+			list = append(list, named(f, n.Types("Tin"), n.Types("Tout")))
+		}
+		return list
+	}
+	return nil
+}
+
+func baseTypes(types []tensor.DType) []tensor.DType {
+	base := slices.Clone(types)
+	for i := range base {
+		base[i] = base[i].Base()
+	}
+	return base
+}
+
+// body returns the body of a call; nil when Import has made none.
+func (l *Library) body(c call) *body {
+	if l == nil {
+		return nil
+	}
+	return l.bodies[bodyKey(c, l.find(c.name))]
+}
+
+// bodyKey is the name of a function with the attributes of its signature.
+func bodyKey(c call, f *tfpb.FunctionDef) string {
+	var b strings.Builder
+	b.WriteString(c.name)
+	for _, a := range f.GetSignature().GetAttr() {
+		v := c.attrs[a.GetName()]
+		if v == nil {
+			v = a.GetDefaultValue()
+		}
+		text, err := proto.MarshalOptions{Deterministic: true}.Marshal(v)
+		if err != nil { // a message that was parsed can be written
+			continue
+		}
+		b.WriteString(";" + strconv.Quote(a.GetName()) + "=" + strconv.Quote(string(text)))
+	}
+	return b.String()
+}
+
+// check makes the bodies of all functions that the nodes of g may call, however deep.
+func (l *Library) check(g *Graph, b *budget) error {
+	// Without a library a call of a function is an error too.
+	queue := []*Graph{g}
+	for i := 0; i < len(queue); i++ {
+		for _, n := range queue[i].Nodes {
+			calls := l.calls(n)
+			for _, c := range calls {
+				added, err := l.checkCall(n, c, b)
+				if err != nil {
+					return NodeError(n.Name, err)
+				}
+				if added != nil {
+					queue = append(queue, added.graph)
+				}
+			}
+			if err := l.checkLoopCond(n, calls); err != nil {
+				return NodeError(n.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// checkCall compares a call with its function, and makes the body at the first call.
+func (l *Library) checkCall(n *Node, c call, b *budget) (added *body, err error) {
+	f := l.find(c.name)
+	if f == nil {
+		return nil, status.Errorf(status.InvalidArgument, "op %s calls the function %q, which is not in the library of the graph", n.Op, c.name)
+	}
+	key := bodyKey(c, f)
+	bd := l.bodies[key]
+	if bd == nil {
+		if len(l.bodies) == maxBodies || len(key) > maxBodyKey {
+			return nil, status.Errorf(status.ResourceExhausted, "function %q is called with too many or too large sets of attributes: at most %d functions for different attributes are allowed, with at most %d bytes of them", c.name, maxBodies, maxBodyKey)
+		}
+		if bd, err = l.instantiate(f, c, b); err != nil {
+			return nil, err
+		}
+		l.bodies[key], added = bd, bd
+	}
+	isCond := kindOf(n.Op) == kindWhile && c.ret == nil && n.Attr("cond").GetFunc().GetName() == c.name
+	if !slices.Equal(bd.args, c.args) || !isCond && !slices.Equal(bd.ret, c.ret) {
+		return nil, status.Errorf(status.InvalidArgument, "function %q takes %v and returns %v, but op %s passes %v and wants %v", c.name, bd.args, bd.ret, n.Op, c.args, c.ret)
+	}
+	for _, inner := range bd.graph.Nodes {
+		if err := samePlace(inner, n); err != nil {
+			return nil, status.From(err).WithPrefix("function " + strconv.Quote(c.name))
+		}
+	}
+	return added, nil
+}
+
+func (l *Library) checkLoopCond(n *Node, calls []call) error {
+	if kindOf(n.Op) != kindWhile {
+		return nil
+	}
+	if cond := l.body(calls[0]); len(cond.ret) != 1 {
+		return status.Errorf(status.InvalidArgument, "function %q is the condition of a While and returns %d values, want one", cond.name, len(cond.ret))
+	}
+	return nil
+}
+
+// samePlace returns an error for a node of a function that is placed on another task than the caller.
+// A device of the same task is as good as the caller's.
+func samePlace(n, caller *Node) error {
+	if n.Device == "" {
+		return nil
+	}
+	p, err := cluster.ParsePattern(n.Device)
+	if err != nil {
+		return status.From(err).WithPrefix("node " + strconv.Quote(n.Name))
+	}
+	d, err := cluster.ParseDevice(caller.Device)
+	if err != nil {
+		return nil // the caller is in a function itself, and has been checked
+	}
+	p.HasType, p.HasIndex = false, false
+	if !p.Matches(d) {
+		return status.Errorf(status.Unimplemented, "node %q is placed on %s, and its caller %q on %s: a function must run on one task", n.Name, n.Device, caller.Name, caller.Device)
+	}
+	return nil
+}

@@ -23,6 +23,13 @@ const (
 	// maxParallelIterations bounds the iterations of a loop that run at once. Their states are
 	// allocated one by one, so this only bounds what a graph may ask for.
 	maxParallelIterations = 1 << 20
+	// maxCallDepth is how deep the calls of functions may be nested when they run. A level takes some
+	// kilobytes.
+	maxCallDepth = 256
+	// maxBodies and maxBodyKey bound the functions for different attributes: a function that
+	// calls itself with other attributes has no end. maxBodyKey is in bytes.
+	maxBodies  = 10_000
+	maxBodyKey = 64 << 10
 	// maxErrorNodes is the number of nodes that the text about a cycle names.
 	maxErrorNodes = 8
 )

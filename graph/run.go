@@ -28,7 +28,10 @@ type run struct {
 	done   func(error)
 	limit  *Workers
 	began  time.Time
-	sample bool // measure the cheap kernels too
+	args   []Value // of a function; they belong to the caller
+	rets   []Value // of a function; a dead one has no value
+	depth  int     // number of calls around this one
+	sample bool    // measure the cheap kernels too
 
 	tasks  atomic.Int64 // that are ready or under way
 	failed atomic.Bool
@@ -57,12 +60,15 @@ func (e *Executor) newRun(ctx context.Context, step *Step, done func(error)) *ru
 	return r
 }
 
-// start runs what is ready on the caller's goroutine, and returns when the rest is elsewhere.
-func (r *run) start() {
+// start runs what is ready on the caller's goroutine, and returns when the rest is elsewhere. limited
+// says that the goroutine counts in Workers.
+func (r *run) start(limited bool) {
 	r.tasks.Store(1) // this goroutine
 	r.unhook = context.AfterFunc(r.caller, func() { r.fail(cancelled(r.caller)) })
+	if r.caller.Err() != nil {
+		r.fail(cancelled(r.caller))
+	}
 	w := newWorker(r)
-	limited := r.limit.tryBegin()
 	w.limited = limited
 	r.mu.Lock()
 	r.p.start()
@@ -71,9 +77,6 @@ func (r *run) start() {
 	r.tasks.Add(int64(len(w.ready)))
 	w.spread()
 	w.loop()
-	if limited {
-		r.limit.end()
-	}
 	r.leave()
 }
 
