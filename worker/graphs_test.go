@@ -357,7 +357,10 @@ func TestTheRootErrorOfAStepIsReported(t *testing.T) {
 	if status.IsDerived(err) {
 		t.Errorf("%v is derived", err)
 	}
-	wantCode(t, <-peer, status.Internal, "kernel failed")
+	err = <-peer
+	if wantCode(t, err, status.Internal, "kernel failed"); !status.IsDerived(err) {
+		t.Error("what a peer gets is not marked as derived")
+	}
 }
 
 // TestFailedFetch: an output that is not valid after a successful step is Internal, with

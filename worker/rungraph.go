@@ -144,10 +144,11 @@ func (r *run) begin() (err error) {
 }
 
 // execute runs the parts of the graph. The first error ends the others and the receives of the
-// step; the result is the error that caused them.
-func (r *run) execute(ctx context.Context) error {
+// step; the result is the error that caused them. The end of outer ends the kernels alone: the
+// master knows why, and the step is cleaned up or aborted later.
+func (r *run) execute(outer context.Context) error {
 	began := time.Now()
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(outer)
 	defer cancel()
 	step := &graph.Step{ID: r.step, Rendezvous: r.r, Allocator: r.w.opts.Allocator}
 	var (
@@ -162,7 +163,10 @@ func (r *run) execute(ctx context.Context) error {
 		mu.Lock()
 		failed.Add(err)
 		mu.Unlock()
-		r.r.Abort(err)
+		if outer.Err() == nil {
+			// Peers get the text of the root error, marked as derived: this worker reports it.
+			r.r.Abort(status.From(err).Derived())
+		}
 		cancel()
 	}
 	if parts := r.graph.parts; len(parts) > 0 {
