@@ -21,6 +21,10 @@ type Config struct {
 	// Task is the name of this process in Cluster. Default: "/job:worker/task:0".
 	Task string
 
+	// CPUDevices is how many CPU devices this process has in TensorFlow's cluster; WithKernels runs their
+	// graphs. Default: 1.
+	CPUDevices int
+
 	// Transport carries the tensors: "grpc", or "verbs": shared memory, RDMA or TCP, the best for each peer.
 	// Default: "grpc".
 	Transport string
@@ -155,4 +159,13 @@ type Limits struct {
 	// SendBound bounds what a step has sent to a task that the task does not have yet, in bytes: SendWait
 	// waits beyond it. A value counts the bytes of its memory, 256 at least. Default: 256 MiB.
 	SendBound int64
+	// MaxSessions is how many sessions TensorFlow masters may have. Default: 256.
+	MaxSessions int
+	// MaxGraphs is how many graphs may be registered in a session. Default: 4096.
+	MaxGraphs int
+	// MaxGraphBytes bounds the graphs of a session, and the largest request with a graph or with feeds, in
+	// bytes. Default: 512 MiB.
+	MaxGraphBytes int64
+	// MaxRunningSteps is how many steps of a session may run at once. Default: 1024.
+	MaxRunningSteps int
 }

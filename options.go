@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/stats"
 
+	"github.com/tryst-rdma/tryst/graph"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -62,6 +63,10 @@ func WithAllocator(a tensor.Allocator) Option { return func(o *options) { o.Allo
 // WithProvider sets the provider of RDMA devices, in place of the one that Config.Provider names. It
 // is used with the transport verbs only. docs/providers.md explains how to write one.
 func WithProvider(p verbs.Provider) Option { return func(o *options) { o.Provider = p } }
+
+// WithKernels sets the kernels that run the graphs which TensorFlow masters register with a server: those
+// of package graph/ops, of a program's own, or of both. Without them graphs are refused.
+func WithKernels(set graph.KernelSet) Option { return func(o *options) { o.Kernels = set } }
 
 // WithStatsHandlers instruments gRPC, for example for traces with otelgrpc: server sees the calls
 // that a server accepts, client those that a server or a client makes. Nil is none. Dial accepts

@@ -10,7 +10,7 @@ import (
 
 // ofTheCommand are the settings without an effect in Serve and Dial.
 var ofTheCommand = map[string]bool{
-	"config": true, "log.level": true, "log.format": true, "otel.endpoint": true, "otel.sample-ratio": true, "otel.insecure": true,
+	"config": true, "kernels": true, "log.level": true, "log.format": true, "otel.endpoint": true, "otel.sample-ratio": true, "otel.insecure": true,
 }
 
 // Every setting has a field that gives it, except those of the command alone.

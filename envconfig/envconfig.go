@@ -4,8 +4,8 @@
 //
 // The sources, each of which overrides the next one, are the TRYST_ variables, the YAML file that
 // TRYST_CONFIG names, and TF_CONFIG. docs/settings.md lists every setting. Those of the command
-// alone (log.level, log.format, otel.*) are checked and then ignored: a program passes
-// tryst.WithLogger and tryst.WithStatsHandlers.
+// alone (kernels, log.level, log.format, otel.*) are checked and then ignored: a program passes
+// tryst.WithKernels, tryst.WithLogger and tryst.WithStatsHandlers.
 package envconfig
 
 import (
@@ -35,7 +35,7 @@ func load(use config.Use) (tryst.Config, error) {
 	}
 	r := c.RDMA
 	return tryst.Config{
-		Listen: c.Listen, Cluster: c.Cluster.Lists(), Task: task,
+		Listen: c.Listen, Cluster: c.Cluster.Lists(), Task: task, CPUDevices: c.CPUDevices,
 		Transport: c.Transport, Fallback: c.Fallback, Provider: c.Provider, SHM: c.SHM, SHMDir: c.SHMDir,
 		RDMA: tryst.RDMA{
 			Device: r.Device, Port: r.Port, GIDIndex: r.GIDIndex, MTU: r.MTU, TrafficClass: r.TrafficClass,
@@ -53,6 +53,7 @@ func load(use config.Use) (tryst.Config, error) {
 		Publications: tryst.Publications{Digest: c.Digest, MMap: c.PublishMMap, FileCache: c.FileCache},
 		Limits: tryst.Limits{
 			MaxWaiting: c.MaxWaiting, MaxWaitingBytes: c.MaxWaitingBytes, KeptPerPeer: c.KeptPerPeer, KeptTotal: c.KeptTotal, SendBound: c.SendBound,
+			MaxSessions: c.MaxSessions, MaxGraphs: c.MaxGraphs, MaxGraphBytes: c.MaxGraphBytes, MaxRunningSteps: c.MaxRunningSteps,
 		},
 	}, nil
 }

@@ -60,6 +60,7 @@ const transferLog = 1024
 type node struct {
 	task        cluster.Task
 	incarnation uint64
+	place       *rendezvous.Session // its devices
 	log         *slog.Logger
 	registry    prometheus.Registerer
 	gatherer    prometheus.Gatherer // of the metrics address
@@ -93,6 +94,8 @@ type nodeConfig struct {
 	dial func(ctx context.Context, address string) (net.Conn, error)
 	// sendBound is the bound of SendWait.
 	sendBound int64
+	// devices is the number of CPU devices; 0 means 1.
+	devices int
 	// cache has the limits of the response cache.
 	cache transport.CacheOptions
 }
@@ -151,7 +154,8 @@ func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ 
 	n.transport = grpctransport.New(grpctransport.Options{
 		Self: n.process(), Conns: n.conns, PeerTimeout: c.PeerTimeout, Logger: n.log,
 	})
-	session := worker.Session(task, n.incarnation)
+	session := worker.SessionOf(task, n.incarnation, nc.devices)
+	n.place = session
 	late := new(lateManager)
 	nc.cache.Addressed, nc.cache.Verify = n.conns.Addressed, n.conns.Incarnation
 	n.cache = transport.NewResponseCache(late, nc.cache)

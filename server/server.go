@@ -66,7 +66,7 @@ type Server struct {
 // Start starts a server and returns when it listens. The settings must be valid
 // (config.Config.Validate). ctx bounds the start only; Close ends the server.
 func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
-	nc := nodeConfig{task: cfg.Task, sendBound: cfg.SendBound, cache: transport.CacheOptions{
+	nc := nodeConfig{task: cfg.Task, sendBound: cfg.SendBound, devices: cfg.CPUDevices, cache: transport.CacheOptions{
 		MaxWaiting: cfg.MaxWaiting, MaxWaitingBytes: cfg.MaxWaitingBytes,
 		KeptPerRequester: cfg.KeptPerPeer, KeptTotal: keptTotal(cfg.KeptTotal),
 	}}
@@ -99,9 +99,11 @@ func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
 
 func (s *Server) start(ctx context.Context, o Options) error {
 	s.worker = worker.New(worker.Options{
-		Task: s.task, Incarnation: s.incarnation, Manager: s.manager, Cache: s.cache,
+		Task: s.task, Incarnation: s.incarnation, Session: s.place, Manager: s.manager, Cache: s.cache,
 		CacheRPCResponse: s.cfg.CacheRPCResponse, MaxWaiting: s.cfg.MaxWaiting, MaxWaitingBytes: s.cfg.MaxWaitingBytes,
-		Kernels: o.Kernels, Allocator: s.allocator,
+		Kernels: o.Kernels, Allocator: s.allocator, Limits: worker.Limits{
+			Sessions: s.cfg.MaxSessions, Graphs: s.cfg.MaxGraphs, GraphBytes: s.cfg.MaxGraphBytes, Steps: s.cfg.MaxRunningSteps,
+		},
 	})
 	s.self.Worker = s.worker
 	var err error
@@ -174,7 +176,7 @@ func (s *Server) makeGRPC(o Options) error {
 	}
 	maxGraph := int64(0)
 	if o.Kernels != nil {
-		maxGraph = worker.DefaultGraphBytes
+		maxGraph = s.cfg.MaxGraphBytes
 	}
 	opts := append(grpctransport.ServerOptions(grpctransport.ServerTuning{
 		Credentials: creds, KeepaliveTime: s.cfg.Keepalive.Time, KeepaliveTimeout: s.cfg.Keepalive.Timeout,

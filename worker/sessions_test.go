@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 func (g *graphs) delete(handle string) {
@@ -383,4 +385,39 @@ func TestCloseAbortsRunningSteps(t *testing.T) {
 	}
 	_, err := g.CreateWorkerSession(t.Context(), &tfpb.CreateWorkerSessionRequest{SessionHandle: "late"})
 	wantCode(t, err, status.Aborted, "Call was aborted")
+}
+
+// TestCPUDevices: GetStatus lists each CPU device in order, with an incarnation of its own, and
+// values are sent and received under each.
+func TestCPUDevices(t *testing.T) {
+	const n = 3
+	f := &fixture{t: t}
+	place := SessionOf(here, incarnation, n)
+	f.manager = rendezvous.NewManager(rendezvous.ManagerOptions{Session: place})
+	f.kept = transport.NewResponseCache(f.manager, transport.CacheOptions{})
+	f.Worker = New(Options{Task: here, Incarnation: incarnation, Session: place, Manager: f.manager, Cache: f.kept})
+	defer f.close()
+	r, err := f.GetStatus(t.Context(), &tfpb.GetStatusRequest{})
+	if err != nil || len(r.GetDeviceAttributes()) != n {
+		t.Fatal(r, err)
+	}
+	seen := map[uint64]bool{0: true}
+	for i, d := range r.GetDeviceAttributes() {
+		if d.GetName() != fmt.Sprintf("/job:ps/replica:0/task:0/device:CPU:%d", i) || d.GetDeviceType() != "CPU" || seen[d.GetIncarnation()] {
+			t.Errorf("device %d is %v", i, d)
+		}
+		seen[d.GetIncarnation()] = true
+		key := rendezvous.CreateKey(d.GetName(), d.GetIncarnation(), Device(there).String(), "x", rendezvous.FrameIter{})
+		if err := f.manager.Find(1).Send(mustKey(t, key), rendezvous.Args{}, nil, true); err != nil {
+			t.Fatal(err)
+		}
+		got, err := f.RecvTensor(t.Context(), &tfpb.RecvTensorRequest{StepId: 1, RendezvousKey: key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.Tensor.Release()
+	}
+	if a := r.GetDeviceAttributes()[0].GetIncarnation(); a != incarnation {
+		t.Errorf("CPU:0 has the incarnation %x, want that of the process", a)
+	}
 }

@@ -9,6 +9,8 @@ package worker
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/graph"
@@ -128,16 +130,33 @@ func Session(task cluster.Task, incarnation uint64) *rendezvous.Session {
 	return &rendezvous.Session{Task: task, Devices: map[cluster.Device]uint64{Device(task): incarnation}}
 }
 
+// SessionOf is Session for a task with n CPU devices. CPU:0 has the task's incarnation, the others
+// have random ones.
+func SessionOf(task cluster.Task, incarnation uint64, n int) *rendezvous.Session {
+	s := Session(task, incarnation)
+	for i := 1; i < n; i++ {
+		d := Device(task)
+		d.Index = i
+		s.Devices[d] = cluster.NewIncarnation()
+	}
+	return s
+}
+
 // GetStatus lists the devices of this process.
 func (w *Worker) GetStatus(context.Context, *tfpb.GetStatusRequest) (*tfpb.GetStatusResponse, error) {
-	return &tfpb.GetStatusResponse{DeviceAttributes: []*tfpb.DeviceAttributes{{
-		Name:        Device(w.opts.Task).String(),
-		DeviceType:  "CPU",
-		MemoryLimit: memoryLimit,
-		Locality:    &tfpb.DeviceLocality{},
-		Incarnation: w.opts.Incarnation,
-		XlaGlobalId: noXLAID,
-	}}}, nil
+	resp := new(tfpb.GetStatusResponse)
+	devices := slices.SortedFunc(maps.Keys(w.session.Devices), func(a, b cluster.Device) int { return a.Index - b.Index })
+	for _, d := range devices {
+		resp.DeviceAttributes = append(resp.DeviceAttributes, &tfpb.DeviceAttributes{
+			Name:        d.String(),
+			DeviceType:  d.Type,
+			MemoryLimit: memoryLimit,
+			Locality:    &tfpb.DeviceLocality{},
+			Incarnation: w.session.Devices[d],
+			XlaGlobalId: noXLAID,
+		})
+	}
+	return resp, nil
 }
 
 // CleanupGraph ends a step. Its receives end with Aborted, and its cached responses are

@@ -26,3 +26,13 @@ func (s Setting) Values() []string {
 	}
 	return nil
 }
+
+// The values of Kernels.
+const (
+	// KernelsGo are the kernels of package graph/ops.
+	KernelsGo = "go"
+	// KernelsTensorFlow are those of TensorFlow's library, which the command tryst-tensorflow links.
+	KernelsTensorFlow = "tensorflow"
+	// KernelsNone refuses graphs.
+	KernelsNone = "none"
+)

@@ -71,6 +71,26 @@ type Config struct {
 	// Default and zero: false.
 	CacheRPCResponse bool
 
+	// CPUDevices is how many CPU devices the process has in TensorFlow's cluster. 1
+	// to 256. Zero: the default, 1.
+	CPUDevices int
+	// Kernels runs the graphs that TensorFlow masters register: "go", "tensorflow"
+	// or "none", which refuses graphs. Zero: the default, go.
+	Kernels string
+	// MaxSessions is how many sessions TensorFlow masters may have. 1 to 1,000,000.
+	// Zero: the default, 256.
+	MaxSessions int
+	// MaxGraphs is how many graphs may be registered in a session. 1 to
+	// 1,000,000,000. Zero: the default, 4096.
+	MaxGraphs int
+	// MaxGraphBytes bounds the serialised graphs of a session, and the largest
+	// message with a graph or feeds, in bytes. 1 MiB to 2 GiB - 1. Zero: the
+	// default, 512 MiB.
+	MaxGraphBytes int64
+	// MaxRunningSteps is how many steps of a session may run at once. 1 to
+	// 1,000,000. Zero: the default, 1024.
+	MaxRunningSteps int
+
 	// PublishMMap maps published files into memory instead of reading them. A
 	// mapped file that is truncated kills the process. Default and zero:
 	// false.

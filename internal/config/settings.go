@@ -77,6 +77,9 @@ const (
 
 	// maxCount fits an int of 32 bits.
 	maxCount = 1_000_000_000
+
+	// maxSteps bounds sessions and running steps, each of which has goroutines.
+	maxSteps = 1_000_000
 )
 
 // settings is the table, in the order of docs/settings.md.
@@ -175,6 +178,18 @@ var settings = []Setting{
 		ForServer, func(c *Config) value { return size{&c.SendBound, kib, pib} }},
 	{"cache-rpc-response", "false", "cache responses for TensorFlow's workers, too, until MarkRecvFinished",
 		ForServer, func(c *Config) value { return boolean{&c.CacheRPCResponse} }},
+	{"cpu-devices", "1", "CPU devices of this process in TensorFlow's cluster; each has an incarnation of its own",
+		ForServer, func(c *Config) value { return count{&c.CPUDevices, 1, 256} }},
+	{"kernels", KernelsGo, "kernels that run the graphs of TensorFlow masters: go = those of the command tryst, tensorflow = those of TensorFlow's library, which tryst-tensorflow has; none = graphs are refused",
+		ForServer, func(c *Config) value { return choice{&c.Kernels, []string{KernelsGo, KernelsTensorFlow, KernelsNone}} }},
+	{"max-sessions", "256", "sessions that TensorFlow masters may have here",
+		ForServer, func(c *Config) value { return count{&c.MaxSessions, 1, maxSteps} }},
+	{"max-graphs", "4096", "graphs that may be registered in a session",
+		ForServer, func(c *Config) value { return count{&c.MaxGraphs, 1, maxCount} }},
+	{"max-graph-bytes", "512MiB", "size of all graphs in a session, and of the largest request with a graph or with feeds",
+		ForServer, func(c *Config) value { return size{&c.MaxGraphBytes, mib, 2*gib - 1} }},
+	{"max-running-steps", "1024", "steps of a session that may run at once",
+		ForServer, func(c *Config) value { return count{&c.MaxRunningSteps, 1, maxSteps} }},
 	{"publish-mmap", "false", "map published files instead of reading them; truncating a mapped file kills the process",
 		ForServer, func(c *Config) value { return boolean{&c.PublishMMap} }},
 	{"digest", "xxh64", "digest of published tensors; sha256 is slower than the transfer",

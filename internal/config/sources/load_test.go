@@ -98,6 +98,7 @@ var samples = map[string][]string{
 	"rdma.queue-depth":   {"16", "17", "18", "19"},
 	"eager-limit":        {"1KiB", "2KiB", "3KiB", "4KiB"},
 	"arena-limit":        {"2MiB", "3MiB", "4MiB", "5MiB"},
+	"kernels":            {"none", "tensorflow", "none", "go"},
 	"poll":               {"event", "busy", "event", "busy"},
 }
 
