@@ -3,6 +3,7 @@
 package shm
 
 import (
+	"bytes"
 	"testing"
 	"time"
 
@@ -121,6 +122,30 @@ func TestBreakEndsALongCopy(t *testing.T) {
 	}
 	if err := x.qp.ToErr(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestLongMessagesAreCopiedInLongSlices: and shorter ones in slices that fit a cache.
+func TestLongMessagesAreCopiedInLongSlices(t *testing.T) {
+	for n, want := range map[int]int{sliceSize + 1: 2, longMessage - 1: longMessage / sliceSize, longMessage: longMessage / longSlice} {
+		p := New(Options{})
+		slices := 0
+		p.mistakes.onSlice = func() { slices++ }
+		x, y := newTestEnd(t, p, n), newTestEnd(t, p, n)
+		x.connect(y.endpoint())
+		y.connect(x.endpoint())
+		for i := range x.mem {
+			x.mem[i] = byte(i ^ i>>8 ^ i>>16)
+		}
+		y.recv(2, 0, n)
+		x.post(x.to(y, 1, verbs.OpSend, 0, n, 0))
+		y.ends(2, verbs.StatusOK)
+		if !bytes.Equal(x.mem, y.mem) {
+			t.Errorf("%d bytes came as others", n)
+		}
+		if slices != want {
+			t.Errorf("%d bytes were copied in %d slices, want %d", n, slices, want)
+		}
 	}
 }
 

@@ -38,6 +38,11 @@ const (
 	// sliceSize is how much is copied at once: as long as that a Close may wait. A slice fits
 	// into the second-level cache of most processors.
 	sliceSize = 256 << 10
+	// longSlice is the same for messages of longMessage and more. From 1 MiB on Go's copy on amd64
+	// writes past the caches, which is half as fast again, so it takes no longer than a slice in
+	// them. Shorter messages stay in the caches for their reader.
+	longSlice   = 1 << 20
+	longMessage = 8 << 20
 	// chunkSize is the unit in which memory that is not a memfd goes through a memfd of the queue
 	// pair, and in which READs are requested.
 	chunkSize = 256 << 10

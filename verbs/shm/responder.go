@@ -426,7 +426,7 @@ func (q *qp) copyPart(l *link, e *entry, b []byte, place func(at, n uint64, piec
 			src = m.mem[c.offset:][:c.length]
 		}
 		for len(src) > 0 {
-			n := min(len(src), sliceSize)
+			n := min(len(src), sliceOf(e.total))
 			if r := q.copySlice(src[:n], at, place); r != copied {
 				return r
 			}
@@ -453,6 +453,14 @@ func (q *qp) copyPart(l *link, e *entry, b []byte, place func(at, n uint64, piec
 // come to its end.
 func (q *qp) ending(l *link) bool {
 	return q.stopping.Load() > 0 || word(l.own.mem, atEpoch).Load() != epochAlive
+}
+
+// sliceOf returns how much of a message of total bytes is copied at once.
+func sliceOf(total uint64) int {
+	if total >= longMessage {
+		return longSlice
+	}
+	return sliceSize
 }
 
 func (q *qp) copySlice(src []byte, at uint64, place func(at, n uint64, pieces [][]byte) ([][]byte, outcome)) outcome {
