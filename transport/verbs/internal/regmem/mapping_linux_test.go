@@ -1,6 +1,11 @@
 package regmem
 
-import "testing"
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+)
 
 func TestHugePageSizeIsRead(t *testing.T) {
 	for text, want := range map[string]int{
@@ -28,6 +33,36 @@ func TestMappings(t *testing.T) {
 	}
 	if _, _, err := mapMemory(1<<46, pages); err == nil {
 		t.Error("64 TiB of memory")
+	}
+}
+
+// TestMemoryAsksForHugePages: content is copied into it, with fewer page faults and misses of the TLB.
+func TestMemoryAsksForHugePages(t *testing.T) {
+	if _, err := os.Stat("/sys/kernel/mm/transparent_hugepage"); err != nil {
+		t.Skipf("this kernel has no transparent huge pages: %v", err)
+	}
+	for _, want := range []mapping{pages, lazyPages} {
+		advised := func() (n int) { // mappings of this process
+			smaps, err := os.ReadFile("/proc/self/smaps")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for line := range bytes.Lines(smaps) {
+				if flags, ok := bytes.CutPrefix(line, []byte("VmFlags:")); ok && strings.Contains(string(flags), " hg") {
+					n++
+				}
+			}
+			return n
+		}
+		before := advised()
+		b, kind, err := mapMemory(4<<20, want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kind == want && advised() == before {
+			t.Errorf("%v: no huge pages are asked for", want)
+		}
+		unmapMemory(b, kind)
 	}
 }
 
