@@ -193,6 +193,8 @@ type program struct {
 	t       testing.TB
 	g       *graph.Graph
 	kernels []graph.Kernel
+	// allocator is that of the steps.
+	allocator tensor.Allocator
 }
 
 // prepare rewrites the graph of b and makes its kernels.
@@ -201,7 +203,7 @@ func (b *builder) prepare(s graph.State) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &program{b.t, g, make([]graph.Kernel, len(g.Nodes))}
+	p := &program{b.t, g, make([]graph.Kernel, len(g.Nodes)), tensor.Heap{}}
 	for i, n := range g.Nodes {
 		if n.ID != i {
 			b.t.Errorf("node %s has ID %d at %d", n.Name, n.ID, i)
@@ -330,7 +332,7 @@ func (p *program) node(ctx context.Context, n *graph.Node, in, out []graph.Value
 }
 
 func (p *program) kernel(ctx context.Context, n *graph.Node, in, out []graph.Value) error {
-	c := &graph.Context{Ctx: ctx, Step: &graph.Step{Allocator: tensor.Heap{}}, Node: n, Inputs: in, Outputs: out}
+	c := &graph.Context{Ctx: ctx, Step: &graph.Step{Allocator: p.allocator}, Node: n, Inputs: in, Outputs: out}
 	k, ok := p.kernels[n.ID].(graph.AsyncKernel)
 	if !ok {
 		return p.kernels[n.ID].Compute(c)

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strings"
 
 	"github.com/tryst-rdma/tryst/graph/tfkernels/internal/capi"
 	"github.com/tryst-rdma/tryst/status"
@@ -21,39 +22,37 @@ func Find() (string, error) {
 		if err != nil {
 			continue
 		}
-		out, err := exec.Command(path, "-I", "-S", "-c", `import sysconfig; print(sysconfig.get_path("platlib"))`).Output()
-		if err != nil {
-			tried = append(tried, path)
-			continue
-		}
-		for _, packages := range append(besides(path), string(trimLine(out))) {
+		for _, packages := range packagesOf(path) {
 			dir := filepath.Join(packages, "tensorflow")
 			if check(dir) == nil {
 				return dir, nil
 			}
-			tried = append(tried, dir)
+			if !slices.Contains(tried, dir) {
+				tried = append(tried, dir)
+			}
 		}
 	}
 	if len(tried) == 0 {
-		return "", status.New(status.FailedPrecondition, "no TensorFlow library: there is no python3 on PATH; name the directory of "+
+		return "", status.New(status.FailedPrecondition, "no TensorFlow library: no python3 on PATH says where it would be; name the directory of "+
 			capi.RuntimeFile+" with --tensorflow-library, or install it: pip install tensorflow-cpu")
 	}
 	return "", status.Errorf(status.FailedPrecondition, "no TensorFlow library in %q; name the directory of %s with --tensorflow-library, or install it: pip install tensorflow-cpu",
 		tried, capi.RuntimeFile)
 }
 
-// besides returns the package directories of a virtual environment: those beside its python, which
-// -S leaves out.
-func besides(python string) []string {
-	dirs, _ := filepath.Glob(filepath.Join(filepath.Dir(python), "..", "lib", "python3.*", "site-packages"))
-	return dirs
-}
-
-func trimLine(b []byte) []byte {
-	for len(b) > 0 && (b[len(b)-1] == '\n' || b[len(b)-1] == '\r') {
-		b = b[:len(b)-1]
+// packagesOf returns the package directories of a python: those of a virtual environment, which -S
+// leaves out, are beside it.
+func packagesOf(python string) (dirs []string) {
+	out, err := exec.Command(python, "-I", "-S", "-c", `import sys, sysconfig; print(sys.executable); print(sysconfig.get_path("platlib"))`).Output()
+	if err != nil {
+		return nil
 	}
-	return b
+	executable, packages, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	for _, path := range []string{python, executable} {
+		beside, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "..", "lib", "python3.*", "site-packages"))
+		dirs = append(dirs, beside...)
+	}
+	return append(dirs, packages)
 }
 
 // oldest is the oldest TensorFlow that is tested.

@@ -64,7 +64,7 @@ func TestFind(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	python := "#!/bin/sh\necho \"$@\" >" + filepath.Join(env, "args") + "\necho /nowhere\n"
+	python := "#!/bin/sh\necho \"$@\" >" + filepath.Join(env, "args") + "\necho /nowhere/bin/python3\necho /nowhere\n"
 	if err := os.WriteFile(filepath.Join(bin, "python3"), []byte(python), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestFind(t *testing.T) {
 		t.Errorf("python3 %s, %v", args, err)
 	}
 	t.Setenv("PATH", t.TempDir())
-	if _, err := Find(); err == nil || !strings.Contains(err.Error(), "there is no python3 on PATH") {
+	if _, err := Find(); err == nil || !strings.Contains(err.Error(), "no python3 on PATH") {
 		t.Errorf("without python: %v", err)
 	}
 }

@@ -237,7 +237,7 @@ func (c *cutter) pure(p *piece) bool {
 			return false
 		}
 		for _, in := range n.inputs {
-			if in.dtype().IsRef() {
+			if in.isReference() {
 				return false
 			}
 		}
@@ -273,7 +273,7 @@ func (c *cutter) light(n *node) bool {
 		return n.outTypes[0].Valid()
 	case "Identity":
 		in := n.inputs[0]
-		return !in.dtype().IsRef() && (in.n.place != copied || c.isConst(in.n))
+		return !in.isReference() && (in.n.place != copied || c.isConst(in.n))
 	}
 	return false
 }

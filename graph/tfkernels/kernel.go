@@ -124,13 +124,16 @@ func (k *kernel) Close() error {
 
 var (
 	functionNode = regexp.MustCompile(`\{\{function_node [^}]*\}\}\s*`)
-	eagerSuffix  = regexp.MustCompile(`\s*\[Op:[^\]]*\](?: name: ?\S*)?\s*$`)
+	// moreNodes matches the nodes that TensorFlow adds to that of an error, since they have not run.
+	moreNodes   = regexp.MustCompile(`(\n\t \[\[\{\{node [^}]*\}\}\]\])(?:\n\t \[\[[^\n]*\]\])+`)
+	eagerSuffix = regexp.MustCompile(`\s*\[Op:[^\]]*\](?: name: ?\S*)?\s*$`)
 )
 
 // explain returns an error of TensorFlow as its worker would: with the node, and without the function.
 func (k *kernel) explain(c *graph.Context, err error) error {
 	s := status.From(err)
 	text := eagerSuffix.ReplaceAllString(functionNode.ReplaceAllString(s.Message(), ""), "")
+	text = moreNodes.ReplaceAllString(text, "$1")
 	text = strings.ReplaceAll(text, k.f.name, c.Node.Name)
 	e := status.New(s.Code(), text)
 	if c.Ctx.Err() != nil && s.Code() == status.Cancelled {
