@@ -193,3 +193,14 @@ func TestDeadValueOfAFunctionIsAnError(t *testing.T) {
 		t.Errorf("the error does not name the call: %v", err)
 	}
 }
+
+func TestLibraryListsItsFunctions(t *testing.T) {
+	g, err := Import(withLibrary(t, "", twice(t), function(t, "a() -> ()", "")), ImportOptions{Set: newFakeSet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var none *Library
+	if list := g.Library.Functions(); len(list) != 2 || list[0].GetSignature().GetName() != "a" || len(none.Functions()) != 0 {
+		t.Errorf("%v", list)
+	}
+}

@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,6 +48,19 @@ func newLibrary(def *tfpb.FunctionDefLibrary, producer int32, b *budget) (*Libra
 		l.functions[name] = f
 	}
 	return l, nil
+}
+
+// Functions returns the functions, sorted by name. They are shared and must not be changed. l may be
+// nil.
+func (l *Library) Functions() []*tfpb.FunctionDef {
+	if l == nil {
+		return nil
+	}
+	list := make([]*tfpb.FunctionDef, 0, len(l.functions))
+	for _, name := range slices.Sorted(maps.Keys(l.functions)) {
+		list = append(list, l.functions[name])
+	}
+	return list
 }
 
 // find returns a function; nil when there is none. l may be nil.
