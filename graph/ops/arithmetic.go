@@ -77,7 +77,7 @@ func mulLoops[T number]() loops[T, T] {
 	}
 }
 
-func complexBinary[T complex64 | complex128](op string) binary {
+func complexBinary[T complex64 | complex128](op string) binaryOp {
 	if l, ok := basic[T](op); ok {
 		return &binaryKernel[T, T]{l}
 	}
@@ -93,7 +93,7 @@ func complexBinary[T complex64 | complex128](op string) binary {
 }
 
 // compare returns the comparisons of ordered elements.
-func compare[T ordered](op string) binary {
+func compare[T ordered](op string) binaryOp {
 	var f func(x, y T) bool
 	switch op {
 	case "Equal":
@@ -148,7 +148,7 @@ func realFunc[T ordered](op string) func(x, y T) T {
 	return nil
 }
 
-func integerBinary[T integer](op string) binary {
+func integerBinary[T integer](op string) binaryOp {
 	if l, ok := basic[T](op); ok {
 		return &binaryKernel[T, T]{l}
 	}
@@ -161,7 +161,7 @@ func integerBinary[T integer](op string) binary {
 	return integerDivision[T](op)
 }
 
-func integerDivision[T integer](op string) binary {
+func integerDivision[T integer](op string) binaryOp {
 	check := func(y []T) error {
 		for _, v := range y {
 			if v == 0 {
@@ -207,7 +207,7 @@ func integerDivision[T integer](op string) binary {
 	return &binaryKernel[T, T]{l}
 }
 
-func integerPower[T integer]() binary {
+func integerPower[T integer]() binaryOp {
 	l := each(func(x, y T) T {
 		z := T(1)
 		for ; y > 0; y >>= 1 {
@@ -229,7 +229,7 @@ func integerPower[T integer]() binary {
 	return &binaryKernel[T, T]{l}
 }
 
-func floatBinary[T float](op string) binary {
+func floatBinary[T float](op string) binaryOp {
 	if l, ok := basic[T](op); ok {
 		return &binaryKernel[T, T]{l}
 	}
@@ -319,6 +319,16 @@ func floatGrad[T float](op string) func(x, y T) T {
 			}
 			return x
 		}
+	case "SeluGrad":
+		const scale, alpha = 1.0507009873554804934193349852946, 1.7580993408473768599402175208123
+		return func(x, y T) T {
+			if y < 0 {
+				return x * (y + alpha)
+			}
+			return x * scale
+		}
+	case "SoftsignGrad": // gradients, features
+		return func(x, y T) T { return x / ((1 + max(y, -y)) * (1 + max(y, -y))) }
 	case "SoftplusGrad": // gradients, features
 		return func(x, y T) T { return x / T(math.Exp(float64(-y))+1) }
 	}

@@ -50,11 +50,13 @@ func each[T, R tensor.Element](f func(x, y T) R) loops[T, R] {
 	}
 }
 
-// binary is a kernel of two operands.
-type binary interface {
+// binaryOp is a kernel of two operands.
+type binaryOp interface {
 	graph.Kernel
 	// apply sets z to the result for x and y, all of one shape. z may be x.
 	apply(z, x, y *tensor.Tensor) error
+	// rows is a rowFunc.
+	rows(z, y *tensor.Tensor, one bool) (func(at, off, n int64), error)
 }
 
 type binaryKernel[T, R tensor.Element] struct{ loops[T, R] }
@@ -155,8 +157,8 @@ func vectorFunc(op string, d tensor.DType) (func(z, x, y *tensor.Tensor) error, 
 	return k.apply, nil
 }
 
-func findBinary(op string, d tensor.DType) (binary, error) {
-	var k binary
+func findBinary(op string, d tensor.DType) (binaryOp, error) {
+	var k binaryOp
 	switch d {
 	case tensor.Float32:
 		k = floatBinary[float32](op)
@@ -195,7 +197,7 @@ func findBinary(op string, d tensor.DType) (binary, error) {
 	return k, nil
 }
 
-func boolBinary(op string) binary {
+func boolBinary(op string) binaryOp {
 	if f, ok := map[string]func(x, y bool) bool{
 		"Equal": func(x, y bool) bool { return x == y }, "NotEqual": func(x, y bool) bool { return x != y },
 		"LogicalAnd": func(x, y bool) bool { return x && y }, "LogicalOr": func(x, y bool) bool { return x || y },
@@ -206,7 +208,7 @@ func boolBinary(op string) binary {
 }
 
 // smallBinary computes with 16-bit floats in float.
-func smallBinary[T tensor.Half | tensor.Brain](op string, from func(T) float32, to func(float32) T) binary {
+func smallBinary[T tensor.Half | tensor.Brain](op string, from func(T) float32, to func(float32) T) binaryOp {
 	switch k := floatBinary[float32](op).(type) {
 	case *binaryKernel[float32, float32]:
 		f := k.scalar()

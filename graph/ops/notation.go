@@ -18,7 +18,8 @@ import (
 //
 // The type of an argument is an attribute or a type by TensorFlow's name. An attribute of the kind
 // list(type) makes the argument a list. {…} lists what an attribute may be: types, or texts in
-// quotes; number, real and float_type stand for lists of types. The words stateful, commutative,
+// quotes; number, real, float_type, analytic (floats and complex), bits and index stand for lists of
+// types. The words stateful, commutative,
 // aggregate and uninitialized set the flags of the definition. A notation that is wrong is
 // InvalidArgument.
 func ParseDef(notation string) (*tfpb.OpDef, error) {
@@ -50,7 +51,16 @@ func typeLists(name string) ([]tensor.DType, bool) {
 	case "real":
 		return reals, true
 	case "number":
-		return append(reals, tensor.Complex64, tensor.Complex128, tensor.QInt8, tensor.QUint8, tensor.QInt32), true
+		return append(reals, tensor.Complex64, tensor.Complex128,
+			tensor.QInt8, tensor.QUint8, tensor.QInt16, tensor.QUint16, tensor.QInt32), true
+	case "bits":
+		return []tensor.DType{
+			tensor.Int8, tensor.Int16, tensor.Int32, tensor.Int64, tensor.Uint8, tensor.Uint16, tensor.Uint32, tensor.Uint64,
+		}, true
+	case "index":
+		return []tensor.DType{tensor.Int32, tensor.Int64}, true
+	case "analytic":
+		return append(floats, tensor.Complex64, tensor.Complex128), true
 	}
 	return nil, false
 }

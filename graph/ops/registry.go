@@ -30,7 +30,8 @@ type op struct {
 func New() *Registry {
 	r := &Registry{ops: make(map[string]*op)}
 	for _, family := range [][]entry{
-		communicationOps(), basicOps(), variableOps(), trainingOps(), arithmeticOps(), castOps(), randomOps(),
+		communicationOps(), basicOps(), variableOps(), trainingOps(), elementwiseOps(), fillOps(), castOps(), randomOps(),
+		shapeOps(), arrayOps(), joinOps(), sliceOps(), matmulOps(), reduceOps(), networkOps(), gatherOps(), scatterOps(), segmentOps(),
 	} {
 		for _, e := range family {
 			if err := r.Register(e.def, e.new); err != nil {
@@ -110,4 +111,9 @@ func (s *State) NewKernel(n *graph.Node) (graph.Kernel, error) {
 // noType is the error of a type that a kernel does not support.
 func noType(attr string, d tensor.DType) error {
 	return status.Errorf(status.Unimplemented, "the kernel set go has no kernel for %s = %s", attr, d)
+}
+
+// refused is the error of an attribute that a kernel does not support.
+func refused(format string, args ...any) error {
+	return status.Errorf(status.Unimplemented, "the kernel set go has no kernel for "+format, args...)
 }
