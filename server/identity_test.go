@@ -151,7 +151,9 @@ type mutual struct {
 	servers [2]*Server
 }
 
-func newMutual(t *testing.T) *mutual {
+func newMutual(t *testing.T) *mutual { return newMutualWith(t, Options{}) }
+
+func newMutualWith(t *testing.T, o Options) *mutual {
 	m := &mutual{t: t, a: newAuthority(t)}
 	at := twoPlaces(t)
 	for i := range 3 {
@@ -161,7 +163,7 @@ func newMutual(t *testing.T) *mutual {
 		c := at(i)
 		c.TLS = m.a.pair(certificateOf(i))
 		c.TLS.RequireClientCert = true
-		m.servers[i] = start(t, c, Options{})
+		m.servers[i] = start(t, c, o)
 	}
 	return m
 }

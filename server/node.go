@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"time"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/prometheus/client_golang/prometheus"
@@ -72,10 +73,17 @@ type node struct {
 	self        *ownWorker
 	conns       *grpctransport.Conns
 	transport   *grpctransport.RpcRemoteRendezvous
-	loss        *lossWatch
-	rdma        *rdma // nil without verbs
-	cache       *transport.ResponseCache
-	manager     *rendezvous.Manager
+
+	// For the peers of sessions, which are the process's own but for their names.
+	spec         *cluster.Spec
+	dial         grpctransport.DialOptions
+	peerTimeout  time.Duration
+	releaseAfter time.Duration
+
+	loss    *lossWatch
+	rdma    *rdma // nil without verbs
+	cache   *transport.ResponseCache
+	manager *rendezvous.Manager
 }
 
 // nodeConfig are the arguments of newNode that differ between a Server and a Client.
@@ -139,6 +147,7 @@ func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ 
 	if o.ClientStats != nil {
 		dial.Extra = append(dial.Extra, grpc.WithStatsHandler(o.ClientStats))
 	}
+	n.spec, n.dial, n.peerTimeout, n.releaseAfter = c.Cluster, dial, c.PeerTimeout, c.ReleaseAfter
 	n.heap = newHeapRelease(c.ReleaseAfter)
 	n.transfers = transport.NewLog(transferLog, func(t transport.Transfer) {
 		n.metrics.received.observe(t)

@@ -150,7 +150,7 @@ func (r *run) execute(outer context.Context) error {
 	began := time.Now()
 	ctx, cancel := context.WithCancel(outer)
 	defer cancel()
-	step := &graph.Step{ID: r.step, Rendezvous: r.r, Allocator: r.w.opts.Allocator}
+	step := &graph.Step{ID: r.step, Rendezvous: r.r, Allocator: r.w.opts.Allocator, Workers: r.w.workers}
 	var (
 		mu     sync.Mutex // guards failed
 		failed status.Group

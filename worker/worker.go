@@ -76,6 +76,7 @@ type Worker struct {
 	sessions       *sessions
 	recentRuns     *recentIDs
 	recentPartials *recentIDs
+	workers        *graph.Workers // of all steps
 	counts         counts
 	// compile is compileGraph; tests replace it.
 	compile func(*session, *tfpb.GraphDef) ([]part, error)
@@ -103,6 +104,7 @@ func New(o Options) *Worker {
 		waiting: newQuota(o.MaxWaiting, o.MaxWaitingBytes),
 	}
 	if o.Kernels != nil {
+		w.workers = graph.NewWorkers(0)
 		w.compile = w.compileGraph
 		w.sessions = newSessions(&w.opts)
 		w.recentRuns = newRecentIDs("RunGraph (Worker)", recentWindow)

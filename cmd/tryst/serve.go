@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tryst-rdma/tryst/checkpoint"
+	"github.com/tryst-rdma/tryst/graph"
 	"github.com/tryst-rdma/tryst/graph/ops"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/config/sources"
@@ -146,8 +147,12 @@ func (s streams) serve(ctx context.Context, cfg config.Config, offers []offer) e
 		return err
 	}
 	defer closeTraces(ctx, traces, min(tracesTimeout, cfg.ShutdownTimeout))
+	kernels, err := kernelSet(cfg.Kernels)
+	if err != nil {
+		return err
+	}
 	srv, err := server.Start(ctx, cfg, server.Options{
-		Logger: log, ServerStats: traces.Server(), ClientStats: traces.Client(), Kernels: ops.New(),
+		Logger: log, ServerStats: traces.Server(), ClientStats: traces.Client(), Kernels: kernels,
 		Prepare: func(ctx context.Context, srv *server.Server) error {
 			for _, o := range offers {
 				systemd.busy("publishing " + strconv.Quote(o.name))
@@ -167,6 +172,17 @@ func (s streams) serve(ctx context.Context, cfg config.Config, offers []offer) e
 	})()
 	systemd.stopping("stopping: calls in progress may complete")
 	return srv.Close(context.WithoutCancel(ctx))
+}
+
+// kernelSet returns the kernels that a setting names; nil for none.
+func kernelSet(name string) (graph.KernelSet, error) {
+	switch name {
+	case config.KernelsNone:
+		return nil, nil
+	case config.KernelsTensorFlow:
+		return nil, fmt.Errorf("kernels %q: this binary has the kernels in Go only; run tryst-tensorflow, which links TensorFlow's library", name)
+	}
+	return ops.New(), nil
 }
 
 // untilDone returns when ctx ends, or done is closed since the listener failed. Until then it calls

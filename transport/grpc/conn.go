@@ -51,7 +51,7 @@ func (c *conn) Hello(ctx context.Context) (delivery.Peer, error) {
 		}
 		return delivery.Peer{}, &delivery.LostError{Err: e}
 	}
-	if name := resp.GetName(); name != c.task.String() {
+	if name := resp.GetName(); name != c.task.String() && !c.transport.opts.Renamed {
 		return delivery.Peer{}, status.Errorf(status.FailedPrecondition,
 			"the server at %s is %s, not %v: check the cluster's addresses", c.address, name, c.task)
 	}
