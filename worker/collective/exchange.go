@@ -3,6 +3,7 @@ package collective
 import (
 	"context"
 	"math/rand/v2"
+	"strings"
 	"sync"
 
 	"github.com/tryst-rdma/tryst/cluster"
@@ -115,6 +116,9 @@ func (x *exchange) receive(key string, from int, dst *tensor.Tensor) error {
 	}
 	if e.Code() == status.FailedPrecondition {
 		x.s.c.groups.forget(x.m)
+	}
+	if task := x.m.list[from].device.Task.String(); !status.IsDerived(e) && !strings.Contains(e.Message(), task) {
+		e = e.WithPrefix("receive from " + task)
 	}
 	return e
 }
