@@ -50,6 +50,10 @@ type Config struct {
 	// TLS has the certificates. Default: none, and no TLS. Tensors that go by RDMA are never encrypted.
 	TLS TLS
 
+	// CollectiveLeader is the task that puts the groups of Server.Group together; it must be the same at all
+	// members. Default: task 0 of the job of Task.
+	CollectiveLeader string
+
 	// PeerTimeout is how long a peer may be unreachable before receives from it fail. Default: 10s.
 	PeerTimeout time.Duration
 	// ShutdownTimeout is how long Server.Close waits for calls in progress. Default: 10s.

@@ -96,7 +96,7 @@ func TestProviderOfTheProgram(t *testing.T) {
 func TestDialRefusesSettingsOfServers(t *testing.T) {
 	var config func(reflect.Value, string)
 	serverOnly := map[string]bool{
-		"Listen": true, "Task": true, "ShutdownTimeout": true, "MetricsAddress": true, "PprofAddress": true, "AddressFile": true,
+		"Listen": true, "Task": true, "CollectiveLeader": true, "ShutdownTimeout": true, "MetricsAddress": true, "PprofAddress": true, "AddressFile": true,
 		"GRPC.UnaryLimit": true, "GRPC.CacheRPCResponse": true, "TLS.RequireClientCert": true,
 		"Publications.Digest": true, "Publications.MMap": true, "Publications.FileCache": true,
 		"Limits.MaxWaiting": true, "Limits.MaxWaitingBytes": true, "Limits.KeptPerPeer": true, "Limits.KeptTotal": true, "Limits.SendBound": true,

@@ -11,7 +11,7 @@ import (
 
 // fields has the field of Config for the key of each setting, for errors.
 var fields = map[string]string{
-	"listen": "Listen", "cluster": "Cluster", "task": "Task",
+	"listen": "Listen", "cluster": "Cluster", "task": "Task", "collective-leader": "CollectiveLeader",
 	"transport": "Transport", "fallback": "Fallback", "provider": "Provider", "shm": "SHM", "shm-dir": "SHMDir",
 	"peer-timeout": "PeerTimeout", "shutdown-timeout": "ShutdownTimeout", "release-after": "ReleaseAfter",
 	"metrics-address": "MetricsAddress", "pprof-address": "PprofAddress", "address-file": "AddressFile",
@@ -98,6 +98,12 @@ func (c Config) given() (config.Config, error) {
 			return config.Config{}, status.From(err).WithPrefix("Config.Task")
 		}
 	}
+	var leader cluster.Task
+	if c.CollectiveLeader != "" {
+		if leader, err = cluster.ParseTask(c.CollectiveLeader); err != nil {
+			return config.Config{}, status.From(err).WithPrefix("Config.CollectiveLeader")
+		}
+	}
 	r := c.RDMA
 	return config.Config{
 		Client: config.Client{
@@ -112,7 +118,7 @@ func (c Config) given() (config.Config, error) {
 			},
 			EagerLimit: r.EagerLimit, Arena: r.Arena, ArenaLimit: r.ArenaLimit, Poll: r.Poll,
 		},
-		Listen: c.Listen, AddressFile: c.AddressFile, Task: task,
+		Listen: c.Listen, AddressFile: c.AddressFile, Task: task, CollectiveLeader: leader,
 		MetricsAddress: c.MetricsAddress, PprofAddress: c.PprofAddress, ShutdownTimeout: c.ShutdownTimeout,
 		UnaryLimit: c.GRPC.UnaryLimit, CacheRPCResponse: c.GRPC.CacheRPCResponse,
 		MaxWaiting: c.Limits.MaxWaiting, MaxWaitingBytes: c.Limits.MaxWaitingBytes,

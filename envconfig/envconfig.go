@@ -29,13 +29,16 @@ func load(use config.Use) (tryst.Config, error) {
 		return tryst.Config{}, err
 	}
 	c := all.Given(use)
-	task := ""
+	task, leader := "", ""
 	if c.Task.Job != "" {
 		task = c.Task.String()
 	}
+	if c.CollectiveLeader.Job != "" {
+		leader = c.CollectiveLeader.String()
+	}
 	r := c.RDMA
 	return tryst.Config{
-		Listen: c.Listen, Cluster: c.Cluster.Lists(), Task: task, CPUDevices: c.CPUDevices,
+		Listen: c.Listen, Cluster: c.Cluster.Lists(), Task: task, CPUDevices: c.CPUDevices, CollectiveLeader: leader,
 		Transport: c.Transport, Fallback: c.Fallback, Provider: c.Provider, SHM: c.SHM, SHMDir: c.SHMDir,
 		RDMA: tryst.RDMA{
 			Device: r.Device, Port: r.Port, GIDIndex: r.GIDIndex, MTU: r.MTU, TrafficClass: r.TrafficClass,

@@ -30,6 +30,10 @@ type Config struct {
 	// /job:worker/replica:0/task:0. It must be in Cluster if that has tasks,
 	// unless the task is an evaluator.
 	Task cluster.Task
+	// CollectiveLeader is the task that puts the groups of collective operations
+	// together, as collective_group_leader of TensorFlow's ConfigProto. Default
+	// and zero: task 0 of the job of Task.
+	CollectiveLeader cluster.Task
 
 	// MetricsAddress is the HTTP address that serves Prometheus metrics and the
 	// probes /healthz and /readyz, HOST:PORT. Default and zero: none.

@@ -96,6 +96,8 @@ var settings = []Setting{
 		all, func(c *Config) value { return spec{&c.Cluster} }},
 	{"task", "/job:worker/replica:0/task:0", "name of this process",
 		ForServer | ForDoctor, func(c *Config) value { return task{&c.Task} }},
+	{"collective-leader", "", "task that puts the groups of collective operations together, the same at all members; empty = task 0 of the job of task",
+		ForServer, func(c *Config) value { return maybeTask{task{&c.CollectiveLeader}} }},
 	{"metrics-address", "", "address that serves Prometheus metrics (/metrics) and probes (/healthz, /readyz) over HTTP",
 		ForServer, func(c *Config) value { return address{&c.MetricsAddress, true} }},
 	{"pprof-address", "", "address that serves net/http/pprof",

@@ -310,6 +310,24 @@ func (v task) check() error {
 	return Reason(err, v.String())
 }
 
+// maybeTask is a task that need not be given.
+type maybeTask struct{ task }
+
+func (v maybeTask) Set(s string) error {
+	if s == "" {
+		*v.p = cluster.Task{}
+		return nil
+	}
+	return v.task.Set(s)
+}
+
+func (v maybeTask) check() error {
+	if *v.p == (cluster.Task{}) {
+		return nil
+	}
+	return v.task.check()
+}
+
 // spec is a cluster spec.
 type spec struct{ p **cluster.Spec }
 
