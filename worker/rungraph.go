@@ -150,7 +150,7 @@ func (r *run) execute(outer context.Context) error {
 	began := time.Now()
 	ctx, cancel := context.WithCancel(outer)
 	defer cancel()
-	step := &graph.Step{ID: r.step, Rendezvous: r.r, Allocator: r.w.opts.Allocator, Workers: r.w.workers}
+	step := &graph.Step{ID: r.step, Rendezvous: r.r, Allocator: r.w.opts.Allocator, Workers: r.w.workers, Collectives: r.w.collectives()}
 	var (
 		mu     sync.Mutex // guards failed
 		failed status.Group
@@ -166,6 +166,7 @@ func (r *run) execute(outer context.Context) error {
 		if outer.Err() == nil {
 			// Peers get the text of the root error, marked as derived: this worker reports it.
 			r.r.Abort(status.From(err).Derived())
+			r.w.abortCollectives(r.step, err)
 		}
 		cancel()
 	}

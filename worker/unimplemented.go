@@ -15,26 +15,10 @@ func refuse(method string) error {
 	return status.Errorf(status.Unimplemented, "%s: this worker moves tensors and runs no graphs", method)
 }
 
-func (unimplemented) RecvBuf(context.Context, *tfpb.RecvBufRequest) (*tfpb.RecvBufResponse, error) {
-	return nil, refuse("RecvBuf")
-}
-
 func (unimplemented) Logging(context.Context, *tfpb.LoggingRequest) (*tfpb.LoggingResponse, error) {
 	return nil, refuse("Logging")
 }
 
 func (unimplemented) Tracing(context.Context, *tfpb.TracingRequest) (*tfpb.TracingResponse, error) {
 	return nil, refuse("Tracing")
-}
-
-func (unimplemented) CompleteGroup(context.Context, *tfpb.CompleteGroupRequest) (*tfpb.CompleteGroupResponse, error) {
-	return nil, refuse("CompleteGroup")
-}
-
-func (unimplemented) CompleteInstance(context.Context, *tfpb.CompleteInstanceRequest) (*tfpb.CompleteInstanceResponse, error) {
-	return nil, refuse("CompleteInstance")
-}
-
-func (unimplemented) GetStepSequence(context.Context, *tfpb.GetStepSequenceRequest) (*tfpb.GetStepSequenceResponse, error) {
-	return nil, refuse("GetStepSequence")
 }

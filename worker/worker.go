@@ -19,6 +19,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/worker/collective"
 )
 
 // memoryLimit is the memory in bytes that GetStatus reports for a CPU device: TensorFlow's
@@ -62,6 +63,8 @@ type Options struct {
 	NewPeers func(self cluster.Task, spec *cluster.Spec) (Peers, error)
 	// Limits bound what masters can make the worker hold.
 	Limits Limits
+	// Collectives runs collective operations; with nil they are refused. Close does not close it.
+	Collectives *collective.Collectives
 }
 
 // Worker implements transport.Worker. It is safe for concurrent use.
@@ -71,6 +74,8 @@ type Worker struct {
 	session *rendezvous.Session // of the process
 	recent  *recentIDs
 	waiting *quota
+	// recentBufs are the requests of RecvBuf.
+	recentBufs *recentIDs
 
 	// The rest is for graphs, and nil without Kernels.
 	sessions       *sessions
@@ -102,6 +107,9 @@ func New(o Options) *Worker {
 		session: o.Session,
 		recent:  newRecentIDs("RecvTensor (GrpcWorker)", recentWindow),
 		waiting: newQuota(o.MaxWaiting, o.MaxWaitingBytes),
+	}
+	if o.Collectives != nil {
+		w.recentBufs = newRecentIDs("RecvBuf (GrpcWorker)", recentWindow)
 	}
 	if o.Kernels != nil {
 		w.workers = graph.NewWorkers(0)
@@ -172,6 +180,9 @@ func (w *Worker) CleanupGraph(_ context.Context, req *tfpb.CleanupGraphRequest) 
 func (w *Worker) EndStep(step int64) {
 	if w.sessions != nil {
 		w.sessions.endStep(step)
+	}
+	if w.opts.Collectives != nil {
+		w.opts.Collectives.EndStep(step)
 	}
 	w.opts.Manager.Cleanup(step)
 	w.opts.Cache.EndStep(step)

@@ -439,16 +439,22 @@ func TestMethodsThatNeedGraphsAreUnimplemented(t *testing.T) {
 		"RegisterGraph":       func() error { _, err := f.RegisterGraph(ctx, nil); return err },
 		"DeregisterGraph":     func() error { _, err := f.DeregisterGraph(ctx, nil); return err },
 		"RunGraph":            func() error { _, err := f.RunGraph(ctx, nil); return err },
-		"RecvBuf":             func() error { _, err := f.RecvBuf(ctx, nil); return err },
 		"Logging":             func() error { _, err := f.Logging(ctx, nil); return err },
 		"Tracing":             func() error { _, err := f.Tracing(ctx, nil); return err },
-		"CompleteGroup":       func() error { _, err := f.CompleteGroup(ctx, nil); return err },
-		"CompleteInstance":    func() error { _, err := f.CompleteInstance(ctx, nil); return err },
-		"GetStepSequence":     func() error { _, err := f.GetStepSequence(ctx, nil); return err },
 	}
 	for name, call := range calls {
 		if err := call(); status.CodeOf(err) != status.Unimplemented || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, call := range map[string]func() error{
+		"RecvBuf":          func() error { _, err := f.RecvBuf(ctx, nil); return err },
+		"CompleteGroup":    func() error { _, err := f.CompleteGroup(ctx, nil); return err },
+		"CompleteInstance": func() error { _, err := f.CompleteInstance(ctx, nil); return err },
+		"GetStepSequence":  func() error { _, err := f.GetStepSequence(ctx, nil); return err },
+	} {
+		if err := call(); status.CodeOf(err) != status.Internal || !strings.Contains(err.Error(), "Runtime not initialized with CollectiveExecutorMgr") {
+			t.Errorf("%s without collectives: %v", name, err)
 		}
 	}
 	if _, err := f.CleanupAll(ctx, &tfpb.CleanupAllRequest{Container: []string{"c"}}); err != nil {
