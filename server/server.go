@@ -28,31 +28,33 @@ import (
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/worker"
+	"github.com/tryst-rdma/tryst/worker/collective"
 )
 
 // Server is a process that listens: it is a worker of the cluster and serves publications.
 // It is safe for concurrent use.
 type Server struct {
 	*node
-	cfg       config.Config
-	worker    *worker.Worker
-	catalog   *checkpoint.Catalog
-	health    *health.Server
-	grpc      *grpc.Server
-	greets    grpctransport.Handshakes  // of grpc
-	port      *grpctransport.SharedPort // of queue pairs over TCP; nil without them
-	socket    net.Listener              // of both
-	address   net.Addr
-	file      addressFile
-	http      []*httpServer
-	devices   incarnations
-	stepIDs   *stepIDs
-	stage     atomic.Int32  // a stage
-	accepting bool          // serving is closed at the end
-	serving   chan struct{} // closed when the listener has stopped
-	unwatch   func()        // ends the Watch streams of the health service
-	failure   error         // of the listener; set before serving is closed
-	ended     serverEnd
+	cfg        config.Config
+	worker     *worker.Worker
+	collective *collective.Collectives
+	catalog    *checkpoint.Catalog
+	health     *health.Server
+	grpc       *grpc.Server
+	greets     grpctransport.Handshakes  // of grpc
+	port       *grpctransport.SharedPort // of queue pairs over TCP; nil without them
+	socket     net.Listener              // of both
+	address    net.Addr
+	file       addressFile
+	http       []*httpServer
+	devices    incarnations
+	stepIDs    *stepIDs
+	stage      atomic.Int32  // a stage
+	accepting  bool          // serving is closed at the end
+	serving    chan struct{} // closed when the listener has stopped
+	unwatch    func()        // ends the Watch streams of the health service
+	failure    error         // of the listener; set before serving is closed
+	ended      serverEnd
 
 	mu     sync.Mutex // guards what follows
 	ending bool
@@ -98,10 +100,12 @@ func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
 }
 
 func (s *Server) start(ctx context.Context, o Options) error {
+	s.collective = s.newCollectives()
+	s.manager.AddSource(s.collective.Source())
 	s.worker = worker.New(worker.Options{
 		Task: s.task, Incarnation: s.incarnation, Session: s.place, Manager: s.manager, Cache: s.cache,
 		CacheRPCResponse: s.cfg.CacheRPCResponse, MaxWaiting: s.cfg.MaxWaiting, MaxWaitingBytes: s.cfg.MaxWaitingBytes,
-		Kernels: o.Kernels, Allocator: s.allocator, NewPeers: s.newPeers, Limits: worker.Limits{
+		Kernels: o.Kernels, Allocator: s.allocator, NewPeers: s.newPeers, Collectives: s.collective, Limits: worker.Limits{
 			Sessions: s.cfg.MaxSessions, Graphs: s.cfg.MaxGraphs, GraphBytes: s.cfg.MaxGraphBytes, Steps: s.cfg.MaxRunningSteps,
 		},
 	})
@@ -284,6 +288,7 @@ func (s *Server) close(ctx context.Context) error {
 	s.log.Info("stopping", "address", s.address.String())
 	s.enter(stopping)
 	err := s.catalog.Drain(ctx)
+	s.collective.Close()
 	s.manager.Shutdown() // otherwise new sends and requests would prolong the wait
 	err = errors.Join(err, s.cache.Drain(ctx))
 	err = errors.Join(err, s.stop(ctx))
@@ -303,6 +308,10 @@ func (s *Server) stop(ctx context.Context) error {
 	s.mu.Lock()
 	s.ending = true
 	s.mu.Unlock()
+	if s.collective != nil {
+		s.collective.Close()
+		s.manager.RemoveSource(s.collective.Source())
+	}
 	s.manager.Shutdown()
 	s.cache.Close()
 	if s.worker != nil {

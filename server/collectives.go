@@ -1,0 +1,40 @@
+package server
+
+import (
+	"context"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	"github.com/tryst-rdma/tryst/worker/collective"
+)
+
+// newCollectives returns the collectives of the server. Its worker is made later.
+func (s *Server) newCollectives() *collective.Collectives {
+	return collective.New(collective.Options{
+		Task: s.task, Devices: s.deviceAttributes, Leader: s.cfg.CollectiveLeader,
+		Workers: s.conns, Remoter: s.remoter(), Tryst: s.isTryst,
+		Allocator: s.receiveAllocator(), LeaderTimeout: s.cfg.PeerTimeout,
+	})
+}
+
+// deviceAttributes returns the devices as the worker lists them.
+func (s *Server) deviceAttributes() []*tfpb.DeviceAttributes {
+	resp, _ := s.worker.GetStatus(context.Background(), nil) // it has no errors
+	return resp.GetDeviceAttributes()
+}
+
+// isTryst reports whether a task is a Tryst process. A peer that is not reached within the peer
+// timeout is Unavailable.
+func (s *Server) isTryst(ctx context.Context, task cluster.Task) (bool, error) {
+	conn, err := s.connTo(task)
+	if err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.PeerTimeout)
+	defer cancel()
+	peer, err := conn.Hello(ctx)
+	return peer.Tryst, err
+}
+
+// Collectives returns the collective operations of this process.
+func (s *Server) Collectives() *collective.Collectives { return s.collective }

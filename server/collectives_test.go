@@ -1,0 +1,172 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/worker/collective"
+)
+
+// groupOf enters all servers into a group.
+func groupOf(t *testing.T, key int32, servers []*Server) []*collective.Group {
+	t.Helper()
+	groups := make([]*collective.Group, len(servers))
+	errs := together(len(servers), func(i int) (err error) {
+		groups[i], err = servers[i].Collectives().NewGroup(t.Context(), collective.GroupOptions{Key: key, Size: len(servers)})
+		return err
+	})
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	return groups
+}
+
+// together runs f for each number at once.
+func together(n int, f func(int) error) []error {
+	errs := make([]error, n)
+	var w sync.WaitGroup
+	for i := range n {
+		w.Go(func() { errs[i] = f(i) })
+	}
+	w.Wait()
+	return errs
+}
+
+// TestCollectivesOverEveryWire: four servers reduce, gather and broadcast over gRPC, TCP and shared
+// memory, small tensors and large ones.
+func TestCollectivesOverEveryWire(t *testing.T) {
+	for _, wire := range []string{"grpc", "tcp", "shm"} {
+		t.Run(wire, func(t *testing.T) {
+			if wire == "shm" {
+				needsSharedMemory(t)
+			}
+			w := newVerbsTown(t, 4)
+			servers := make([]*Server, 4)
+			for i := range servers {
+				if wire == "grpc" {
+					servers[i] = start(t, w.settings(i, func(c *config.Config) {
+						c.Transport, c.CollectiveLeader.Job, c.CollectiveLeader.Index = "grpc", "worker", 3
+					}), Options{})
+				} else {
+					servers[i] = startWire(t, w.settings(i, func(c *config.Config) { c.Provider, c.RDMA.Timeout, c.Fallback = wire, 0, "none" })).Server
+				}
+			}
+			groups := groupOf(t, 1, servers)
+			for _, elements := range []int64{1, 1000, 1 << 20} {
+				errs := together(4, func(i int) error { return collectiveRound(t, servers[i], groups[i], elements) })
+				if err := errors.Join(errs...); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, s := range servers {
+				got := s.Received()
+				if carried := "verbs"; wire != "grpc" && (got[carried] == 0 || got["grpc"] != 0) || wire == "grpc" && got["grpc"] == 0 {
+					t.Errorf("received %v over %s", got, wire)
+				}
+			}
+		})
+	}
+}
+
+// collectiveRound runs each operation once and checks its result.
+func collectiveRound(t *testing.T, s *Server, g *collective.Group, elements int64) error {
+	in, err := tensor.Make[float32](s.allocator, elements)
+	if err != nil {
+		return err
+	}
+	defer in.Release()
+	values, err := tensor.Values[float32](in)
+	if err != nil {
+		return err
+	}
+	for i := range values {
+		values[i] = float32(i%100 + 1000*g.Rank())
+	}
+	sum, err := g.AllReduce(t.Context(), in, collective.Add)
+	if err != nil {
+		return err
+	}
+	defer sum.Release()
+	all, err := g.Gather(t.Context(), in)
+	if err != nil {
+		return err
+	}
+	defer all.Release()
+	if err := in.Buffer().WaitUnique(t.Context()); err != nil { // peers have what they read of it
+		return err
+	}
+	if err := g.Broadcast(t.Context(), 2, in); err != nil {
+		return err
+	}
+	sums, _ := tensor.Values[float32](sum)
+	gathered, _ := tensor.Values[float32](all)
+	for i := range values {
+		at := i % 100
+		if want := float32(4*at + 6000); sums[i] != want {
+			return fmt.Errorf("rank %d: element %d of the sum is %v, want %v", g.Rank(), i, sums[i], want)
+		}
+		if want := float32(at + 2000); values[i] != want || gathered[2*int(elements)+i] != want {
+			return fmt.Errorf("rank %d: element %d of rank 2 is %v and %v, want %v", g.Rank(), i, values[i], gathered[2*int(elements)+i], want)
+		}
+	}
+	return nil
+}
+
+// TestAGroupWhoseMemberDies: the others get Unavailable within a bounded time.
+func TestAGroupWhoseMemberDies(t *testing.T) {
+	for _, wire := range []string{"grpc", "tcp"} {
+		t.Run(wire, func(t *testing.T) {
+			w := newVerbsTown(t, 4)
+			servers := make([]*Server, 4)
+			for i := range servers {
+				c := w.settings(i, func(c *config.Config) {
+					c.Transport, c.Provider, c.RDMA.Timeout, c.PeerTimeout = "verbs", wire, 0, time.Second
+				})
+				var err error
+				if wire == "grpc" {
+					c.Transport, c.Provider = "grpc", "auto"
+					servers[i], err = Start(t.Context(), c, Options{})
+				} else {
+					var v *VerbsServer
+					if v, err = StartVerbs(t.Context(), c, Options{}); err == nil {
+						servers[i] = v.Server
+					}
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = servers[i].Close(context.Background()) })
+			}
+			groups := groupOf(t, 1, servers)
+			gone, cancel := context.WithCancel(t.Context())
+			cancel()
+			errs := together(4, func(i int) error {
+				if i == 2 {
+					servers[2].grpc.Stop() // without a word
+					if wire != "grpc" {
+						_ = servers[2].stop(gone)
+					}
+					return nil
+				}
+				in, err := tensor.FromSlice(tensor.Vector(1000), make([]float32, 1000))
+				if err != nil {
+					return err
+				}
+				_, err = groups[i].AllReduce(t.Context(), in, collective.Add)
+				return err
+			})
+			for i, err := range errs {
+				if code := status.CodeOf(err); i != 2 && code != status.Unavailable && (wire == "grpc" || code != status.Aborted) {
+					t.Errorf("rank %d ended with %v", i, err) // Aborted: a peer of this wire has said that it ends
+				}
+			}
+		})
+	}
+}
