@@ -84,6 +84,7 @@
 //	Step.Recv, RecvInto     Recv gives new memory, RecvInto fills the caller's; the Async forms take
 //	                        a callback
 //	Edge                    a name and a peer that are checked once, for many steps
+//	Server.Group            a group of processes: Group.AllReduce, Gather, Broadcast
 //	Server.Publish          to any number of clients. Dial makes a client, Client.Pull gets the tensors,
 //	                        verified; Into is the option for memory of the caller's
 //	Server.Allocator        memory that is sent and filled without a copy; tensor.Make allocates in it

@@ -1,0 +1,35 @@
+package tryst
+
+import (
+	"context"
+
+	"github.com/tryst-rdma/tryst/worker/collective"
+)
+
+// Group is this process's membership in a group of processes that compute together: AllReduce,
+// Gather, Broadcast and Barrier. All members call the same operations in the same order. An error of
+// one member ends the group at all of them.
+type Group = collective.Group
+
+// Merge is how Group.AllReduce merges the elements of the members.
+type Merge = collective.Merge
+
+// The values of Merge. Mean is the sum divided by the number of members.
+const (
+	Add  = collective.Add
+	Mul  = collective.Mul
+	Min  = collective.Min
+	Max  = collective.Max
+	Mean = collective.Mean
+)
+
+// Group enters the group with a key, which is not 0, and waits until size members have entered. The
+// members find each other through the task Config.CollectiveLeader, and have the ranks of their names.
+// TensorFlow's workers can be members, by the collective operations of its eager runtime. Use a key
+// once: after an error the members go on with a group of another key. Close the group at the end.
+//
+// If ctx ends first, Group returns Cancelled or DeadlineExceeded. A leader that is not reached within
+// Config.PeerTimeout is Unavailable.
+func (s *Server) Group(ctx context.Context, key int32, size int) (*Group, error) {
+	return s.s.Collectives().NewGroup(ctx, collective.GroupOptions{Key: key, Size: size})
+}
