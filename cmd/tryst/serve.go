@@ -20,6 +20,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/config/sources"
 	"github.com/tryst-rdma/tryst/internal/telemetry"
 	"github.com/tryst-rdma/tryst/server"
+	"github.com/tryst-rdma/tryst/worker/collective"
 )
 
 func (s streams) serveCommand() *cobra.Command {
@@ -182,7 +183,11 @@ func kernelSet(name string) (graph.KernelSet, error) {
 	case config.KernelsTensorFlow:
 		return nil, fmt.Errorf("kernels %q: this binary has the kernels in Go only; run tryst-tensorflow, which links TensorFlow's library", name)
 	}
-	return ops.New(), nil
+	kernels := ops.New()
+	if err := collective.Register(kernels); err != nil {
+		return nil, err
+	}
+	return kernels, nil
 }
 
 // untilDone returns when ctx ends, or done is closed since the listener failed. Until then it calls
