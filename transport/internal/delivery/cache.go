@@ -34,8 +34,8 @@ type ResponseCache struct {
 
 	mu      sync.Mutex // guards what follows; of the source only TakeLocal is called with it held
 	table   *responses
-	fetches map[uint64]*fetch // receives of the source under way, by id
-	timer   *time.Timer       // nil when not armed
+	fetches map[uint64]fetch // receives of the source under way, by id
+	timer   *time.Timer      // nil when not armed
 	closed  bool
 
 	// Values on their way back to the source, in order. One goroutine at a time gives
@@ -73,7 +73,7 @@ func NewResponseCache(source Source, o CacheOptions) *ResponseCache {
 	}
 	c := &ResponseCache{
 		source: source, verify: o.Verify, table: newResponses(limits),
-		fetches: make(map[uint64]*fetch), order: newOrder(),
+		fetches: make(map[uint64]fetch), order: newOrder(),
 	}
 	c.changed = sync.NewCond(&c.mu)
 	return c
@@ -207,7 +207,7 @@ func (c *ResponseCache) BeginCancel(p Process, ids []uint64) (end func(), err er
 // back have arrived. Called with the lock held.
 func (c *ResponseCache) awaitBack(stopped []uint64) {
 	for _, id := range stopped {
-		for c.fetches[id] != nil {
+		for c.underWay(id) {
 			c.changed.Wait()
 		}
 	}
@@ -335,15 +335,16 @@ func (c *ResponseCache) prepare(acts []responseAction) (calls []responseAction) 
 					continue
 				}
 			}
-			f := &fetch{requester: a.request.Requester.Name}
+			f := fetch{requester: a.request.Requester.Name}
 			a.ctx, f.stop = context.WithCancel(context.Background())
-			c.fetches[a.fetch] = f
 			c.work.Add(1)
 			if inOrder {
 				calls = append(calls, a)
 			} else {
-				c.order.wait(f, a)
+				f.begin = new(a)
+				c.order.waiting = append(c.order.waiting, a.fetch)
 			}
+			c.fetches[a.fetch] = f
 		case doStopFetch:
 			calls = append(calls, c.stop(a.fetch)...)
 		case doRestore:

@@ -5,14 +5,9 @@ import "context"
 // The order of values (ARCHITECTURE.md section 3, rule 3). A value that was matched to a receive
 // may have to go back to its key: its receive was cancelled, there is no space for the value, or
 // its requester has gone. Until the value is back, no later receive may match: it would get a value
-// that was sent after that one. So a receive of the source begins only when
-//
-//   - all values that go back have arrived, and
-//   - no cancel of its requester is under way, and
-//   - no receive that was taken back for this requester may still end with a value.
-//
-// Until then it waits in order.waiting. It is not a reason to wait for anybody: what it waits for
-// needs no other receive.
+// that was sent after that one. So a receive of the source begins only when nothing of its requester
+// is on the way back: neither a value, nor a receive that was taken back and may still end with one.
+// Until then it waits in order.waiting. Nothing on the way back waits for it.
 
 // fetch is a receive of the source under way.
 type fetch struct {
@@ -25,7 +20,7 @@ type fetch struct {
 // order is guarded by the lock of the cache.
 type order struct {
 	held    map[string]int // by the name of a requester: how much of it is on the way back
-	waiting []*fetch       // in the order of their requests; also some that wait no more
+	waiting []uint64       // fetches in the order of their requests; also some that wait no more
 	changed bool           // one of them may have become due
 }
 
@@ -41,12 +36,6 @@ func (o *order) letGo(requester string) {
 	}
 }
 
-// wait lets a receive wait until it may begin.
-func (o *order) wait(f *fetch, begin responseAction) {
-	f.begin = &begin
-	o.waiting = append(o.waiting, f)
-}
-
 // mayMatch reports whether a receive of the source may begin now.
 func (o *order) mayMatch(a *responseAction) bool { return o.held[a.request.Requester.Name] == 0 }
 
@@ -58,17 +47,17 @@ func (c *ResponseCache) due() (calls []responseAction) {
 	}
 	o.changed = false
 	still := o.waiting[:0]
-	for _, f := range o.waiting {
-		switch {
+	for _, id := range o.waiting {
+		switch f := c.fetches[id]; {
 		case f.begin == nil:
 		case o.mayMatch(f.begin):
 			calls = append(calls, *f.begin)
 			f.begin = nil
+			c.fetches[id] = f
 		default:
-			still = append(still, f)
+			still = append(still, id)
 		}
 	}
-	clear(o.waiting[len(still):])
 	if o.waiting = still; len(still) == 0 {
 		o.waiting = nil
 	}
@@ -78,18 +67,24 @@ func (c *ResponseCache) due() (calls []responseAction) {
 // stop takes a receive of the source back. One that has not begun is returned: it has to begin, and
 // ends at once without a value, since its context has ended.
 func (c *ResponseCache) stop(id uint64) (calls []responseAction) {
-	f := c.fetches[id]
-	if f == nil || f.stopped {
+	f, ok := c.fetches[id]
+	if !ok || f.stopped {
 		return nil
 	}
-	f.stopped = true
 	f.stop()
 	c.order.hold(f.requester)
 	if f.begin != nil {
 		calls = append(calls, *f.begin)
-		f.begin = nil
 	}
+	f.begin, f.stopped = nil, true
+	c.fetches[id] = f
 	return calls
+}
+
+// underWay reports whether a receive of the source has not ended.
+func (c *ResponseCache) underWay(id uint64) bool {
+	_, ok := c.fetches[id]
+	return ok
 }
 
 // ended notes that a receive of the source has ended.
