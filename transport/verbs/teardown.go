@@ -22,10 +22,15 @@ const (
 )
 
 // leave leaves the channel because of err. It may be called in any state and from any
-// goroutine, and does not block.
+// goroutine, and does not block. If the channel is being left already for flushed completions alone,
+// err is their cause.
 func (l *link) leave(err error) {
 	l.mu.Lock()
 	if l.state != linkOpen {
+		if l.state == linkLeaving && l.rank == rankFlushed {
+			l.err, l.rank = err, rankEvent
+			l.drained.Broadcast()
+		}
 		l.mu.Unlock()
 		return
 	}
@@ -99,11 +104,14 @@ func (l *link) tearDown() {
 		}
 		timeout.Stop()
 	}
-	l.awaitCause()
+	known := l.awaitCause()
 	l.mu.Unlock()
+	if !known {
+		t.checkDevice(l.port) // its removal flushes first, and is reported later
+	}
 	l.destroy()
 	l.mu.Lock()
-	l.state = linkGone
+	l.state, l.rank = linkGone, rankCause // the error is final
 	if l.timer != nil {
 		l.timer.Stop()
 	}
@@ -118,9 +126,9 @@ func (l *link) tearDown() {
 	p.linkGone(l, l.err, true)
 }
 
-// awaitCause waits up to causeTime for a more specific error than a flushed completion.
-// Some devices never report one. Called with mu held.
-func (l *link) awaitCause() {
+// awaitCause waits up to causeTime for a more specific error than a flushed completion, and reports
+// whether there is one. Some devices never report one. Called with mu held.
+func (l *link) awaitCause() (known bool) {
 	late := false
 	timeout := time.AfterFunc(causeTime, func() {
 		l.mu.Lock()
@@ -132,7 +140,7 @@ func (l *link) awaitCause() {
 		l.drained.Wait()
 	}
 	timeout.Stop()
-	l.rank = rankCause // the error is final
+	return l.rank != rankFlushed
 }
 
 // breakRail moves a queue pair to ERR and posts a signalled marker behind the last send.
