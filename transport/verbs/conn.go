@@ -29,8 +29,11 @@ func (c *conn) Hello(ctx context.Context) (delivery.Peer, error) {
 		return known, nil
 	}
 	known, err := c.grpcHello(ctx)
-	if err != nil || !c.peer.transport.opts.Require {
+	if err != nil {
 		return known, err
+	}
+	if !c.peer.transport.opts.Require {
+		return c.first(ctx, known), nil
 	}
 	c.peer.connectNow()
 	again := time.NewTicker(c.peer.transport.opts.Backoff)
@@ -53,6 +56,20 @@ func (c *conn) Hello(ctx context.Context) (delivery.Peer, error) {
 				"there is no verbs channel to %v (%v), and the setting fallback is none, which allows no other connection", c.peer.task, k.Reason)
 		}
 	}
+}
+
+// first waits for the first channel to a peer that has answered over gRPC as known.
+func (c *conn) first(ctx context.Context, known delivery.Peer) delivery.Peer {
+	if !known.Tryst {
+		return known
+	}
+	c.peer.expectFirst()
+	c.peer.connectNow()
+	c.peer.awaitCarrier(ctx)
+	if up, ok := c.peer.known(); ok {
+		return up
+	}
+	return known
 }
 
 // grpcHello sends Hello over gRPC. It cancels the call when a channel comes up, which

@@ -43,6 +43,9 @@ const (
 	// detourWait is how long receives wait for a channel over another device, when that which
 	// carried them has ended, before they take gRPC. Making a channel takes two round trips.
 	detourWait = 5 * time.Second
+	// firstWait is how long receives wait for the first channel to a peer that answers calls: some
+	// round trips of gRPC, also on a busy host. A peer that none can be made to costs it once.
+	firstWait = 2 * time.Second
 	// helloPatience is how long the first message of a channel may take while no channel to the
 	// peer is up and another device may reach it. It is less than detourWait, so that receives
 	// wait for the next route. handshake.HelloWait counts otherwise.

@@ -30,6 +30,7 @@ type peer struct {
 	serial       uint64        // of the newest link
 	changed      chan struct{} // closed when active or expected changes
 	expected     time.Time     // until then receives wait for the next link; zero when none is expected
+	first        bool          // receives wait for the first channel, or have waited for it
 	askErr       error         // of the last call for the peer's inventory; nil if it has come
 	answered     bool          // the peer has shown an inventory, or that it has none
 	timer        *time.Timer   // of router

@@ -117,6 +117,11 @@ func (p *peer) unlock() {
 	if p.router != nil {
 		p.reportFailures()
 		p.armRouter()
+	} else if r := p.route(route.Fabric); p.first {
+		if count, _ := r.machine.Failures(); count != r.failures {
+			r.failures = count
+			p.expectNone()
+		}
 	}
 	p.noteState()
 	p.mu.Unlock()
@@ -149,11 +154,37 @@ func (p *peer) reportFailures() {
 func (p *peer) downOf(r *peerRoute, err error) []route.Action {
 	r.failed = r.failed || err != nil
 	acts := p.router.Down(time.Now(), r.kind, err)
-	if target := p.router.Target(); p.active == nil && !p.expected.IsZero() && (target == route.None || p.route(target).failed) {
-		p.expected = time.Time{} // no route is left that has not failed
-		p.signal()
+	if target := p.router.Target(); target == route.None || p.route(target).failed {
+		p.expectNone() // no route is left that has not failed
 	}
 	return acts
+}
+
+// expectFirst has receives wait for the first channel to the peer, which answers calls. Otherwise the
+// first values of a process that has just started would go over gRPC, since they come before the
+// handshake is over. It does so once.
+func (p *peer) expectFirst() {
+	p.mu.Lock()
+	none := p.router != nil && p.router.Target() == route.None && (p.answered || p.askErr != nil)
+	if !p.first && !none && p.active == nil && p.cameUp.IsZero() && !p.closing && !p.gone && p.transport.opts.Callable(p.task) && p.lostDevices() == nil {
+		p.first, p.expected = true, time.Now().Add(firstWait)
+		for _, r := range p.routes {
+			r.failed = false
+			if p.router == nil {
+				r.failures, _ = r.machine.Failures()
+			}
+		}
+		p.signal()
+	}
+	p.unlock()
+}
+
+// expectNone ends the wait for a channel. Called with mu held.
+func (p *peer) expectNone() {
+	if p.active == nil && !p.expected.IsZero() {
+		p.expected = time.Time{}
+		p.signal()
+	}
 }
 
 // awaitHello gives a link up that gets no first message for helloPatience, so that the next kind of
@@ -233,6 +264,7 @@ func (p *peer) ask() {
 		p.askErr, p.answered = nil, true
 	}
 	if p.router.Target() == route.None {
+		p.expectNone()
 		p.signal() // a caller that nothing but a channel can serve gives up
 	}
 	p.unlock()

@@ -1,0 +1,93 @@
+package verbstransport_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/transport/internal/delivery"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
+)
+
+// slowHandshake makes no bootstrap call before gRPC has answered Hello.
+type slowHandshake struct {
+	verbstransport.Exchanger
+	once     sync.Once
+	answered chan struct{}
+}
+
+func (s *slowHandshake) Exchange(ctx context.Context, to cluster.Task, own handshake.Offer) (handshake.Offer, error) {
+	select {
+	case <-s.answered:
+	case <-ctx.Done():
+		return handshake.Offer{}, ctx.Err()
+	}
+	return s.Exchanger.Exchange(ctx, to, own)
+}
+
+// helloConn reports that Hello was answered.
+type helloConn struct {
+	transport.Conn
+	s *slowHandshake
+}
+
+func (c helloConn) Hello(ctx context.Context) (delivery.Peer, error) {
+	p, err := c.Conn.Hello(ctx)
+	if err == nil {
+		c.s.once.Do(func() { close(c.s.answered) })
+	}
+	return p, err
+}
+
+// slowly makes the handshakes of all processes slow.
+func slowly(o *verbstransport.Options) {
+	s := &slowHandshake{Exchanger: o.Exchanger, answered: make(chan struct{})}
+	conn := o.GRPC
+	o.Exchanger, o.GRPC = s, func(task cluster.Task) (transport.Conn, error) {
+		c, err := conn(task)
+		return helloConn{c, s}, err
+	}
+}
+
+// TestFirstValuesTakeTheChannel: two processes that have just started exchange values at once. None
+// of them takes gRPC, although that answers before the handshake has begun.
+func TestFirstValuesTakeTheChannel(t *testing.T) {
+	all := sideBySide()
+	for name, o := range map[string]clusterOptions{
+		"one device": quick(clusterOptions{}, slowly), "all kinds": quick(clusterOptions{others: all.others}, slowly),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, o)
+			a, b := s.start(0), s.start(1)
+			for i := range 3 {
+				for _, way := range [][2]*actor{{a, b}, {b, a}} {
+					k := way[0].key(way[1], fmt.Sprint("first", i))
+					way[0].sendsBlob(1, k, 7, 100)
+					way[1].recv(1, k).isBlob(7, 100)
+				}
+			}
+			for _, way := range [][2]*actor{{a, b}, {b, a}} {
+				if n := way[0].connection(way[1]).Stats.Without; n != 0 {
+					t.Errorf("%d receives of %v took gRPC", n, way[0].task)
+				}
+			}
+		})
+	}
+}
+
+// TestFirstValueOfAnUnreachablePeer takes gRPC: the wait for the first channel has an end.
+func TestFirstValueOfAnUnreachablePeer(t *testing.T) {
+	s := newStage(t, quick(clusterOptions{}))
+	a, b := s.start(0), s.start(1)
+	s.c.fabric.Between(a.nic(), b.nic()).Cut()
+	k := a.key(b, "first")
+	a.sendsBlob(1, k, 7, 100)
+	b.recv(1, k).isBlob(7, 100)
+	if n := b.connection(a).Stats.Without; n != 1 {
+		t.Errorf("%d receives took gRPC, want 1", n)
+	}
+}
