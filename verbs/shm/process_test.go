@@ -297,6 +297,30 @@ func TestKilledPeer(t *testing.T) {
 	clear(x.mem) // nobody else writes to it
 }
 
+// TestEndOfThePeerIsNoticedAtOnce: requests do not wait for their time when the peer's process has ended,
+// neither those that wait nor later ones.
+func TestEndOfThePeerIsNoticedAtOnce(t *testing.T) {
+	x := newTestEnd(t, New(Options{}), childMemory)
+	c := startChild(t, "echo", Options{}, nil)
+	c.join(x)
+	x.qp.mu.Lock()
+	x.qp.req.timeout = time.Hour
+	x.qp.mu.Unlock()
+	x.post(verbs.SendWR{ID: 1, Op: verbs.OpWrite, Signaled: true})
+	x.ends(1, verbs.StatusOK)
+	if err := c.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for id := verbs.WRID(2); ; id++ { // one may be executed while the process is dying
+		x.post(verbs.SendWR{ID: id, Op: verbs.OpWrite, Signaled: true})
+		if wc := x.wait(); wc.Status == verbs.StatusRetryExceeded {
+			return
+		} else if wc.Status != verbs.StatusOK {
+			t.Fatalf("a write to a dead process ends with %+v", wc)
+		}
+	}
+}
+
 // late waits for the end of another empty write, after one that was executed while the process
 // was dying.
 func (x *testEnd) late() bool {

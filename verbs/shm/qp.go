@@ -53,7 +53,7 @@ type qp struct {
 	stopDial   context.CancelFunc
 	connection *time.Timer // ends the wait for the connection
 	failed     error       // why there is no connection
-	refused    bool        // and there never will be one
+	refused    bool        // and there never will be one, or the peer has ended it
 
 	link    *link
 	copying bool // content is being copied, outside of mu

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tryst-rdma/tryst/verbs"
 )
 
 // enter takes the queue pair's lock. It returns false if the queue pair has no longer this link.
@@ -120,6 +122,7 @@ func (q *qp) run(l *link) {
 		}
 		if !q.sleep(l, &seen) {
 			q.finish(l)
+			q.peerEnded(l)
 			close(l.ended)
 			<-l.gone // the peer is gone; the queue pair stays until its owner closes it
 			return
@@ -136,6 +139,19 @@ func (q *qp) finish(l *link) {
 			return
 		}
 	}
+}
+
+// peerEnded ends what waits for the peer, whose process has ended or has closed its queue pair: no
+// response comes any more, so nothing waits for its time.
+func (q *qp) peerEnded(l *link) {
+	if q.enter(l) {
+		q.refused = true
+		if q.req.completed < q.req.posted {
+			q.failSendLocked(verbs.StatusRetryExceeded)
+		}
+	}
+	q.leave()
+	q.callBack()
 }
 
 // callBack calls the functions for the events of the last step.
