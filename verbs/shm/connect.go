@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"syscall"
 	"time"
@@ -21,6 +22,13 @@ func (q *qp) connect(ctx context.Context, attempt uint64) {
 	peer, e := q.peer, q.ends
 	q.mu.Unlock()
 	l, err := q.dialAndProve(ctx, &peer, &e)
+	for endedEarly(err) && ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-time.After(100 * retryDelay):
+			l, err = q.dialAndProve(ctx, &peer, &e)
+		}
+	}
 	if err == nil && !q.attach(l, attempt) {
 		return
 	}
@@ -41,6 +49,12 @@ func (q *qp) connect(ctx context.Context, attempt uint64) {
 	if q.req.completed < q.req.posted {
 		q.failSendLocked(verbs.StatusRetryExceeded)
 	}
+}
+
+// endedEarly reports whether the peer has ended a connection without a word. It does so with the
+// oldest one when it has too many.
+func endedEarly(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)
 }
 
 // dialAndProve is the connector's side of the handshake.
@@ -215,6 +229,9 @@ func (l *link) receiveRing(buf []byte) error {
 		return fmt.Errorf("waiting for the peer's ring: %w", err)
 	}
 	if fd < 0 {
+		if n == 0 {
+			return fmt.Errorf("waiting for the peer's ring: %w", io.EOF)
+		}
 		if n > 2 && buf[0] == kindRefused {
 			return parseRefusal(buf[:n])
 		}

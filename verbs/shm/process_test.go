@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -319,6 +320,27 @@ func TestEndOfThePeerIsNoticedAtOnce(t *testing.T) {
 			t.Fatalf("a write to a dead process ends with %+v", wc)
 		}
 	}
+}
+
+// TestConnectionThatEndsInTheHandshakeIsMadeAgain: the peer closes the oldest connections when it has
+// too many, and that is no refusal.
+func TestConnectionThatEndsInTheHandshakeIsMadeAgain(t *testing.T) {
+	x, y := newTestEnd(t, New(Options{}), childMemory), newTestEnd(t, New(Options{}), childMemory)
+	if roleOf(x.qp.own.secret, y.qp.own.secret) == acceptor {
+		x, y = y, x
+	}
+	to, from := x.endpoint(), y.endpoint()
+	x.connect(from)
+	d := as[*device](y.dev)
+	for d.unproven.count() == 0 { // it waits until y knows its peer
+		runtime.Gosched()
+	}
+	d.unproven.mu.Lock()
+	closeConn(d.unproven.list[0])
+	d.unproven.mu.Unlock()
+	y.connect(to)
+	x.post(verbs.SendWR{ID: 1, Op: verbs.OpWrite, Signaled: true})
+	x.ends(1, verbs.StatusOK)
 }
 
 // late waits for the end of another empty write, after one that was executed while the process
