@@ -63,20 +63,38 @@ func TestCalm(t *testing.T) {
 	}
 }
 
-// TestPlantedMistakes: a mistake that a process makes on purpose is found.
+// TestPlantedMistakes: a mistake that a process makes on purpose is found, over gRPC, TCP and shared
+// memory. Short runs make each mistake over one of them.
 func TestPlantedMistakes(t *testing.T) {
-	for p, rule := range map[plant]string{
-		plantLose: "order", plantDouble: "twice", plantSwap: "order", plantDamage: "wrong", plantAbort: "error",
-		plantUnreach: "error", plantWrong: "wrong", plantTwice: "ends", plantTold: "told",
-	} {
-		t.Run(string(p), func(t *testing.T) {
-			_, found := tryStorm(t, t.TempDir(), options{seed: 2, time: calmTime, steps: calmSteps, world: worlds[0], fallback: "grpc", plant: p})
-			for _, v := range found {
-				if v.rule == rule {
-					return
-				}
-			}
-			t.Errorf("the mistake was not found by the rule %q; found %d others", rule, len(found))
-		})
+	var over []world
+	for _, w := range worlds {
+		if w.name == "grpc" || w.name == "tcp" || w.name == "shm" {
+			w.same = true
+			over = append(over, w)
+		}
 	}
+	for i, p := range []struct {
+		plant plant
+		rule  string
+	}{
+		{plantLose, "order"}, {plantDouble, "twice"}, {plantSwap, "order"}, {plantDamage, "wrong"}, {plantAbort, "error"},
+		{plantUnreach, "error"}, {plantWrong, "wrong"}, {plantTwice, "ends"}, {plantTold, "told"},
+	} {
+		for k, w := range over {
+			if testing.Short() && k != i%len(over) {
+				continue
+			}
+			t.Run(string(p.plant)+" over "+w.name, func(t *testing.T) { findsMistake(t, w, p.plant, p.rule) })
+		}
+	}
+}
+
+func findsMistake(t *testing.T, w world, p plant, rule string) {
+	_, found := tryStorm(t, t.TempDir(), options{seed: 2, time: calmTime, steps: calmSteps, world: w, fallback: "grpc", plant: p})
+	for _, v := range found {
+		if v.rule == rule {
+			return
+		}
+	}
+	t.Errorf("the mistake was not found by the rule %q; found %d others", rule, len(found))
 }
