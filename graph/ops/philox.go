@@ -79,9 +79,9 @@ const epsilon = 1e-7
 func normal32(x0, x1 uint32) (float32, float32) {
 	u1 := max(uniform32(x0), float32(epsilon))
 	v1 := float32(2 * math.Pi * float64(uniform32(x1)))
-	u2 := sqrt(-2 * float32(math.Log(float64(u1))))
-	sin, cos := math.Sincos(float64(v1))
-	return float32(sin) * u2, float32(cos) * u2
+	u2 := sqrt(-2 * logFloat(u1))
+	sin, cos := sincosFloat(v1)
+	return sin * u2, cos * u2
 }
 
 // normal64 is normal32 in double.
