@@ -13,8 +13,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/graph/ops"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
@@ -51,6 +49,21 @@ func freeAddress(t testing.TB) string {
 	}
 	t.Fatal("no free port")
 	return ""
+}
+
+// startBoth starts a chief, a TensorFlow task of the job tf, and a Tryst task for each kernel set.
+func startBoth(t testing.TB) (chief *python) {
+	t.Helper()
+	jobs := map[string]int{"chief": 1, "tf": 1}
+	for _, set := range sets {
+		jobs[set] = 1
+	}
+	c := newCluster(t, jobs)
+	for _, set := range sets {
+		c.startTryst(t, serverTask{Job: set, Kernels: set})
+	}
+	c.startTask(t, "tf", 0)
+	return c.startTask(t, "chief", 0)
 }
 
 // python is a TensorFlow task in a process of its own, which also runs the programs of programs.py
@@ -172,20 +185,22 @@ type trystTask struct {
 }
 
 // startTryst starts a Tryst server for a task. It ends with the test.
-func (c tasks) startTryst(t testing.TB, job string, task int, change ...func(*config.Config)) *trystTask {
+func (c tasks) startTryst(t testing.TB, task serverTask, change ...func(*config.Config)) *trystTask {
 	t.Helper()
+	task.Cluster = c
 	s := &trystTask{registry: prometheus.NewRegistry()}
-	conf := config.Default()
-	conf.Listen = c[job][task]
-	conf.Task = cluster.Task{Job: job, Index: task}
-	var err error
-	if conf.Cluster, err = cluster.SpecFromLists(c); err != nil {
+	conf, err := task.settings()
+	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range change {
 		f(&conf)
 	}
-	if s.Server, err = server.Start(t.Context(), conf, server.Options{Allocator: tensortest.NewAllocator(t), Registerer: s.registry, Kernels: ops.New()}); err != nil {
+	k, err := kernels(task.Kernels)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Server, err = server.Start(t.Context(), conf, server.Options{Allocator: tensortest.NewAllocator(t), Registerer: s.registry, Kernels: k}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -14,32 +14,32 @@ const (
 	trystDevice = "/job:worker/replica:0/task:1/device:CPU:0"
 )
 
-// graph is a graph of TensorFlow's device.
-type graph struct {
+// workerGraph is a graph of TensorFlow's device.
+type workerGraph struct {
 	*master.Graph
 	bed *testbed
 }
 
-func (bed *testbed) graph() *graph { return &graph{bed.session.NewGraph(), bed} }
+func (bed *testbed) graph() *workerGraph { return &workerGraph{bed.session.NewGraph(), bed} }
 
 // echo returns a graph that sends back the value that it receives.
-func (bed *testbed) echo(dtype tensor.DType) *graph {
+func (bed *testbed) echo(dtype tensor.DType) *workerGraph {
 	g := bed.graph()
 	g.send("back", g.Identity("same", g.recv("there", dtype), dtype), dtype)
 	return g
 }
 
 // send sends an output of a node to our task.
-func (g *graph) send(edge, input string, dtype tensor.DType) {
+func (g *workerGraph) send(edge, input string, dtype tensor.DType) {
 	g.Send(edge, input, dtype, device(g.bed, trystDevice))
 }
 
 // recv receives a value from our task.
-func (g *graph) recv(edge string, dtype tensor.DType) string {
+func (g *workerGraph) recv(edge string, dtype tensor.DType) string {
 	return g.recvFrom(edge, g.bed.server.Incarnation(), dtype)
 }
 
-func (g *graph) recvFrom(edge string, incarnation uint64, dtype tensor.DType) string {
+func (g *workerGraph) recvFrom(edge string, incarnation uint64, dtype tensor.DType) string {
 	return g.Recv(edge, dtype, master.Peer{Device: device(g.bed, trystDevice), Incarnation: incarnation})
 }
 

@@ -3,9 +3,16 @@
 package tensorflow_test
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(serverVariable) != "" {
+		serve()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}

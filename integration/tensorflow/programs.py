@@ -4,6 +4,8 @@ A program builds a graph, with the parts under test on a device that the test na
 test runs it twice, on a device of Tryst and on one of TensorFlow, and compares.
 """
 
+import threading
+
 import numpy as np
 import tensorflow as tf
 
@@ -46,7 +48,7 @@ def dense_model(variables):
     with v1.variable_scope("model", use_resource=variables == "resource"):
         w1 = v1.get_variable("w1", [20, 32])
         b1 = v1.get_variable("b1", [32], initializer=v1.zeros_initializer())
-        w2 = v1.get_variable("w2", [32, 5])
+        w2 = v1.get_variable("w2", [32, 5], initializer=v1.truncated_normal_initializer(stddev=0.3))
         b2 = v1.get_variable("b2", [5], initializer=v1.zeros_initializer())
     hidden = tf.nn.relu(tf.matmul(tf.constant(x), w1) + b1)
     return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.constant(y), logits=tf.matmul(hidden, w2) + b2))
@@ -75,10 +77,10 @@ def train(chief, ps, optimizer="adam", variables="ref", steps=200):
         return {"losses": losses, "step": session.run(step)}
 
 
-def run(chief, on, fetches, feed=None, times=1, **options):
+def run(chief, on, fetches, feed=None, times=1, initialise=True, **options):
     """Fetches from a session of the chief and the task of a device; with times, a list of what each step fetches."""
     with v1.Session(chief.target, config=config(chief, task_of(on), **options)) as session:
-        if v1.global_variables():
+        if initialise and v1.global_variables():
             session.run(v1.global_variables_initializer())
         values = [session.run(fetches, feed) for _ in range(times)]
     return values[0] if times == 1 else values
@@ -133,9 +135,9 @@ def large(chief, on, mib):
     with v1.device(chief.device):
         x = tf.reshape(tf.range(mib << 18, dtype=tf.int32), [mib, -1])
     with v1.device(on):
-        there = tf.identity(x)
+        there = x + 1  # Grappler would leave an Identity out, and the way with it
     with v1.device(chief.device):
-        same = tf.reduce_all(tf.equal(x, tf.identity(there)))
+        same = tf.reduce_all(tf.equal(x, there - 1))
         size = tf.size(there)
     return [v.item() for v in run(chief, on, [same, size])]
 
@@ -369,3 +371,264 @@ def initialisers(chief, on):
         values["random_int"] = tf.random.uniform([13, 7], maxval=100, dtype=tf.int32, seed=9)
         values["random_double"] = tf.random.normal([13], dtype=tf.float64, seed=10)
     return {k: v.flatten().tolist() for k, v in run(chief, on, values).items()}
+
+
+@program
+def sessions(chief, on, isolated=False, steps=50):
+    """Two sessions at once, in threads, each with a variable of the same name. Returns the sums; a shared variable has the steps of both."""
+
+    def graph():
+        with tf.Graph().as_default() as g, v1.device(on):
+            v = v1.get_variable("both", initializer=tf.constant(0), use_resource=False)
+            add = v1.assign_add(v, 1, use_locking=True)
+        return g, v, add
+
+    built = [graph() for _ in range(2)]
+    opened = [v1.Session(chief.target, graph=g, config=config(chief, task_of(on), isolate_session_state=isolated)) for g, _, _ in built]
+    for s, (_, v, _) in zip(opened, built):
+        s.run(v.initializer)
+    threads = [
+        threading.Thread(target=lambda s=s, add=add: [s.run(add.op) for _ in range(steps)]) for s, (_, _, add) in zip(opened, built)
+    ]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    values = [int(s.run(v)) for s, (_, v, _) in zip(opened, built)]
+    for s in opened:
+        s.close()
+    return values
+
+
+@program
+def reset(chief, on, container=""):
+    """Session.reset of all containers or of one: which of two variables are initialised before and after."""
+    with v1.device(on):
+        a = v1.get_variable("default_one", initializer=tf.constant(1.0), use_resource=False)
+        with v1.container("box"):
+            b = v1.get_variable("boxed_one", initializer=tf.constant(2.0), use_resource=False)
+        has = [v1.is_variable_initialized(v) for v in (a, b)]
+
+    def look(init):
+        with v1.Session(chief.target, config=config(chief, task_of(on))) as session:
+            if init:
+                session.run(v1.global_variables_initializer())
+            return [bool(v) for v in session.run(has)]
+
+    before = look(True)
+    still = look(False)
+    v1.Session.reset(chief.target, [container] if container else None, config=config(chief, task_of(on)))
+    return [before, still, look(False)]
+
+
+@program
+def filters(chief, on):
+    """A node on a task that the session's filters exclude; then a session that includes it."""
+    with v1.device(on):
+        x = tf.constant(1.0) + v1.placeholder_with_default(1.0, [])
+    c = v1.ConfigProto()
+    c.device_filters.append(chief.device)
+    try:
+        with v1.Session(chief.target, config=c) as session:
+            refused = str(session.run(x))
+    except tf.errors.InvalidArgumentError as e:
+        refused = "Cannot assign a device" in e.message
+    return [refused, float(run(chief, on, x))]
+
+
+@program
+def propagation(chief, on, cluster):
+    """A session that brings its own cluster, in which tasks have other names."""
+    with v1.device(on):
+        v = v1.get_variable("v", initializer=tf.constant([1.0, 2.0]), use_resource=False)
+        add = v1.assign_add(v, [10.0, 10.0])
+    with v1.device("/job:boss/task:0"):
+        out = add * 2.0
+    c = v1.ConfigProto(cluster_def=tf.train.ClusterSpec(cluster).as_cluster_def())
+    with v1.Session(chief.target, config=c) as session:
+        session.run(v.initializer)
+        values = [session.run(out).tolist() for _ in range(3)]
+        return [values, sorted(d.name for d in session.list_devices())]
+
+
+FAILURES = {
+    "gather": lambda: tf.gather(tf.constant([1.0, 2.0, 3.0]), v1.placeholder_with_default([1, 9], [2])),
+    "reshape": lambda: tf.reshape(tf.constant([1.0, 2.0, 3.0]), v1.placeholder_with_default([2, 2], [2])),
+    "divide": lambda: v1.div(tf.constant([4, 6]), v1.placeholder_with_default([2, 0], [2])),
+    "uninitialised": lambda: v1.get_variable("never", [2], use_resource=False) + 1.0,
+    "uninitialised resource": lambda: v1.get_variable("never", [2], use_resource=True) + 1.0,
+    "add": lambda: tf.raw_ops.AddV2(x=v1.placeholder_with_default([1.0, 2.0], [None]), y=v1.placeholder_with_default([1.0, 2.0, 3.0], [None])),
+}
+
+
+@program
+def failure(chief, on, kind, where):
+    """A kernel that fails on the device or on the chief, while the other side waits for a value that depends on it."""
+    with v1.device(on if where == "there" else chief.device):
+        x = FAILURES[kind]()
+    with v1.device(chief.device if where == "there" else on):
+        y = tf.identity(x) * tf.constant(2, x.dtype)
+    return run(chief, on, y, initialise=False).tolist()
+
+
+def waiting(chief, on):
+    """A graph that waits for good, on both sides: first it adds one to a variable on the device, then the device waits for the chief."""
+    with v1.device(on):
+        started = v1.get_variable("started", initializer=tf.constant(0), use_resource=False)
+    with v1.device(chief.device):
+        queue = v1.FIFOQueue(1, tf.float32, [[]], shared_name="never_fed")
+        value = queue.dequeue()
+    with v1.device(on):
+        with tf.control_dependencies([v1.assign_add(started, 1)]):
+            begun = tf.constant(1.0)
+        out = value + begun
+    return started, out
+
+
+def run_in_thread(session, fetch, *more):
+    """Runs a fetch in a thread. Returns a function that waits for its end, and returns the error's code."""
+    ended = []
+
+    def body():
+        try:
+            session.run(fetch, *more)
+            ended.append(0)
+        except tf.errors.OpError as e:
+            ended.append(e.error_code)
+        except RuntimeError:  # of a session that the client has closed
+            ended.append(-1)
+
+    thread = threading.Thread(target=body)
+    thread.start()
+
+    def wait():
+        thread.join(60)
+        return ended[0] if ended else "it does not end"
+
+    return wait
+
+
+@program
+def closed_in_step(chief, on):
+    """A session is closed while a step waits. The step ends, and another session works."""
+    started, out = waiting(chief, on)
+    with v1.Session(chief.target, config=config(chief, task_of(on))) as other:
+        other.run(started.initializer)
+        session = v1.Session(chief.target, config=config(chief, task_of(on)))
+        wait = run_in_thread(session, out)
+        while other.run(started) == 0:
+            pass
+        session.close()
+        return [wait() != 0, int(other.run(started))]
+
+
+@program
+def timeout_in_step(chief, on):
+    """A step that waits has a timeout."""
+    started, out = waiting(chief, on)
+    with v1.Session(chief.target, config=config(chief, task_of(on))) as session:
+        session.run(started.initializer)
+        wait = run_in_thread(session, out, None, v1.RunOptions(timeout_in_ms=2000))
+        return [wait(), int(session.run(started))]
+
+
+@program
+def killed_between_steps(chief, on):
+    """The test kills the device's process and starts it again, between two steps. The session ends with an error, the next one works."""
+    with v1.device(on):
+        v = v1.get_variable("v", initializer=tf.constant(1.0), use_resource=False)
+        add = v1.assign_add(v, 1.0)
+    with v1.Session(chief.target, config=config(chief, task_of(on))) as session:
+        session.run(v.initializer)
+        first = float(session.run(add))
+        chief.event("between steps")
+        codes = []
+        try:
+            session.run(add)
+        except tf.errors.OpError as e:
+            codes.append(e.error_code)
+    with v1.Session(chief.target, config=config(chief, task_of(on))) as session:
+        initialised = bool(session.run(v1.is_variable_initialized(v)))
+        session.run(v.initializer)
+        return {"first": first, "codes": codes, "initialised": initialised, "second": float(session.run(add))}
+
+
+@program
+def killed_in_step(chief, on):
+    """The test kills the device's process in a step. The step ends with an error, and with the process back another session works."""
+    started, out = waiting(chief, on)
+    session = v1.Session(chief.target, config=config(chief, task_of(on)))
+    session.run(started.initializer)
+    wait = run_in_thread(session, out)
+    with v1.Session(chief.target, config=config(chief, task_of(on))) as other:
+        while other.run(started) == 0:
+            pass
+    chief.event("in a step")
+    code = wait()
+    chief.event("step ended")
+    try:
+        session.close()
+    except tf.errors.OpError:
+        pass
+    with v1.Session(chief.target, config=config(chief, task_of(on))) as session:
+        session.run(started.initializer)
+        return [code, int(session.run(started))]
+
+
+@program
+def wait_in_step(chief, on):
+    """Waits in a step for good: the test kills this process."""
+    started, out = waiting(chief, on)
+    session = v1.Session(chief.target, config=config(chief, task_of(on)))
+    session.run(started.initializer)
+    run_in_thread(session, out)
+    with v1.Session(chief.target, config=config(chief, task_of(on))) as other:
+        while other.run(started) == 0:
+            pass
+    chief.event("in a step")
+
+
+@program
+def train_with_pause(chief, ps, at=None, steps=60, optimizer="adam"):
+    """Trains, and tells the test when it has made so many steps. Returns the losses."""
+    with v1.device(v1.train.replica_device_setter(ps_tasks=1, ps_device=ps, worker_device=chief.device)):
+        loss = dense_model("ref")
+        minimize = OPTIMIZERS[optimizer]().minimize(loss)
+        init = v1.global_variables_initializer()
+    losses = []
+    with v1.Session(chief.target, config=config(chief, ps)) as session:
+        session.run(init)
+        for i in range(steps):
+            if i == at:
+                chief.event("half-way")
+            losses.append(float(session.run([loss, minimize])[0]))
+    return losses
+
+
+@program
+def trace(chief, ps):
+    """A step with FULL_TRACE: the kernels and transfers of the device, from the step stats that the master collects."""
+    with v1.device(v1.train.replica_device_setter(ps_tasks=1, ps_device=ps, worker_device=chief.device)):
+        loss = dense_model("ref")
+        minimize = OPTIMIZERS["adam"]().minimize(loss)
+        init = v1.global_variables_initializer()
+    with v1.Session(chief.target, config=config(chief, ps)) as session:
+        session.run(init)
+        session.run(minimize)
+        metadata = v1.RunMetadata()
+        session.run([loss, minimize], options=v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE), run_metadata=metadata)
+    nodes, transfers, timed = set(), set(), True
+    for d in metadata.step_stats.dev_stats:
+        if not d.device.startswith(ps + "/"):
+            continue
+        for n in d.node_stats:
+            timed = timed and n.all_start_micros > 0 and n.all_end_rel_micros >= 0
+            if n.node_name == "RecvTensor":
+                transfers.add(n.timeline_label.split("] ")[-1])
+            else:
+                nodes.add(n.node_name)
+    from tensorflow.python.client import timeline
+
+    chrome = timeline.Timeline(metadata.step_stats).generate_chrome_trace_format()
+    return {"nodes": sorted(nodes), "transfers": sorted(transfers), "timed": timed, "chrome": len(chrome) > 1000,
+            "devices": sorted({d.device for d in metadata.step_stats.dev_stats})}

@@ -20,7 +20,7 @@ type step struct {
 }
 
 // register registers a graph at TensorFlow's worker.
-func (bed *testbed) register(g *graph) *master.Program {
+func (bed *testbed) register(g *workerGraph) *master.Program {
 	bed.t.Helper()
 	p, err := bed.session.Register(bed.soon(), g.Graph)
 	if err != nil {
@@ -30,7 +30,7 @@ func (bed *testbed) register(g *graph) *master.Program {
 }
 
 // run runs a graph in a step of its own.
-func (bed *testbed) run(g *graph) *step {
+func (bed *testbed) run(g *workerGraph) *step {
 	bed.t.Helper()
 	s := bed.newStep()
 	s.runGraph(bed.soon(), bed.register(g))
@@ -45,7 +45,7 @@ func (bed *testbed) begin(ctx context.Context, p *master.Program) *step {
 }
 
 // runUntilRequest runs a graph and returns when TensorFlow's first request of the step waits here.
-func (bed *testbed) runUntilRequest(ctx context.Context, g *graph) *step {
+func (bed *testbed) runUntilRequest(ctx context.Context, g *workerGraph) *step {
 	bed.t.Helper()
 	steps := bed.steps()
 	s := bed.begin(ctx, bed.register(g))

@@ -11,29 +11,21 @@ import (
 // TestTrain: TensorFlow trains a model whose variables are on a Tryst ps, with the losses of the
 // same training with a TensorFlow ps.
 func TestTrain(t *testing.T) {
-	c := newCluster(t, map[string]int{"chief": 1, "ps": 1, "tfps": 1})
-	c.startTryst(t, "ps", 0)
-	c.startTask(t, "tfps", 0)
-	chief := c.startTask(t, "chief", 0)
-	for _, test := range []struct{ optimizer, variables string }{
-		{"adam", "ref"},
-		{"adam", "resource"},
-		{"sgd", "ref"},
-		{"sgd", "resource"},
-		{"momentum", "ref"},
-		{"momentum", "resource"},
-		{"nesterov", "ref"},
-		{"nesterov", "resource"},
-		{"adagrad", "ref"},
-		{"adagrad", "resource"},
-	} {
-		t.Run(test.optimizer+", "+test.variables+" variables", func(t *testing.T) {
-			chief := chief.in(t)
-			a := args{"ps": "/job:tfps", "optimizer": test.optimizer, "variables": test.variables}
-			want := chief.value("train", a)
-			a["ps"] = "/job:ps"
-			wantNear(t, "", chief.value("train", a), want, 1e-5)
-		})
+	chief := startBoth(t)
+	tolerance := map[string]float64{"go": 1e-5, "tensorflow": 1e-6}
+	for _, optimizer := range []string{"adam", "sgd", "momentum", "nesterov", "adagrad"} {
+		for _, variables := range []string{"ref", "resource"} {
+			t.Run(optimizer+", "+variables+" variables", func(t *testing.T) {
+				a := args{"ps": "/job:tf", "optimizer": optimizer, "variables": variables}
+				want := chief.in(t).value("train", a)
+				for _, set := range sets {
+					t.Run(set, func(t *testing.T) {
+						a["ps"] = "/job:" + set
+						wantNear(t, "", chief.in(t).value("train", a), want, tolerance[set])
+					})
+				}
+			})
+		}
 	}
 }
 
