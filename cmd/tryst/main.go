@@ -12,19 +12,9 @@
 package main
 
 import (
-	"context"
 	"os"
-	"os/signal"
-	"syscall"
+
+	"github.com/tryst-rdma/tryst/internal/command"
 )
 
-func main() {
-	// Otherwise the Go runtime ends the process when it logs to a pipe whose reader has gone. Writes
-	// to such a pipe fail instead: logs are lost, and results end the command (exitPipe).
-	signal.Ignore(syscall.SIGPIPE)
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	os.Exit(interruptible(signals, func(ctx context.Context) int {
-		return run(ctx, streams{in: os.Stdin, out: os.Stdout, err: os.Stderr, signals: signals}, os.Args[1:])
-	}))
-}
+func main() { os.Exit(command.Main(command.Options{})) }

@@ -34,6 +34,7 @@ const DefaultBlocking = 256
 // Set is the kernel set of an open library. It implements graph.KernelSet.
 type Set struct {
 	l        *capi.Library
+	dir      string
 	own      graph.KernelSet
 	blocking int
 	ops      map[string]*tfpb.OpDef
@@ -62,7 +63,7 @@ func Open(o Options) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Set{l: l, own: o.Go, blocking: o.Blocking, kernels: map[string][]*kernelDef{}}
+	s := &Set{l: l, dir: dir, own: o.Go, blocking: o.Blocking, kernels: map[string][]*kernelDef{}}
 	if s.blocking <= 0 {
 		s.blocking = DefaultBlocking
 	}
@@ -115,6 +116,9 @@ func (s *Set) Name() string { return "tensorflow" }
 
 // Version is the version of the TensorFlow library, such as 2.21.0.
 func (s *Set) Version() string { return s.l.Version() }
+
+// Directory is where the TensorFlow library is.
+func (s *Set) Directory() string { return s.dir }
 
 // OpDef implements graph.KernelSet.
 func (s *Set) OpDef(op string) *tfpb.OpDef {

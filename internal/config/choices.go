@@ -29,6 +29,8 @@ func (s Setting) Values() []string {
 
 // The values of Kernels.
 const (
+	// KernelsAuto are those of the command: Go's of tryst, TensorFlow's of tryst-tensorflow.
+	KernelsAuto = "auto"
 	// KernelsGo are the kernels of package graph/ops.
 	KernelsGo = "go"
 	// KernelsTensorFlow are those of TensorFlow's library, which the command tryst-tensorflow links.

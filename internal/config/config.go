@@ -79,7 +79,7 @@ type Config struct {
 	// to 256. Zero: the default, 1.
 	CPUDevices int
 	// Kernels runs the graphs that TensorFlow masters register: "go", "tensorflow"
-	// or "none", which refuses graphs. Zero: the default, go.
+	// or "auto" (Go's in tryst, TensorFlow's in tryst-tensorflow) or "none", which refuses graphs. Zero: the default, auto.
 	Kernels string
 	// MaxSessions is how many sessions TensorFlow masters may have. 1 to 1,000,000.
 	// Zero: the default, 256.

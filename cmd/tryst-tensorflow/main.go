@@ -1,0 +1,52 @@
+// Command tryst-tensorflow is tryst with TensorFlow's kernels: its serve runs the graphs that
+// TensorFlow masters register with the kernels of a TensorFlow library, which it opens when it
+// starts.
+//
+//	tryst-tensorflow serve --tensorflow-library DIR
+//
+// All other commands are those of tryst. The program is linked dynamically, which tryst is not.
+package main
+
+import (
+	"log/slog"
+	"os"
+
+	"github.com/spf13/pflag"
+
+	"github.com/tryst-rdma/tryst/graph"
+	"github.com/tryst-rdma/tryst/graph/ops"
+	"github.com/tryst-rdma/tryst/graph/tfkernels"
+	"github.com/tryst-rdma/tryst/internal/command"
+	"github.com/tryst-rdma/tryst/worker/collective"
+)
+
+// logLevel is the variable that keeps TensorFlow's library from writing more than errors to stderr,
+// which it does for each step that ends with an error otherwise.
+const logLevel = "TF_CPP_MIN_LOG_LEVEL"
+
+func main() {
+	var directory string
+	os.Exit(command.Main(command.Options{
+		Name: "tryst-tensorflow",
+		ServeFlags: func(flags *pflag.FlagSet) {
+			flags.StringVar(&directory, "tensorflow-library", "", "`directory` of libtensorflow_cc.so.2 (default that of the python3 on PATH)")
+		},
+		Kernels: func(log *slog.Logger) (graph.KernelSet, func(), error) {
+			if _, ok := os.LookupEnv(logLevel); !ok {
+				if err := os.Setenv(logLevel, "2"); err != nil {
+					return nil, nil, err
+				}
+			}
+			inGo := ops.New()
+			if err := collective.Register(inGo); err != nil {
+				return nil, nil, err
+			}
+			set, err := tfkernels.Open(tfkernels.Options{Directory: directory, Go: inGo})
+			if err != nil {
+				return nil, nil, err
+			}
+			log.Info("graphs run with TensorFlow's kernels", "version", set.Version(), "library", set.Directory())
+			return set, func() {}, nil
+		},
+	}))
+}
