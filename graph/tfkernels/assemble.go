@@ -203,7 +203,7 @@ func (u *unit) describe() *graph.Node {
 }
 
 // definition returns the function of a unit, without a name.
-func (u *unit) definition(functions map[string]bool) *tfpb.FunctionDef {
+func (u *unit) definition(l *library) *tfpb.FunctionDef {
 	def := &tfpb.FunctionDef{Signature: &tfpb.OpDef{IsStateful: true}, Ret: map[string]string{}, ControlRet: map[string]string{}}
 	nodes := slices.Concat(u.roots, u.p.nodes)
 	names := u.argNames(nodes)
@@ -212,7 +212,7 @@ func (u *unit) definition(functions map[string]bool) *tfpb.FunctionDef {
 	}
 	used := map[*node]bool{}
 	for _, n := range nodes {
-		def.NodeDef = append(def.NodeDef, u.body(n, names, used, functions))
+		def.NodeDef = append(def.NodeDef, u.body(n, names, used, l))
 	}
 	for i, v := range u.results {
 		name := "result_" + strconv.Itoa(i)
@@ -247,14 +247,14 @@ func (u *unit) argNames(nodes []*node) []string {
 }
 
 // body returns a node as it stands in the function.
-func (u *unit) body(n *node, args []string, used map[*node]bool, functions map[string]bool) *tfpb.NodeDef {
+func (u *unit) body(n *node, args []string, used map[*node]bool, l *library) *tfpb.NodeDef {
 	def := &tfpb.NodeDef{Name: n.name, Op: n.op, Attr: map[string]*tfpb.AttrValue{}, ExperimentalDebugInfo: n.def.GetExperimentalDebugInfo()}
 	for name, a := range n.def.GetAttr() {
 		if name != "_class" { // colocation with nodes that may be elsewhere
 			def.Attr[name] = a
 		}
 	}
-	if a, ok := def.Attr["shared_name"]; ok && len(a.GetS()) == 0 && !functions[n.op] {
+	if a, ok := def.Attr["shared_name"]; ok && len(a.GetS()) == 0 && !l.has(n.op) {
 		def.Attr["shared_name"] = &tfpb.AttrValue{Value: &tfpb.AttrValue_S{S: []byte(n.name)}}
 	}
 	for _, in := range n.inputs {
@@ -280,6 +280,7 @@ func (u *unit) body(n *node, args []string, used map[*node]bool, functions map[s
 	}
 	slices.Sort(control)
 	def.Input = append(def.Input, slices.Compact(control)...)
+	l.rename(def)
 	return def
 }
 

@@ -195,6 +195,8 @@ type program struct {
 	kernels []graph.Kernel
 	// allocator is that of the steps.
 	allocator tensor.Allocator
+	// after, if not nil, sees the outputs of each kernel.
+	after func(*graph.Node, []graph.Value)
 }
 
 // prepare rewrites the graph of b and makes its kernels.
@@ -203,7 +205,7 @@ func (b *builder) prepare(s graph.State) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &program{b.t, g, make([]graph.Kernel, len(g.Nodes)), tensor.Heap{}}
+	p := &program{b.t, g, make([]graph.Kernel, len(g.Nodes)), tensor.Heap{}, nil}
 	for i, n := range g.Nodes {
 		if n.ID != i {
 			b.t.Errorf("node %s has ID %d at %d", n.Name, n.ID, i)
@@ -339,5 +341,9 @@ func (p *program) kernel(ctx context.Context, n *graph.Node, in, out []graph.Val
 	}
 	end := make(chan error, 1)
 	k.ComputeAsync(c, func(err error) { end <- err })
-	return <-end
+	err := <-end
+	if p.after != nil {
+		p.after(n, out)
+	}
+	return err
 }

@@ -1,6 +1,8 @@
 package tfkernels
 
 import (
+	"strings"
+
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tryst-rdma/tryst/graph"
@@ -66,8 +68,8 @@ type cutter struct {
 	nodes  []*node
 	sets   *sets
 	pieces []*piece
-	// functions are the names of the functions of the graph's library, which nodes may have as op.
-	functions map[string]bool
+	// library has the functions of the graph, which nodes may have as op.
+	library *library
 }
 
 // maxCopied is the largest Const, in bytes, that is copied into each piece that uses it.
@@ -75,9 +77,10 @@ const maxCopied = 4 << 10
 
 // cut returns the nodes of g in topological order, each with its piece.
 func cut(s *Set, g *graph.Graph) (*cutter, error) {
-	c := &cutter{set: s, sets: newSets(), functions: map[string]bool{}}
-	for _, f := range functionsOf(g.Library) {
-		c.functions[f.GetSignature().GetName()] = true
+	c := &cutter{set: s, sets: newSets()}
+	var err error
+	if c.library, err = newLibrary(functionsOf(g.Library)); err != nil {
+		return nil, err
 	}
 	c.copyNodes(g)
 	if err := c.readReferences(); err != nil {
@@ -99,7 +102,7 @@ func (c *cutter) copyNodes(g *graph.Graph) {
 	for i, n := range g.Nodes {
 		c.nodes[i] = &node{name: n.Name, op: n.Op, device: n.Device, def: n.Def, opDef: n.OpDef,
 			inTypes: n.InTypes, outTypes: n.OutTypes}
-		if staysInGo(n.Op) && !c.functions[n.Op] {
+		if staysInGo(n.Op) && !c.library.has(n.Op) {
 			c.nodes[i].place = inGo
 		}
 	}
@@ -217,7 +220,7 @@ func (c *cutter) isConst(n *node) bool {
 // something that lives in the state.
 func (c *cutter) mayCopy(n *node) bool {
 	switch {
-	case len(n.inputs) > 0 || c.functions[n.op]:
+	case len(n.inputs) > 0 || c.library.has(n.op):
 		return false
 	case n.op == "Const":
 		return len(n.control) == 0 && proto.Size(n.def) <= maxCopied
@@ -225,4 +228,14 @@ func (c *cutter) mayCopy(n *node) bool {
 		return len(n.control) == 0
 	}
 	return isRoot(n)
+}
+
+// perStep reports whether a node of the piece makes or uses what lives only for a step.
+func (p *piece) perStep() bool {
+	for _, n := range p.nodes {
+		if strings.HasPrefix(n.op, "TensorArray") || strings.HasPrefix(n.op, "Stack") || strings.Contains(n.op, "TemporaryVariable") {
+			return true
+		}
+	}
+	return false
 }

@@ -233,7 +233,7 @@ func (c *cutter) pure(p *piece) bool {
 		return false
 	}
 	for _, n := range p.nodes {
-		if n.opDef.GetIsStateful() || c.functions[n.op] {
+		if n.opDef.GetIsStateful() || c.library.has(n.op) {
 			return false
 		}
 		for _, in := range n.inputs {
@@ -263,7 +263,7 @@ func (c *cutter) dissolve() {
 
 // light reports whether a node costs less in Go than in a function.
 func (c *cutter) light(n *node) bool {
-	if c.set.own.OpDef(n.op) == nil || c.functions[n.op] {
+	if c.set.own.OpDef(n.op) == nil || c.library.has(n.op) {
 		return false
 	}
 	switch n.op {

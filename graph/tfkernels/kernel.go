@@ -67,6 +67,9 @@ func (k *kernel) run(c *graph.Context) error {
 		return err
 	}
 	defer x.release()
+	if k.f.perStep {
+		x.inStep(c.Ctx)
+	}
 	inputs, drop, err := x.inputs(c.Inputs)
 	defer drop()
 	if err != nil {

@@ -22,9 +22,9 @@ var open = sync.OnceValues(func() (*Set, error) {
 	return s, err
 })
 
-// library returns the open library. These tests are built with the tag interop only, so one that is
+// tensorFlow returns the open library. These tests are built with the tag interop only, so one that is
 // absent is a failure.
-func library(t testing.TB) *Set {
+func tensorFlow(t testing.TB) *Set {
 	t.Helper()
 	s, err := open()
 	if err != nil {
@@ -36,7 +36,7 @@ func library(t testing.TB) *Set {
 // session returns a new state. At the end of the test no memory is lent to the library any more.
 func session(t testing.TB) (*Set, graph.State) {
 	t.Helper()
-	s := library(t)
+	s := tensorFlow(t)
 	st, err := s.NewState()
 	if err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ package tfkernels
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -358,4 +359,74 @@ func TestQueues(t *testing.T) {
 		}
 		want(t, "out", <-got, 4, 5)
 	}
+}
+
+// TestArraysLiveForAStep: a TensorArray passes from piece to piece, and is freed when its step has
+// ended: after that its handle refers to nothing.
+func TestArraysLiveForAStep(t *testing.T) {
+	s, st := session(t)
+	size := &tfpb.TensorProto{Dtype: tfpb.DataType_DT_INT32, TensorShape: &tfpb.TensorShapeProto{}, IntVal: []int32{1}}
+	zero := &tfpb.TensorProto{Dtype: tfpb.DataType_DT_INT32, TensorShape: &tfpb.TensorShapeProto{}, IntVal: []int32{0}}
+	p := newBuilder(t, s).add("size", "Const", "", "dtype", tensor.Int32, "value", size).add("zero", "Const", "", "dtype", tensor.Int32, "value", zero).
+		recv("x", tensor.Float32).
+		add("array", "TensorArrayV3", "size", "dtype", tensor.Float32).
+		add("write", "TensorArrayWriteV3", "array zero x array:1", "T", tensor.Float32).
+		recv("again", tensor.Float32).
+		add("read", "TensorArrayReadV3", "array zero write ^again", "dtype", tensor.Float32).
+		send("out", "read").must(st)
+	defer p.close()
+	x := vector(t, 1, 2)
+	var kept *graph.Value
+	p.after = func(n *graph.Node, out []graph.Value) {
+		for _, v := range out {
+			if v.Opaque != nil {
+				v = v.Retain()
+				kept = &v
+			}
+		}
+	}
+	ctx, end := context.WithCancel(t.Context())
+	out, err := p.run(ctx, map[string]*tensor.Tensor{"x": x, "again": x})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(t, "out", out["out"], 1, 2)
+	if kept == nil {
+		t.Fatal("no handle went from piece to piece")
+	}
+	defer kept.Release()
+	c := st.(*state).hold()
+	defer c.release()
+	end()
+	for c.inSteps() > 0 {
+		runtime.Gosched()
+	}
+	p.after = nil
+	for _, n := range p.g.Nodes {
+		if n.Name != "read" {
+			continue
+		}
+		in := []graph.Value{*kept, {Tensor: x}}
+		for i, d := range n.InTypes {
+			if d == tensor.Resource {
+				in[i] = *kept
+			} else {
+				f, err := tensor.FromSlice(tensor.Shape{}, []float32{0})
+				if err != nil {
+					t.Fatal(err)
+				}
+				in[i] = graph.Value{Tensor: f}
+			}
+		}
+		if err := p.kernel(t.Context(), n, in, make([]graph.Value, len(n.OutTypes))); status.CodeOf(err) != status.NotFound {
+			t.Errorf("in the next step the array is still there: %v", err)
+		}
+	}
+}
+
+// inSteps is how many steps have made what lives only for a step.
+func (c *context_) inSteps() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.steps)
 }

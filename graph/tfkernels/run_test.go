@@ -10,7 +10,7 @@ import (
 
 // TestOps: the definitions are TensorFlow's, with defaults, and include the internal ones.
 func TestOps(t *testing.T) {
-	s := library(t)
+	s := tensorFlow(t)
 	t.Logf("TensorFlow %s has %d ops", s.Version(), len(s.Ops()))
 	if len(s.Ops()) < 1000 {
 		t.Errorf("%d ops", len(s.Ops()))

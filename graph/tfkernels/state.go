@@ -1,8 +1,10 @@
 package tfkernels
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"runtime"
 	"sync"
 
@@ -39,8 +41,10 @@ func newState(s *Set, own graph.State, c *context_) *state {
 type function struct {
 	name    string
 	def     []byte
-	library []*tfpb.FunctionDef // the functions that its nodes may call
+	library *library // the functions that its nodes may call
 	waits   bool
+	// perStep says that a node makes or uses what lives only for a step.
+	perStep bool
 }
 
 // Rewrite implements graph.State: it makes pieces.
@@ -62,10 +66,10 @@ func (s *state) Rewrite(g *graph.Graph) (*graph.Graph, error) {
 	}
 	functions := make([]*function, len(units))
 	for i, u := range units {
-		if functions[i], err = newFunction(u.definition(c.functions)); err != nil {
+		if functions[i], err = newFunction(u.definition(c.library)); err != nil {
 			return nil, graph.NodeError(u.node.Name, err)
 		}
-		functions[i].waits, functions[i].library = u.p.waits, functionsOf(g.Library)
+		functions[i].waits, functions[i].perStep, functions[i].library = u.p.waits, u.p.perStep(), c.library
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,16 +77,6 @@ func (s *state) Rewrite(g *graph.Graph) (*graph.Graph, error) {
 		s.planned[u.node] = functions[i]
 	}
 	return out, nil
-}
-
-// functionsOf returns the functions of a graph's library.
-func functionsOf(l *graph.Library) []*tfpb.FunctionDef {
-	if f, ok := any(l).(interface {
-		Functions() []*tfpb.FunctionDef
-	}); ok && l != nil {
-		return f.Functions()
-	}
-	return nil
 }
 
 // newFunction names a function by its content.
@@ -162,6 +156,8 @@ type context_ struct {
 	mu   sync.Mutex // guards the fields below
 	refs int
 	uses map[string]int // by the names of the functions that were added, the kernels that use them
+	// steps are the runs of graphs that have made what lives only for a step, by their contexts.
+	steps map[context.Context]bool
 }
 
 // newContext returns a context with one reference.
@@ -170,7 +166,7 @@ func (s *Set) newContext() (*context_, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &context_{set: s, c: c, refs: 1, uses: map[string]int{}}, nil
+	return &context_{set: s, c: c, refs: 1, uses: map[string]int{}, steps: map[context.Context]bool{}}, nil
 }
 
 func (c *context_) retain() *context_ {
@@ -190,46 +186,74 @@ func (c *context_) release() {
 	}
 }
 
-// use adds a function, with those that it may call, unless it is there.
+// inStep keeps what lives only for a step until the run of the graph that ctx belongs to has ended.
+// TensorFlow frees it when no such run is under way in the session.
+func (c *context_) inStep(ctx context.Context) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.steps[ctx] {
+		return
+	}
+	c.steps[ctx] = true
+	c.refs++
+	c.c.StartStep()
+	context.AfterFunc(ctx, func() {
+		c.c.EndStep()
+		c.mu.Lock()
+		delete(c.steps, ctx)
+		c.mu.Unlock()
+		c.release()
+	})
+}
+
+// use adds a function, with those that it may call, unless they are there.
 func (c *context_) use(f *function) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.uses[f.name] == 0 {
-		for _, other := range f.library {
-			name := other.GetSignature().GetName()
-			if c.uses[name] > 0 {
-				continue
-			}
-			def, err := proto.Marshal(other)
-			if err != nil {
-				return err
-			}
-			if err := c.c.AddFunction(def); err != nil {
-				return err
-			}
-			c.uses[name] = 1
-		}
-		if err := c.c.AddFunction(f.def); err != nil {
+	for i, other := range f.library.all {
+		if err := c.addLocked(other.name, other.def); err != nil {
+			c.dropLocked(f.library.all[:i])
 			return err
 		}
 	}
-	c.uses[f.name]++
+	if err := c.addLocked(f.name, f.def); err != nil {
+		c.dropLocked(f.library.all)
+		return err
+	}
 	return nil
 }
 
-// unuse removes a function that no kernel uses any more.
+func (c *context_) addLocked(name string, def []byte) error {
+	if c.uses[name] == 0 {
+		if err := c.c.AddFunction(def); err != nil {
+			return err
+		}
+	}
+	c.uses[name]++
+	return nil
+}
+
+// unuse removes a function, and those that it may call, when no kernel uses them any more.
 func (c *context_) unuse(f *function) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch c.uses[f.name]--; {
-	case c.uses[f.name] > 0:
-		return nil
-	case c.uses[f.name] < 0: // of a context before a Reset
-		delete(c.uses, f.name)
+	return errors.Join(c.removeLocked(f.name), c.dropLocked(f.library.all))
+}
+
+func (c *context_) dropLocked(called []callee) error {
+	var errs []error
+	for _, f := range called {
+		errs = append(errs, c.removeLocked(f.name))
+	}
+	return errors.Join(errs...)
+}
+
+func (c *context_) removeLocked(name string) error {
+	if c.uses[name]--; c.uses[name] > 0 {
 		return nil
 	}
-	delete(c.uses, f.name)
-	return c.c.RemoveFunction(f.name)
+	delete(c.uses, name)
+	return c.c.RemoveFunction(name)
 }
 
 // contextConfig and callConfig are ConfigProto messages. The graph has been optimised by the master;

@@ -34,7 +34,7 @@ const (
 
 // supported says whether TensorFlow has a kernel for a node, before a step needs it.
 func (c *cutter) supported(n *node) error {
-	if c.functions[n.op] {
+	if c.library.has(n.op) {
 		return nil
 	}
 	kernels, err := c.set.kernelsOf(n.op)

@@ -62,6 +62,13 @@ func (c *Context) RemoveFunction(name string) error {
 	return c.l.errorOf(s)
 }
 
+// StartStep begins a step: what lives only for a step, such as a TensorArray, is kept until as many
+// EndSteps have followed.
+func (c *Context) StartStep() { purego.SyscallN(c.l.f.TFE_ContextStartStep, c.address) }
+
+// EndStep ends a step.
+func (c *Context) EndStep() { purego.SyscallN(c.l.f.TFE_ContextEndStep, c.address) }
+
 // Call is a function as Execute needs it.
 type Call struct {
 	name, device, configName, config []byte

@@ -52,6 +52,8 @@ type functions struct {
 	TFE_DeleteContext                  uintptr
 	TFE_ContextAddFunctionDef          uintptr
 	TFE_ContextRemoveFunction          uintptr
+	TFE_ContextStartStep               uintptr
+	TFE_ContextEndStep                 uintptr
 	TFE_NewOp                          uintptr
 	TFE_DeleteOp                       uintptr
 	TFE_OpSetDevice                    uintptr
