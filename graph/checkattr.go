@@ -36,12 +36,14 @@ func (im *importer) checkAttrs(n *Node) error {
 	if len(n.Def.GetAttr()) == declared {
 		return nil
 	}
+	isCall := im.lib.find(n.Op) != nil
 	for name, v := range n.Def.GetAttr() {
-		// The runtime of the master adds names with an underscore. They are hints.
 		if slices.ContainsFunc(n.OpDef.GetAttr(), func(a *tfpb.OpDef_AttrDef) bool { return a.GetName() == name }) {
 			continue
 		}
-		if !strings.HasPrefix(name, "_") {
+		// The master adds hints: names with an underscore, names of its compiler with a dot
+		// ("tfg.legacy_call"), and attributes of the nodes that it made a call of.
+		if !strings.HasPrefix(name, "_") && !strings.Contains(name, ".") && !isCall {
 			return status.Errorf(status.InvalidArgument, "NodeDef mentions attr '%s' not in Op %s: node %q: the master may be newer than this process", name, n.Op, n.Name)
 		}
 		if err := im.takeConstants(v); err != nil {

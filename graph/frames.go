@@ -113,12 +113,12 @@ func (fs *frames) enter(children map[frameKey]*frame, parent *frame, n *Node) (*
 		return nil, status.Errorf(status.InvalidArgument, "The Enter {{node %s}} must have a frame name.", n.Name)
 	}
 	parallel := n.Int("parallel_iterations")
-	if parallel < 1 || parallel > maxParallelIterations {
-		return nil, status.Errorf(status.InvalidArgument, "node %q (%s): parallel_iterations is %d, and must be 1 to %d", n.Name, n.Op, parallel, maxParallelIterations)
+	if parallel < 1 {
+		return nil, status.Errorf(status.InvalidArgument, "node %q (%s): parallel_iterations is %d, and must be 1 or more", n.Name, n.Op, parallel)
 	}
 	f := children[frameKey{parent, name}]
 	if f == nil {
-		f = &frame{index: len(fs.all), name: name, parent: parent, parallel: int(parallel)}
+		f = &frame{index: len(fs.all), name: name, parent: parent, parallel: int(min(parallel, maxParallelIterations))}
 		children[frameKey{parent, name}] = f
 		fs.all = append(fs.all, f)
 	}

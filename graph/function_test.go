@@ -35,7 +35,7 @@ const three = "three = Const() dtype=int32 value=#3\n"
 
 func TestFunctionRuns(t *testing.T) {
 	for name, call := range map[string]string{
-		"by name":           `c = twice(three) T=int32`,
+		"by name":           `c = twice(three) T=int32 other=1`,
 		"PartitionedCall":   `c = PartitionedCall(three) Tin=[int32] Tout=[int32] f=@twice32`,
 		"StatefulCall":      `c = StatefulPartitionedCall(three) Tin=[int32] Tout=[int32] f=@twice32`,
 		"within a function": `c = outer(three)`,

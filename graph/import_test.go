@@ -29,6 +29,10 @@ func TestImportConnectsNodes(t *testing.T) {
 	}
 }
 
+func TestImportIgnoresHints(t *testing.T) {
+	importGraph(t, newFakeSet(), "f = Fail() _class=7 tfg.legacy_call=true")
+}
+
 func TestImportFillsInDefaults(t *testing.T) {
 	g := importGraph(t, newFakeSet(), `f = Fail()`)
 	if got := g.Nodes[0].Text("text"); got != "failed" {

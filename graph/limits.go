@@ -20,9 +20,9 @@ const (
 	maxName = 4096
 	// defaultParallelIterations is TensorFlow's default of the attribute.
 	defaultParallelIterations = 10
-	// maxParallelIterations bounds the iterations of a loop that run at once. Their states are
-	// allocated one by one, so this only bounds what a graph may ask for.
-	maxParallelIterations = 1 << 20
+	// maxParallelIterations is the most iterations of a loop that run at once, whatever the graph says:
+	// each holds its values.
+	maxParallelIterations = 4096
 	// maxCallDepth is how deep the calls of functions may be nested when they run. A level takes some
 	// kilobytes.
 	maxCallDepth = 256
