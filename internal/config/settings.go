@@ -183,7 +183,9 @@ var settings = []Setting{
 	{"cpu-devices", "1", "CPU devices of this process in TensorFlow's cluster; each has an incarnation of its own",
 		ForServer, func(c *Config) value { return count{&c.CPUDevices, 1, 256} }},
 	{"kernels", KernelsAuto, "kernels that run the graphs of TensorFlow masters: go, tensorflow = those of TensorFlow's library, which tryst-tensorflow opens; auto = go for tryst, tensorflow for tryst-tensorflow; none = graphs are refused",
-		ForServer, func(c *Config) value { return choice{&c.Kernels, []string{KernelsAuto, KernelsGo, KernelsTensorFlow, KernelsNone}} }},
+		ForServer, func(c *Config) value {
+			return choice{&c.Kernels, []string{KernelsAuto, KernelsGo, KernelsTensorFlow, KernelsNone}}
+		}},
 	{"max-sessions", "256", "sessions that TensorFlow masters may have here",
 		ForServer, func(c *Config) value { return count{&c.MaxSessions, 1, maxSteps} }},
 	{"max-graphs", "4096", "graphs that may be registered in a session",
