@@ -43,7 +43,10 @@ func (p *peer) linkUp(l *link) {
 	if down != nil {
 		down()
 	}
-	p.transport.work.Go(p.logState) // a log handler may block, and the caller polls
+	p.transport.work.Go(func() { // a log handler may block, and the caller polls
+		p.logState()
+		p.transport.logClear(l)
+	})
 }
 
 // markVerified removes l from the unverified count, if it is counted. Called with mu held,

@@ -162,6 +162,15 @@ func (p *peer) logBetter(k Connection) {
 	}
 }
 
+// logClear logs once that RDMA is in clear, when a channel over it is up although gRPC has TLS.
+func (t *RdmaRemoteRendezvous) logClear(l *link) {
+	if l.route.kind != route.Fabric || t.opts.TLS <= handshake.NoTLS || !t.clear.CompareAndSwap(false, true) {
+		return
+	}
+	t.opts.Logger.Warn("tensors over RDMA are neither secret nor authentic, although TLS is set; give the setting provider no RDMA device (tcp,shm), or use RDMA on a trusted network alone",
+		"device", l.port.name, "peer", l.peer.task.String())
+}
+
 // logReason logs a reason why there is no channel, if it is a new fact. Called with logging held.
 func (p *peer) logReason(err error) {
 	g, text := &p.logged, err.Error()

@@ -116,7 +116,8 @@ type RdmaRemoteRendezvous struct {
 	memory    *regmem.Memory // registered with each device that is open
 	sweeps    *idle.Timer    // runs while there is idle or quarantined memory
 
-	links group // counts the links that exist
+	links group       // counts the links that exist
+	clear atomic.Bool // the log says that RDMA is in clear
 
 	// changing is held while port changes and the peers get the change, so that they get
 	// changes in order. It is taken before mu.
