@@ -26,8 +26,9 @@ processes there.
 
 It measures the round trip and the lost packets to each peer, over gRPC and over
 each device, and says how many bytes a second to expect with them. With
---measure it also pulls some of what the peer publishes over each, and reports
-the bandwidth. With --from it examines what a pull from that server would do:
+--measure it also pulls some of what the peer publishes over each, and ends with
+a table of round trip, loss and bandwidth. The round trip is that of a message
+with its confirmation; tryst bench times whole receives. With --from it examines what a pull from that server would do:
 which device it takes, and the path to it. Packets are counted where they are
 sent, so run it on both hosts.
 
@@ -75,7 +76,8 @@ func (s streams) doctorCommand() *cobra.Command {
 					o.Settings = append(o.Settings, e)
 				}
 			}
-			report := doctor.Examine(doctor.Gather(cmd.Context(), o))
+			facts := doctor.Gather(cmd.Context(), o)
+			report := doctor.Examine(facts)
 			if err := cmd.Context().Err(); err != nil {
 				return err
 			}
@@ -85,6 +87,11 @@ func (s streams) doctorCommand() *cobra.Command {
 			}
 			if err := write(s.out); err != nil {
 				return err
+			}
+			if measure && !json {
+				if err := doctor.WriteMeasured(s.out, facts); err != nil {
+					return err
+				}
 			}
 			if n := report.Count(doctor.Fail); n > 0 {
 				return status.Errorf(status.FailedPrecondition, "%d of %d checks failed", n, len(report))

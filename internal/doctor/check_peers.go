@@ -135,13 +135,8 @@ func (e *examiner) path(check, wire string, r Reached) {
 	}
 }
 
-// rateText formats bytes a second as the other commands do.
-func rateText(rate float64) string {
-	if rate < 1e9 {
-		return fmt.Sprintf("%.0f MB/s", rate/1e6)
-	}
-	return fmt.Sprintf("%.2f GB/s", rate/1e9)
-}
+// rateText formats bytes a second, in the unit of all rates of the report.
+func rateText(rate float64) string { return fmt.Sprintf("%.0f MB/s", rate/1e6) }
 
 // leastLost is the least number of losses that is reported. One in 2,000 packets is luck, or an
 // acknowledgement that a busy host sent late.

@@ -31,7 +31,7 @@ func TestEveryRouteHasALine(t *testing.T) {
 			"shm", "shm cannot be used: no memfd here", Warn},
 		"a device that was named": {Facts{Required: true, Others: []Other{{Provider: "shm", Named: true, Err: errors.New("no memfd here")}}},
 			"shm", "the setting provider names it: no memfd here", Fail},
-		"a route":        {Facts{Peers: []Peer{{Task: "x", Others: []OtherReached{{"shm", works}}}}}, peer, "bandwidth over shm: 4.20 GB/s", OK},
+		"a route":        {Facts{Peers: []Peer{{Task: "x", Others: []OtherReached{{"shm", works}}}}}, peer, "bandwidth over shm: 4200 MB/s", OK},
 		"its round trip": {Facts{Peers: []Peer{{Task: "x", Others: []OtherReached{{"shm", works}}}}}, peer, "round trip over shm: median 20µs", OK},
 		"a route beside another": {Facts{Required: true, Peers: []Peer{{Task: "x", Others: []OtherReached{{"shm", Reached{Err: refused}}, {"tcp", works}}}}},
 			peer, "not over shm: FailedPrecondition: they run on two hosts", OK},
