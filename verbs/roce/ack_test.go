@@ -68,7 +68,7 @@ func TestACKBeforeSequenceNAK(t *testing.T) {
 	s.expect(ack(0, 1), nak(1, 1))
 
 	s = newResponderTest(t)
-	s.request(wire.Header{Op: wire.FetchAdd, Addr: s.mr.addr + 8, RKey: s.mr.rkey, Swap: 7})
+	s.request(wire.Header{Op: wire.FetchAdd, Addr: s.mr.Addr() + 8, RKey: s.mr.RKey(), Swap: 7})
 	s.expect(wantPacket{wire.AtomicAck, wire.AckUnlimited, 0, 1})
 	s.psn++
 	s.request(s.write(wire.WriteOnly, 1, 1), 2)
@@ -110,7 +110,7 @@ func TestMSNCountsMessages(t *testing.T) {
 	s.recv(1, 0, 8)
 	s.request(wire.Header{Op: wire.SendOnly, AckReq: true}, 1)
 	s.expect(ack(2, 0))
-	s.request(wire.Header{Op: wire.FetchAdd, Addr: s.mr.addr, RKey: s.mr.rkey})
+	s.request(wire.Header{Op: wire.FetchAdd, Addr: s.mr.Addr(), RKey: s.mr.RKey()})
 	s.expect(wantPacket{wire.AtomicAck, wire.AckUnlimited, 3, 1})
 }
 

@@ -22,7 +22,7 @@ func TestDuplicateReadOfAClosedRegion(t *testing.T) {
 	a.take(0, b.next(0))
 	expectWCs(t, "sends", a.sent, ok(1)) // a has the response, so b may close the region
 	b.take(0, request)                   // the duplicate
-	b.domain.keys.remove(b.mr)
+	b.domain.Keys.Remove(b.mr)
 	b.next(0)
 	if b.machine.state != verbs.StateRTS {
 		t.Errorf("a duplicate brings the queue pair to %v", b.machine.state)

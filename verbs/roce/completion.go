@@ -44,7 +44,7 @@ func (m *machine) handleResponse(now time.Duration, h *wire.Header, payload []by
 		m.handleNAK(now, h.Syndrome)
 		return
 	}
-	w := r.sends.at(r.completed)
+	w := r.sends.At(r.completed)
 	switch {
 	case h.Op.IsReadResponse() && w.wr.Op == verbs.OpRead:
 		m.handleReadResponse(w, payload)
@@ -61,7 +61,7 @@ func (m *machine) handleResponse(now time.Duration, h *wire.Header, payload []by
 func (m *machine) acknowledge(number uint64) (missing bool) {
 	r := &m.req
 	for r.acked < number && r.completed < r.posted {
-		w := r.sends.at(r.completed)
+		w := r.sends.At(r.completed)
 		if w.isReadOrAtomic() {
 			if again := r.acked + 1; r.repeatedAt != again {
 				r.repeatedAt = again
@@ -168,7 +168,7 @@ func (m *machine) storeResponse(w *sendWork, off uint64, b []byte) {
 // scatter copies b into the memory of a list, beginning at offset off.
 func (m *machine) scatter(sgl []verbs.SGE, off uint64, b []byte) bool {
 	var space [4][]byte
-	pieces, ok := m.keys.gatherLocked(m.domain, sgl, off, uint64(len(b)), true, space[:0])
+	pieces, ok := m.keys.GatherLocked(m.domain, sgl, off, uint64(len(b)), true, space[:0])
 	if !ok {
 		return false
 	}
@@ -205,7 +205,7 @@ func (m *machine) expireRequester(now time.Duration) {
 // completeSend ends the oldest work request.
 func (m *machine) completeSend(status verbs.Status) {
 	r := &m.req
-	w := r.sends.at(r.completed)
+	w := r.sends.At(r.completed)
 	r.completed++
 	if !w.wr.Signaled && status == verbs.StatusOK {
 		return

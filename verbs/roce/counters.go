@@ -29,9 +29,9 @@ type pathCounters struct {
 
 // Paths implements verbs.PathReader. A path counts for each device that uses its endpoint.
 func (d *device) Paths() (paths []verbs.PathStats) {
-	d.mu.Lock()
+	d.Mu.Lock()
 	endpoints := slices.Clone(d.endpoints)
-	d.mu.Unlock()
+	d.Mu.Unlock()
 	for _, e := range endpoints {
 		flows := make(map[*peer][]*flow)
 		e.mu.Lock()
@@ -61,13 +61,13 @@ func (d *device) Paths() (paths []verbs.PathStats) {
 // Counters implements verbs.CounterReader. Packets that an endpoint drops count for each
 // device that uses it.
 func (d *device) Counters(port uint8) (map[string]uint64, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.usableLocked("read the counters of"); err != nil {
+	d.Mu.Lock()
+	defer d.Mu.Unlock()
+	if err := d.UsableLocked("read the counters of"); err != nil {
 		return nil, err
 	}
 	if port != onlyPort {
-		return nil, verbs.Errorf("read the counters of", fmt.Sprintf("%s port %d", d.name, port), verbs.ErrNotFound, "the only port is %d", onlyPort)
+		return nil, verbs.Errorf("read the counters of", fmt.Sprintf("%s port %d", d.Name(), port), verbs.ErrNotFound, "the only port is %d", onlyPort)
 	}
 	c := &d.counts
 	all := map[string]uint64{

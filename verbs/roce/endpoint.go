@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/udp"
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
@@ -33,11 +34,11 @@ type endpoint struct {
 
 	// Only for receiveLoop's goroutine: the work that received packets cause, done by
 	// flush.
-	unflushed  int     // bytes received since the last flush; flushLimit forces one
-	flushLimit int     // bytes after which to flush
-	received   []*qp   // queue pairs that received packets
-	sending    []*flow // flows that flush transmits
-	fired      []*cq   // completion queues with an event
+	unflushed  int        // bytes received since the last flush; flushLimit forces one
+	flushLimit int        // bytes after which to flush
+	received   []*qp      // queue pairs that received packets
+	sending    []*flow    // flows that flush transmits
+	fired      []*soft.CQ // completion queues with an event
 
 	mu    sync.Mutex // guards the fields below; taken after a queue pair's
 	flows map[flowKey]*flow
@@ -216,7 +217,7 @@ func flushLimitOf(buffer int) int { return min(buffer, maxWindow) / flushShare }
 // queue pairs send, so that requests posted by the handlers travel with the ACKs.
 func (e *endpoint) flush() {
 	for i, c := range e.fired {
-		c.onEvent()
+		c.Call()
 		e.fired[i] = nil
 	}
 	for i, q := range e.received {
@@ -265,7 +266,7 @@ func (e *endpoint) handleDatagram(d *udp.Datagram) {
 			}
 			q.mu.Lock()
 			q.receiving = true
-			q.machine.keys.mu.RLock()
+			q.machine.keys.Mu.RLock()
 		}
 		q.handlePacketLocked(e, d, &h, b, payload)
 	}
@@ -326,7 +327,7 @@ const ecnMask = 3
 
 // endReceive unlocks a queue pair after its packets were processed.
 func (q *qp) endReceive() {
-	q.machine.keys.mu.RUnlock()
+	q.machine.keys.Mu.RUnlock()
 	q.receiving = false
 	q.armLocked()
 	q.mu.Unlock()

@@ -1,7 +1,6 @@
 package roce
 
 import (
-	"encoding/binary"
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
@@ -20,7 +19,7 @@ func (m *machine) handleSend(now time.Duration, h *wire.Header, payload []byte) 
 		}
 		r.message = message{kind: sendMessage}
 	}
-	w := r.recvs.at(r.consumed - 1)
+	w := r.recvs.At(r.consumed - 1)
 	if r.message.received+uint64(len(payload)) > w.length {
 		m.failRecv(verbs.StatusLocalLength, wire.NAKInvalidRequest)
 		return
@@ -31,7 +30,7 @@ func (m *machine) handleSend(now time.Duration, h *wire.Header, payload []byte) 
 	}
 	r.message.received += uint64(len(payload))
 	if h.Op.EndsMessage() {
-		if h.Op.HasIeth() && !m.keys.invalidateLocked(h.Invalidate, m) {
+		if h.Op.HasIeth() && !m.keys.InvalidateLocked(h.Invalidate, m) {
 			m.failRecv(verbs.StatusRemoteInvalidRequest, wire.NAKInvalidRequest)
 			return
 		}
@@ -60,7 +59,7 @@ func (m *machine) handleWrite(now time.Duration, h *wire.Header, payload []byte)
 	var mem []byte
 	if w.length > 0 {
 		var ok bool
-		if mem, ok = m.keys.grantedLocked(m.domain, m, w.addr, w.length, w.rkey, verbs.AccessRemoteWrite); !ok {
+		if mem, ok = m.keys.GrantedLocked(m.domain, m, w.addr, w.length, w.rkey, verbs.AccessRemoteWrite); !ok {
 			m.reject(wire.NAKRemoteAccess)
 			return
 		}
@@ -83,7 +82,7 @@ func (m *machine) checkRead(h *wire.Header) wire.Syndrome {
 		return wire.NAKInvalidRequest
 	}
 	if h.Length > 0 {
-		if _, ok := m.keys.grantedLocked(m.domain, m, h.Addr, uint64(h.Length), h.RKey, verbs.AccessRemoteRead); !ok {
+		if _, ok := m.keys.GrantedLocked(m.domain, m, h.Addr, uint64(h.Length), h.RKey, verbs.AccessRemoteRead); !ok {
 			return wire.NAKRemoteAccess
 		}
 	}
@@ -112,12 +111,12 @@ func (m *machine) handleAtomic(h *wire.Header) {
 		m.reject(wire.NAKInvalidRequest)
 		return
 	}
-	mem, ok := m.keys.grantedLocked(m.domain, m, h.Addr, 8, h.RKey, verbs.AccessRemoteAtomic)
+	mem, ok := m.keys.GrantedLocked(m.domain, m, h.Addr, 8, h.RKey, verbs.AccessRemoteAtomic)
 	if !ok {
 		m.reject(wire.NAKRemoteAccess)
 		return
 	}
-	old := m.keys.fetchAndUpdate(mem, func(old uint64) uint64 {
+	old := m.keys.FetchAndUpdate(mem, func(old uint64) uint64 {
 		switch {
 		case h.Op == wire.FetchAdd:
 			return old + h.Swap
@@ -132,15 +131,4 @@ func (m *machine) handleAtomic(h *wire.Header) {
 	m.queueResponse(response{number: r.expected, value: old})
 	r.expected++
 	m.supersedeAck()
-}
-
-// fetchAndUpdate changes 8 bytes in the byte order of the host, and returns their old
-// value. Atomics are atomic with regard to other requests to the same opened device
-// (IBV_ATOMIC_HCA of ibv_query_device(3)).
-func (k *keys) fetchAndUpdate(mem []byte, change func(uint64) uint64) uint64 {
-	k.atomics.Lock()
-	defer k.atomics.Unlock()
-	old := binary.NativeEndian.Uint64(mem)
-	binary.NativeEndian.PutUint64(mem, change(old))
-	return old
 }

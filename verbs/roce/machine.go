@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
@@ -22,8 +23,8 @@ import (
 // opened.
 type machine struct {
 	completer completer
-	keys      *keys
-	domain    *domain
+	keys      *soft.Keys
+	domain    *soft.Domain
 	counters  *counters
 	path      *pathCounters // of the peer, or unconnected
 
@@ -91,8 +92,8 @@ const readCostUnit = 256
 const defaultMTU = 1024
 
 // init sets up a queue pair in RESET.
-func (m *machine) init(out completer, d *domain, c *counters, sends, recvs int) {
-	m.completer, m.keys, m.domain, m.counters, m.mtu, m.readCost = out, d.keys, d, c, defaultMTU, readCostUnit
+func (m *machine) init(out completer, d *soft.Domain, c *counters, sends, recvs int) {
+	m.completer, m.keys, m.domain, m.counters, m.mtu, m.readCost = out, d.Keys, d, c, defaultMTU, readCostUnit
 	m.path = &m.unconnected
 	m.req.limit, m.resp.limit = sends, recvs
 }

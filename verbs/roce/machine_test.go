@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
@@ -15,9 +16,9 @@ import (
 // which count as polled at once.
 type peerMachine struct {
 	machine  machine
-	domain   domain
+	domain   soft.Domain
 	mem      []byte
-	mr       *mr
+	mr       *soft.Region
 	sent     []verbs.WC
 	received []verbs.WC
 	events   []verbs.EventKind
@@ -50,9 +51,9 @@ const (
 
 // newHalf returns a queue pair in INIT with that much memory.
 func newPeerMachine(size int) *peerMachine {
-	h := &peerMachine{mem: make([]byte, size), domain: domain{keys: newKeys()}, window: testWindow}
+	h := &peerMachine{mem: make([]byte, size), domain: soft.Domain{Keys: soft.NewKeys()}, window: testWindow}
 	h.machine.init(completions{h}, &h.domain, &h.counts, testDepth, testDepth)
-	h.mr = h.domain.keys.add(&h.domain, h.mem, allRights)
+	h.mr = h.domain.Keys.Add(&h.domain, h.mem, allRights)
 	h.machine.access, h.machine.state = allRights, verbs.StateInit
 	return h
 }
@@ -92,13 +93,13 @@ func join(p connection) (a, b *peerMachine) {
 
 // sge returns a part of the memory.
 func (h *peerMachine) sge(off, n int) verbs.SGE {
-	return verbs.SGE{Addr: h.mr.addr + uint64(off), Length: uint32(n), LKey: h.mr.lkey}
+	return verbs.SGE{Addr: h.mr.Addr() + uint64(off), Length: uint32(n), LKey: h.mr.LKey()}
 }
 
 // to returns a signaled operation on a part of each side's memory.
 func (h *peerMachine) to(peer *peerMachine, id verbs.WRID, op verbs.Opcode, off, n, at int) verbs.SendWR {
 	return verbs.SendWR{
-		ID: id, Op: op, Signaled: true, SGL: []verbs.SGE{h.sge(off, n)}, RemoteAddr: peer.mr.addr + uint64(at), RKey: peer.mr.rkey,
+		ID: id, Op: op, Signaled: true, SGL: []verbs.SGE{h.sge(off, n)}, RemoteAddr: peer.mr.Addr() + uint64(at), RKey: peer.mr.RKey(),
 	}
 }
 

@@ -86,7 +86,7 @@ func (n *nic) remove() {
 
 func (n *nic) notify(e verbs.AsyncEvent) {
 	for d := range n.open {
-		d.async.push(e)
+		d.Event(e)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/udp"
 )
 
@@ -32,8 +33,6 @@ func limits() verbs.Limits {
 }
 
 const (
-	// minRing is the initial number of slots of a queue.
-	minRing = 16
 	// maxFlight limits the unacknowledged packets of a queue pair, far below the 2^23
 	// that PSNs can distinguish.
 	maxFlight = 1 << 16
@@ -104,7 +103,7 @@ const (
 
 const (
 	// onlyPort is the number of a device's only port.
-	onlyPort = 1
+	onlyPort = soft.OnlyPort
 	// gidTableSize limits the addresses of an interface that can be used.
 	gidTableSize = 128
 	// frameOverhead is what the headers of a packet take from an interface's MTU, in
@@ -116,8 +115,6 @@ const (
 	// failuresWarned is after how many failures to receive in a row there is a warning: with the
 	// pauses between them after half a second.
 	failuresWarned = 9
-	// maxEvents limits the asynchronous events that wait for NextEvent.
-	maxEvents = 256
 	// defaultSenders is the default of Options.Senders.
 	defaultSenders = 4
 )

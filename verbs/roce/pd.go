@@ -2,59 +2,57 @@ package roce
 
 import (
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 )
 
-// pd implements verbs.PD. The device's lock guards its fields.
+// pd implements verbs.PD.
 type pd struct {
-	dev    *device
-	domain domain
-	closed bool
-	mrs    int
-	qps    int
+	*soft.PD
+	dev *device
 }
 
-// usableLocked returns an error if the protection domain or its device is closed.
-func (p *pd) usableLocked(op string) error {
-	if p.closed {
-		return verbs.Errorf(op, p.dev.name, verbs.ErrClosed, "the protection domain is closed")
-	}
-	return p.dev.usableLocked(op)
-}
-
-// RegisterMemory implements verbs.PD. It pins nothing, so the memory may belong to the
-// Go heap.
-func (p *pd) RegisterMemory(mem []byte, access verbs.Access) (verbs.MR, error) {
-	d := p.dev
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	const op = "register memory"
-	if err := p.usableLocked(op); err != nil {
+// AllocPD implements verbs.Device.
+func (d *device) AllocPD() (verbs.PD, error) {
+	p, err := d.NewPD()
+	if err != nil {
 		return nil, err
 	}
-	switch {
-	case len(mem) == 0:
-		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "the memory is empty")
-	case d.mrs >= maxMRs:
-		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "the device's limit of %d is reached", d.mrs)
-	case access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0 && access&verbs.AccessLocalWrite == 0:
-		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "remote write and atomic access need AccessLocalWrite, which is missing (ibv_reg_mr(3))")
-	}
-	p.mrs++
-	d.mrs++
-	return &region{pd: p, mr: d.keys.add(&p.domain, mem, access), length: uint64(len(mem))}, nil
+	return &pd{PD: p, dev: d}, nil
 }
 
-// Close implements verbs.PD.
-func (p *pd) Close() error {
-	p.dev.mu.Lock()
-	defer p.dev.mu.Unlock()
-	if p.closed {
-		return nil
+// CreateQP implements verbs.PD.
+func (p *pd) CreateQP(c verbs.QPConfig) (verbs.QP, error) {
+	d := p.dev
+	d.Mu.Lock()
+	defer d.Mu.Unlock()
+	send, _ := c.SendCQ.(*soft.CQ)
+	recv, _ := c.RecvCQ.(*soft.CQ)
+	if err := p.CheckQPLocked("create QP", &c, send, recv, maxInline); err != nil {
+		return nil, err
 	}
-	if p.mrs+p.qps > 0 {
-		return verbs.Errorf("close", "protection domain", verbs.ErrBusy, "still open: %d memory regions and %d queue pairs", p.mrs, p.qps)
+	q := &qp{pd: p, config: c, sendCQ: send, recvCQ: recv}
+	q.machine.init(q, &p.Domain, &d.counts, c.MaxSend, c.MaxRecv)
+	d.provider.register(q)
+	d.qps[q] = struct{}{}
+	p.AddQPLocked(send, recv)
+	return q, nil
+}
+
+// BindWindow implements verbs.QP.
+func (q *qp) BindWindow(mr verbs.MR, offset, length uint64, access verbs.Access) (verbs.Window, error) {
+	const op = "bind window"
+	d := q.pd.dev
+	d.Mu.Lock()
+	defer d.Mu.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err := q.usableLocked(op); err != nil {
+		return nil, err
 	}
-	p.closed = true
-	delete(p.dev.pds, p)
-	return nil
+	w, err := q.pd.BindLocked(op, &q.machine, q.machine.state, mr, offset, length, access)
+	if err != nil {
+		err.Object = q.object()
+		return nil, err
+	}
+	return w, nil
 }

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/udp"
 )
 
@@ -243,7 +244,7 @@ func (p *Provider) register(q *qp) {
 	defer p.qpMu.Unlock()
 	for {
 		// 0 and 1 are the management queue pairs, 0xffffff is multicast.
-		q.number = verbs.QPN(2 + random32()%0xfffffd)
+		q.number = verbs.QPN(2 + soft.Random32()%0xfffffd)
 		if p.qps[q.number] == nil {
 			p.qps[q.number] = q
 			return

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
@@ -17,7 +18,7 @@ type qp struct {
 	pd             *pd
 	number         verbs.QPN
 	config         verbs.QPConfig
-	sendCQ, recvCQ *cq
+	sendCQ, recvCQ *soft.CQ
 	freedRecvs     atomic.Uint64 // receive slots below are free; written by polls
 
 	// flow carries the packets, from RTR on. Setting it takes the locks of the flow and
@@ -59,84 +60,42 @@ func (s *source) allows(from netip.AddrPort) bool {
 	return from.Addr().WithZone("") == s.at.Addr().WithZone("") && (s.anyPort || slices.Contains(s.ports, from.Port()))
 }
 
-// CreateQP implements verbs.PD.
-func (p *pd) CreateQP(c verbs.QPConfig) (verbs.QP, error) {
-	d := p.dev
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	const op = "create QP"
-	if err := p.usableLocked(op); err != nil {
-		return nil, err
-	}
-	sendCQ, ok1 := c.SendCQ.(*cq)
-	recvCQ, ok2 := c.RecvCQ.(*cq)
-	if !ok1 || !ok2 || sendCQ.dev != d || recvCQ.dev != d {
-		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "both completion queues must belong to this opened device")
-	}
-	c.MaxSendSGE, c.MaxRecvSGE = max(c.MaxSendSGE, 1), max(c.MaxRecvSGE, 1)
-	_, open1 := d.cqs[sendCQ]
-	_, open2 := d.cqs[recvCQ]
-	switch {
-	case !open1 || !open2:
-		return nil, verbs.Errorf(op, d.name, verbs.ErrClosed, "a completion queue is closed")
-	case c.MaxSend < 0 || c.MaxSend > maxWR || c.MaxRecv < 0 || c.MaxRecv > maxWR:
-		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "%d sends and %d receives: the limit is %d of each", c.MaxSend, c.MaxRecv, maxWR)
-	case c.MaxSendSGE > maxSGEs || c.MaxRecvSGE > maxSGEs:
-		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "%d and %d scatter/gather elements: the limit is %d", c.MaxSendSGE, c.MaxRecvSGE, maxSGEs)
-	case c.MaxInline < 0 || c.MaxInline > maxInline:
-		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "%d bytes inline: the limit is %d", c.MaxInline, maxInline)
-	case len(d.qps) >= maxQPs:
-		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "the device's limit of %d is reached", len(d.qps))
-	}
-	q := &qp{pd: p, config: c, sendCQ: sendCQ, recvCQ: recvCQ}
-	q.machine.init(q, &p.domain, &d.counts, c.MaxSend, c.MaxRecv)
-	d.provider.register(q)
-	d.qps[q] = struct{}{}
-	sendCQ.users.Add(1)
-	recvCQ.users.Add(1)
-	p.qps++
-	return q, nil
-}
-
 // object names the queue pair in errors.
-func (q *qp) object() string { return fmt.Sprintf("%s QP %v", q.pd.dev.name, q.number) }
+func (q *qp) object() string { return fmt.Sprintf("%s QP %v", q.pd.dev.Name(), q.number) }
 
 // usableLocked returns an error if the queue pair or its device is closed.
 func (q *qp) usableLocked(op string) error {
-	switch {
-	case q.closed:
+	if q.closed {
 		return verbs.Errorf(op, q.object(), verbs.ErrClosed, "the queue pair is closed")
-	case q.pd.dev.gone.Load():
-		return q.pd.dev.goneError(op)
 	}
-	return nil
+	return q.pd.dev.Gone(op)
 }
 
 // sendCompleted, recvCompleted and asyncEvent implement completer. The caller holds
 // q.mu.
 func (q *qp) sendCompleted(wc verbs.WC, freedTo uint64) {
 	wc.QPN = q.number
-	q.push(q.sendCQ, cqe{wc: wc, freed: &q.machine.req.freed, freedTo: freedTo, qp: q}, false)
+	q.push(q.sendCQ, soft.Completion{WC: wc, Freed: &q.machine.req.freed, FreedTo: freedTo, Owner: q}, false)
 }
 
 func (q *qp) recvCompleted(wc verbs.WC, freedTo uint64, solicited bool) {
 	wc.QPN = q.number
-	q.push(q.recvCQ, cqe{wc: wc, freed: &q.freedRecvs, freedTo: freedTo, qp: q}, solicited)
+	q.push(q.recvCQ, soft.Completion{WC: wc, Freed: &q.freedRecvs, FreedTo: freedTo, Owner: q}, solicited)
 }
 
 func (q *qp) asyncEvent(kind verbs.EventKind) {
-	q.pd.dev.async.push(verbs.AsyncEvent{Kind: kind, QPN: q.number})
+	q.pd.dev.Event(verbs.AsyncEvent{Kind: kind, QPN: q.number})
 }
 
 // push adds a completion to a completion queue. A full queue loses the completion, and
 // its polls return an error.
-func (q *qp) push(c *cq, e cqe, solicited bool) {
-	fired, space := c.push(e, solicited, q.receiving)
+func (q *qp) push(c *soft.CQ, e soft.Completion, solicited bool) {
+	fired, space := c.Push(e, solicited, q.receiving)
 	if fired {
 		q.endpoint.fired = append(q.endpoint.fired, c)
 	}
 	if !space {
-		q.pd.dev.async.push(verbs.AsyncEvent{Kind: verbs.EventCQError})
+		q.pd.dev.Event(verbs.AsyncEvent{Kind: verbs.EventCQError})
 	}
 }
 

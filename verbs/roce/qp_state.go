@@ -31,8 +31,8 @@ func (q *qp) stepLocked(op string, to verbs.QPState) error {
 func (q *qp) ToInit(a verbs.InitAttr) error {
 	const op = "bring to INIT"
 	d := q.pd.dev
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.Mu.Lock()
+	defer d.Mu.Unlock()
 	q.mu.Lock()
 	err := q.stepLocked(op, verbs.StateInit)
 	q.mu.Unlock()
@@ -70,8 +70,8 @@ func (q *qp) ToInit(a verbs.InitAttr) error {
 func (q *qp) ToRTR(a verbs.RTRAttr) error {
 	const op = "bring to RTR"
 	d := q.pd.dev
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.Mu.Lock()
+	defer d.Mu.Unlock()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if err := q.stepLocked(op, verbs.StateRTR); err != nil {
@@ -151,8 +151,8 @@ func (q *qp) ToReset() error {
 	if err := q.stepLocked("bring to RESET", verbs.StateReset); err != nil {
 		return err
 	}
-	q.sendCQ.purge(q) // before the reset: polling an old completion after it would free slots in use
-	q.recvCQ.purge(q)
+	q.sendCQ.Purge(q) // before the reset: polling an old completion after it would free slots in use
+	q.recvCQ.Purge(q)
 	q.machine.reset()
 	q.freedRecvs.Store(0)
 	q.stopTimerLocked()
@@ -170,22 +170,20 @@ func (q *qp) leaveFlow() {
 // Close implements verbs.QP.
 func (q *qp) Close() error {
 	d := q.pd.dev
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.Mu.Lock()
+	defer d.Mu.Unlock()
 	if _, open := d.qps[q]; !open {
 		return nil
 	}
 	delete(d.qps, q)
-	q.pd.qps--
 	d.provider.unregister(q)
 	q.leaveFlow()
 	q.mu.Lock() // packets are processed and sent under it
 	q.closed = true
 	q.stopTimerLocked()
 	q.mu.Unlock()
-	q.sendCQ.purge(q)
-	q.recvCQ.purge(q)
-	q.sendCQ.users.Add(-1)
-	q.recvCQ.users.Add(-1)
+	q.sendCQ.Purge(q)
+	q.recvCQ.Purge(q)
+	q.pd.DropQPLocked(q.sendCQ, q.recvCQ)
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
@@ -15,7 +16,7 @@ import (
 //	acked <= next <= highest <= postedPackets              packets
 type requester struct {
 	limit int
-	sends ring[sendWork]
+	sends soft.Ring[sendWork]
 
 	posted    uint64
 	completed uint64        // the oldest that is not completed
@@ -70,8 +71,8 @@ func (r *requester) full() bool { return r.posted-r.freed.Load() >= uint64(r.lim
 // full.
 func (m *machine) postSend(wr *verbs.SendWR) {
 	r := &m.req
-	r.sends.grow(r.freed.Load(), r.posted, r.limit)
-	w := r.sends.at(r.posted)
+	r.sends.Grow(r.freed.Load(), r.posted, r.limit)
+	w := r.sends.At(r.posted)
 	w.wr = *wr
 	w.wr.SGL, w.wr.Inline = nil, nil
 	w.sgl, w.inline = append(w.sgl[:0], wr.SGL...), append(w.inline[:0], wr.Inline...)
@@ -116,7 +117,7 @@ func (m *machine) nextRequest(now time.Duration, space uint64, p *packet) bool {
 	if m.state != verbs.StateRTS || r.rnrWaiting || r.sending == r.posted || r.next-r.acked >= maxFlight {
 		return false
 	}
-	w := r.sends.at(r.sending)
+	w := r.sends.At(r.sending)
 	if w.wr.Fence && r.numOutstanding > r.toRepeat && r.next == w.first {
 		return false
 	}
@@ -171,7 +172,7 @@ func (m *machine) checkLocal(w *sendWork) verbs.Status {
 		return verbs.StatusLocalLength
 	case w.isReadOrAtomic() && m.req.maxOutstanding == 0:
 		return verbs.StatusLocalQPOperation
-	case m.req.next == w.first && !m.keys.usableLocked(m.domain, w.sgl, w.isReadOrAtomic()):
+	case m.req.next == w.first && !m.keys.UsableLocked(m.domain, w.sgl, w.isReadOrAtomic()):
 		return verbs.StatusLocalProtection
 	}
 	return verbs.StatusOK
@@ -200,7 +201,7 @@ func (m *machine) dataRequest(w *sendWork, space uint64, p *packet) verbs.Status
 		return verbs.StatusOK
 	}
 	var ok bool
-	if p.Payload, ok = m.keys.gatherLocked(m.domain, w.sgl, off, p.Len, false, p.Payload); !ok {
+	if p.Payload, ok = m.keys.GatherLocked(m.domain, w.sgl, off, p.Len, false, p.Payload); !ok {
 		return verbs.StatusLocalProtection
 	}
 	return verbs.StatusOK
@@ -261,7 +262,7 @@ func (r *requester) canSend() bool {
 
 // nextIsSinglePacket reports whether the next request is a message of one packet. Call
 // it only if canSend.
-func (r *requester) nextIsSinglePacket() bool { return r.sends.at(r.sending).packets == 1 }
+func (r *requester) nextIsSinglePacket() bool { return r.sends.At(r.sending).packets == 1 }
 
 // unsentCost is an upper bound of the windowCost of all packets that are still to be
 // sent.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
@@ -255,7 +256,7 @@ func TestLostResponsesAreRequestedAgain(t *testing.T) {
 	responses := 0
 	n.seen = func(_ int, h *wire.Header) {
 		if h.Op == wire.ReadRequest {
-			requested = append(requested, [2]uint64{h.Addr - b.mr.addr, uint64(h.Length)})
+			requested = append(requested, [2]uint64{h.Addr - b.mr.Addr(), uint64(h.Length)})
 		}
 	}
 	n.lose = func(_ int, h *wire.Header) bool {
@@ -373,20 +374,20 @@ func TestLocalErrors(t *testing.T) {
 		want   verbs.Status
 	}{
 		"an unknown key":        {func(_ *peerMachine, wr *verbs.SendWR) { wr.SGL[0].LKey++ }, verbs.StatusLocalProtection},
-		"a remote key":          {func(a *peerMachine, wr *verbs.SendWR) { wr.SGL[0].LKey = verbs.LKey(a.mr.rkey) }, verbs.StatusLocalProtection},
+		"a remote key":          {func(a *peerMachine, wr *verbs.SendWR) { wr.SGL[0].LKey = verbs.LKey(a.mr.RKey()) }, verbs.StatusLocalProtection},
 		"before the region":     {func(_ *peerMachine, wr *verbs.SendWR) { wr.SGL[0].Addr-- }, verbs.StatusLocalProtection},
 		"behind the region":     {func(a *peerMachine, wr *verbs.SendWR) { wr.SGL[0].Addr += uint64(len(a.mem)) - 7 }, verbs.StatusLocalProtection},
 		"an address that wraps": {func(_ *peerMachine, wr *verbs.SendWR) { wr.SGL[0].Addr = ^uint64(0) - 3 }, verbs.StatusLocalProtection},
 		"the second piece": {func(a *peerMachine, wr *verbs.SendWR) {
-			wr.SGL = append(wr.SGL, verbs.SGE{Addr: 1, Length: 1, LKey: a.mr.lkey})
+			wr.SGL = append(wr.SGL, verbs.SGE{Addr: 1, Length: 1, LKey: a.mr.LKey()})
 		}, verbs.StatusLocalProtection},
 		"a read into what it may not write": {func(a *peerMachine, wr *verbs.SendWR) {
-			m := a.domain.keys.add(&a.domain, make([]byte, 8), 0)
-			wr.Op, wr.SGL = verbs.OpRead, []verbs.SGE{{Addr: m.addr, Length: 8, LKey: m.lkey}}
+			m := a.domain.Keys.Add(&a.domain, make([]byte, 8), 0)
+			wr.Op, wr.SGL = verbs.OpRead, []verbs.SGE{{Addr: m.Addr(), Length: 8, LKey: m.LKey()}}
 		}, verbs.StatusLocalProtection},
 		"another domain's": {func(a *peerMachine, wr *verbs.SendWR) {
-			m := a.domain.keys.add(&domain{keys: a.domain.keys}, make([]byte, 8), allRights)
-			wr.SGL = []verbs.SGE{{Addr: m.addr, Length: 8, LKey: m.lkey}}
+			m := a.domain.Keys.Add(&soft.Domain{Keys: a.domain.Keys}, make([]byte, 8), allRights)
+			wr.SGL = []verbs.SGE{{Addr: m.Addr(), Length: 8, LKey: m.LKey()}}
 		}, verbs.StatusLocalProtection},
 		"more than a message": {func(_ *peerMachine, wr *verbs.SendWR) {
 			wr.SGL = []verbs.SGE{{Length: maxMessage}, {Length: 1}}
@@ -418,7 +419,7 @@ func TestRegionClosedWhileItIsSent(t *testing.T) {
 	if a.next(0) == nil {
 		t.Fatal("nothing is sent")
 	}
-	a.domain.keys.remove(a.mr)
+	a.domain.Keys.Remove(a.mr)
 	if a.next(0) != nil {
 		t.Error("more is sent")
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
@@ -11,7 +12,7 @@ import (
 // (specification, volume 1, 9.7.5). It numbers the peer's request packets from 0 on.
 type responder struct {
 	limit int
-	recvs ring[recvWork]
+	recvs soft.Ring[recvWork]
 
 	posted   uint64
 	consumed uint64 // receives that messages have consumed
@@ -98,8 +99,8 @@ func (r *responder) connect(a verbs.RTRAttr) {
 // Slots below freed are free.
 func (m *machine) postRecv(wr *verbs.RecvWR, freed uint64) {
 	r := &m.resp
-	r.recvs.grow(freed, r.posted, r.limit)
-	w := r.recvs.at(r.posted)
+	r.recvs.Grow(freed, r.posted, r.limit)
+	w := r.recvs.At(r.posted)
 	w.id, w.length, w.sgl = wr.ID, wr.Len(), append(w.sgl[:0], wr.SGL...)
 	r.posted++
 	if m.state == verbs.StateErr {
@@ -259,7 +260,7 @@ func (m *machine) consumeRecv() bool {
 
 // completeRecv completes the receive that was consumed last.
 func (m *machine) completeRecv(wc verbs.WC, solicited bool) {
-	wc.ID = m.resp.recvs.at(m.resp.consumed - 1).id
+	wc.ID = m.resp.recvs.At(m.resp.consumed - 1).id
 	m.completer.recvCompleted(wc, m.resp.consumed, solicited)
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
@@ -38,7 +39,7 @@ func (s *responderTest) request(h wire.Header, payload ...byte) {
 
 // write returns the header of a WRITE to the memory.
 func (s *responderTest) write(op wire.Opcode, at, n int) wire.Header {
-	return wire.Header{Op: op, Addr: s.mr.addr + uint64(at), RKey: s.mr.rkey, Length: uint32(n), AckReq: op.EndsMessage()}
+	return wire.Header{Op: op, Addr: s.mr.Addr() + uint64(at), RKey: s.mr.RKey(), Length: uint32(n), AckReq: op.EndsMessage()}
 }
 
 // wantPacket is an expected response: opcode, syndrome, packet number and MSN.
@@ -86,7 +87,7 @@ func TestDuplicates(t *testing.T) {
 	s.recv(2, 200, 8)
 	s.request(s.write(wire.WriteOnly, 0, 1), 1)
 	s.request(wire.Header{Op: wire.SendOnly}, 5)
-	add := wire.Header{Op: wire.FetchAdd, Addr: s.mr.addr + 8, RKey: s.mr.rkey, Swap: 7}
+	add := wire.Header{Op: wire.FetchAdd, Addr: s.mr.Addr() + 8, RKey: s.mr.RKey(), Swap: 7}
 	s.request(add)
 	s.request(s.write(wire.ReadRequest, 0, 3000)) // packets 3 to 5
 	s.request(s.write(wire.WriteOnly, 0, 1), 2)
@@ -112,7 +113,7 @@ func TestDuplicates(t *testing.T) {
 	// Not duplicates: a READ of more than was requested, or of memory without access;
 	// an atomic where none was; a PSN before the first one.
 	again(3, s.write(wire.ReadRequest, 0, 5*1024))
-	again(3, wire.Header{Op: wire.ReadRequest, Addr: s.mr.addr, RKey: s.mr.rkey + 1, Length: 8})
+	again(3, wire.Header{Op: wire.ReadRequest, Addr: s.mr.Addr(), RKey: s.mr.RKey() + 1, Length: 8})
 	again(1, add)
 	again(psnMask, s.write(wire.WriteOnly, 0, 1), 99)
 	s.expect()
@@ -129,7 +130,7 @@ func TestDuplicateAtomicsReturnTheFirstResult(t *testing.T) {
 	s := newResponderTest(t, func(p *connection) { p.maxReadAtomic = maxReadAtomic })
 	first := s.psn
 	add := func(i int) wire.Header {
-		return wire.Header{Op: wire.FetchAdd, Addr: s.mr.addr, RKey: s.mr.rkey, Swap: uint64(i) + 1}
+		return wire.Header{Op: wire.FetchAdd, Addr: s.mr.Addr(), RKey: s.mr.RKey(), Swap: uint64(i) + 1}
 	}
 	for i := range maxReadAtomic {
 		s.request(add(i))
@@ -154,7 +155,7 @@ func TestDuplicateAtomicsReturnTheFirstResult(t *testing.T) {
 func TestCompareSwap(t *testing.T) {
 	s := newResponderTest(t)
 	putNative(s.mem, 5)
-	swap := wire.Header{Op: wire.CompareSwap, Addr: s.mr.addr, RKey: s.mr.rkey, Compare: 4, Swap: 9}
+	swap := wire.Header{Op: wire.CompareSwap, Addr: s.mr.Addr(), RKey: s.mr.RKey(), Compare: 4, Swap: 9}
 	s.request(swap)
 	if native(s.mem) != 5 {
 		t.Errorf("stored %d", native(s.mem))
@@ -203,7 +204,7 @@ func TestAccess(t *testing.T) {
 		wire.WriteOnly: verbs.AccessRemoteWrite, wire.WriteFirst: verbs.AccessRemoteWrite, wire.WriteOnlyImm: verbs.AccessRemoteWrite,
 		wire.ReadRequest: verbs.AccessRemoteRead, wire.FetchAdd: verbs.AccessRemoteAtomic, wire.CompareSwap: verbs.AccessRemoteAtomic,
 	}
-	names := func(h *wire.Header, m *mr) { h.Addr, h.RKey = m.addr, m.rkey }
+	names := func(h *wire.Header, m *soft.Region) { h.Addr, h.RKey = m.Addr(), m.RKey() }
 	for _, op := range ops {
 		length := uint64(16)
 		if op == wire.WriteFirst {
@@ -215,34 +216,34 @@ func TestAccess(t *testing.T) {
 		tests := []request{
 			{"an unknown key", func(_ *responderTest, h *wire.Header) { h.RKey++ }, access},
 			{"key 0", func(_ *responderTest, h *wire.Header) { h.RKey = 0 }, access},
-			{"the local key", func(s *responderTest, h *wire.Header) { h.RKey = verbs.RKey(s.mr.lkey) }, access},
-			{"before the region", func(s *responderTest, h *wire.Header) { h.Addr = s.mr.addr - 8 }, access},
-			{"across the end", func(s *responderTest, h *wire.Header) { h.Addr = s.mr.addr + uint64(len(s.mem)) - length + 8 }, access},
-			{"behind the end", func(s *responderTest, h *wire.Header) { h.Addr = s.mr.addr + uint64(len(s.mem)) }, access},
-			{"far behind", func(s *responderTest, h *wire.Header) { h.Addr = s.mr.addr + regionGap }, access},
+			{"the local key", func(s *responderTest, h *wire.Header) { h.RKey = verbs.RKey(s.mr.LKey()) }, access},
+			{"before the region", func(s *responderTest, h *wire.Header) { h.Addr = s.mr.Addr() - 8 }, access},
+			{"across the end", func(s *responderTest, h *wire.Header) { h.Addr = s.mr.Addr() + uint64(len(s.mem)) - length + 8 }, access},
+			{"behind the end", func(s *responderTest, h *wire.Header) { h.Addr = s.mr.Addr() + uint64(len(s.mem)) }, access},
+			{"far behind", func(s *responderTest, h *wire.Header) { h.Addr = s.mr.Addr() + soft.RegionGap }, access},
 			{"an address that wraps", func(_ *responderTest, h *wire.Header) { h.Addr = ^uint64(0) &^ 7 }, access},
 			{"another domain's", func(s *responderTest, h *wire.Header) {
-				names(h, s.domain.keys.add(&domain{keys: s.domain.keys}, make([]byte, size), allRights))
+				names(h, s.domain.Keys.Add(&soft.Domain{Keys: s.domain.Keys}, make([]byte, size), allRights))
 			}, access},
 			{"a region without the right", func(s *responderTest, h *wire.Header) {
-				names(h, s.domain.keys.add(&s.domain, make([]byte, size), allRights&^right[op]))
+				names(h, s.domain.Keys.Add(&s.domain, make([]byte, size), allRights&^right[op]))
 			}, access},
-			{"a region that is closed", func(s *responderTest, _ *wire.Header) { s.domain.keys.remove(s.mr) }, access},
+			{"a region that is closed", func(s *responderTest, _ *wire.Header) { s.domain.Keys.Remove(s.mr) }, access},
 			{"a window without the right", func(s *responderTest, h *wire.Header) {
-				h.RKey = s.domain.keys.bind(s.mr, &s.machine, 0, size, allRights&^right[op])
+				h.RKey = s.domain.Keys.Bind(s.mr, &s.machine, 0, size, allRights&^right[op])
 			}, access},
 			{"another queue pair's window", func(s *responderTest, h *wire.Header) {
-				h.RKey = s.domain.keys.bind(s.mr, new(machine), 0, size, allRights)
+				h.RKey = s.domain.Keys.Bind(s.mr, new(machine), 0, size, allRights)
 			}, access},
 			{"outside of the window", func(s *responderTest, h *wire.Header) {
-				h.RKey = s.domain.keys.bind(s.mr, &s.machine, 0, length-8, allRights)
+				h.RKey = s.domain.Keys.Bind(s.mr, &s.machine, 0, length-8, allRights)
 			}, access},
 			{"before the window", func(s *responderTest, h *wire.Header) {
-				h.RKey = s.domain.keys.bind(s.mr, &s.machine, 8, size, allRights)
+				h.RKey = s.domain.Keys.Bind(s.mr, &s.machine, 8, size, allRights)
 			}, access},
 			{"a window that is closed", func(s *responderTest, h *wire.Header) {
-				h.RKey = s.domain.keys.bind(s.mr, &s.machine, 0, size, allRights)
-				s.domain.keys.unbind(h.RKey, s.mr)
+				h.RKey = s.domain.Keys.Bind(s.mr, &s.machine, 0, size, allRights)
+				s.domain.Keys.Unbind(h.RKey, s.mr)
 			}, access},
 			{"a queue pair without the right", func(s *responderTest, _ *wire.Header) { s.machine.access &^= right[op] }, invalid},
 		}
@@ -336,11 +337,11 @@ func TestAccessOfEmptyOperations(t *testing.T) {
 func TestWindowClosedWithinAMessage(t *testing.T) {
 	s := newResponderTest(t)
 	h := s.write(wire.WriteFirst, 0, 3*1024)
-	h.RKey = s.domain.keys.bind(s.mr, &s.machine, 0, 4096, verbs.AccessRemoteWrite)
+	h.RKey = s.domain.Keys.Bind(s.mr, &s.machine, 0, 4096, verbs.AccessRemoteWrite)
 	packet := bytes.Repeat([]byte{7}, 1024)
 	s.request(h, packet...)
 	s.request(wire.Header{Op: wire.WriteMiddle}, packet...)
-	s.domain.keys.unbind(h.RKey, s.mr)
+	s.domain.Keys.Unbind(h.RKey, s.mr)
 	s.request(wire.Header{Op: wire.WriteLast}, packet...)
 	s.expect(wantPacket{wire.Ack, wire.NAKRemoteAccess, 2, 0})
 	if s.mem[2047] != 7 || s.mem[2048] != 0 || s.machine.state != verbs.StateErr {
@@ -357,7 +358,7 @@ func TestRegionClosedWithinAReadResponse(t *testing.T) {
 	if s.next(0) == nil {
 		t.Fatal("no response")
 	}
-	s.domain.keys.remove(s.mr)
+	s.domain.Keys.Remove(s.mr)
 	s.expect(wantPacket{wire.Ack, wire.NAKRemoteAccess, 1, 2})
 	if s.machine.state != verbs.StateErr || !slices.Contains(s.events, verbs.EventQPAccess) {
 		t.Errorf("in %v, events %v", s.machine.state, s.events)
@@ -498,7 +499,7 @@ func TestRNRAtTheLastPacketOfAWrite(t *testing.T) {
 func TestSendWithInvalidate(t *testing.T) {
 	s := newResponderTest(t)
 	s.recv(1, 0, 8)
-	key := s.domain.keys.bind(s.mr, &s.machine, 0, 4096, verbs.AccessRemoteWrite)
+	key := s.domain.Keys.Bind(s.mr, &s.machine, 0, 4096, verbs.AccessRemoteWrite)
 	s.request(wire.Header{Op: wire.SendOnlyInv, Invalidate: key, AckReq: true}, 1)
 	s.expect(ack(0, 1))
 	expectWCs(t, "received", s.received, ok(1))
@@ -508,14 +509,14 @@ func TestSendWithInvalidate(t *testing.T) {
 	s.expect(wantPacket{wire.Ack, wire.NAKRemoteAccess, 1, 1})
 
 	for name, key := range map[string]func(*responderTest) verbs.RKey{
-		"an unknown key": func(s *responderTest) verbs.RKey { return s.mr.rkey + 1 },
-		"a region's key": func(s *responderTest) verbs.RKey { return s.mr.rkey },
+		"an unknown key": func(s *responderTest) verbs.RKey { return s.mr.RKey() + 1 },
+		"a region's key": func(s *responderTest) verbs.RKey { return s.mr.RKey() },
 		"another queue pair's window": func(s *responderTest) verbs.RKey {
-			return s.domain.keys.bind(s.mr, new(machine), 0, 8, verbs.AccessRemoteWrite)
+			return s.domain.Keys.Bind(s.mr, new(machine), 0, 8, verbs.AccessRemoteWrite)
 		},
 		"one that died before": func(s *responderTest) verbs.RKey {
-			k := s.domain.keys.bind(s.mr, &s.machine, 0, 8, verbs.AccessRemoteWrite)
-			s.domain.keys.invalidateLocked(k, &s.machine)
+			k := s.domain.Keys.Bind(s.mr, &s.machine, 0, 8, verbs.AccessRemoteWrite)
+			s.domain.Keys.InvalidateLocked(k, &s.machine)
 			return k
 		},
 	} {
@@ -524,7 +525,7 @@ func TestSendWithInvalidate(t *testing.T) {
 		s.request(wire.Header{Op: wire.SendOnlyInv, Invalidate: key(s)}, 1)
 		s.expect(wantPacket{wire.Ack, wire.NAKInvalidRequest, 0, 0})
 		expectWCs(t, name, s.received, ended(1, verbs.StatusRemoteInvalidRequest))
-		if g := s.domain.keys.remote[s.mr.rkey]; g == nil || g.dead.Load() {
+		if _, ok := s.domain.Keys.Granted(&s.domain, &s.machine, s.mr.Addr(), 1, s.mr.RKey(), verbs.AccessRemoteWrite); !ok {
 			t.Errorf("%s: the region's key is invalid", name)
 		}
 	}
@@ -557,7 +558,7 @@ func TestCongestionIsReported(t *testing.T) {
 func TestResponsesAreSentAfterAnError(t *testing.T) {
 	s := newResponderTest(t)
 	s.request(s.write(wire.ReadRequest, 0, 2000))
-	s.request(wire.Header{Op: wire.FetchAdd, Addr: s.mr.addr, RKey: s.mr.rkey, Swap: 1})
+	s.request(wire.Header{Op: wire.FetchAdd, Addr: s.mr.Addr(), RKey: s.mr.RKey(), Swap: 1})
 	s.request(wire.Header{Op: wire.WriteMiddle}, make([]byte, 1024)...)
 	if s.machine.state != verbs.StateErr || !s.machine.hasResponse() {
 		t.Fatalf("in %v, response pending: %v", s.machine.state, s.machine.hasResponse())

@@ -99,7 +99,7 @@ func (m *machine) nextReadAtomicResponse(a *response, p *packet) bool {
 	p.PSN = psnOf(r.first, a.number+a.sent/m.mtu)
 	n := min(m.mtu, a.length-a.sent)
 	if n > 0 {
-		mem, ok := m.keys.grantedLocked(m.domain, m, a.addr+a.sent, n, a.rkey, verbs.AccessRemoteRead)
+		mem, ok := m.keys.GrantedLocked(m.domain, m, a.addr+a.sent, n, a.rkey, verbs.AccessRemoteRead)
 		if !ok && a.duplicate { // the requester has usually received the first response
 			m.popResponse()
 			return m.nextResponse(true, p)

@@ -24,23 +24,3 @@ func numberOf(first, psn verbs.PSN, ref uint64) (uint64, bool) {
 	behind := psnMask + 1 - ahead
 	return ref - behind, behind <= ref
 }
-
-// ring holds the work requests of a queue by their numbers. It grows on demand, so that
-// an idle queue pair needs little memory.
-type ring[T any] struct{ slots []T }
-
-// at returns the slot of a number in use.
-func (r *ring[T]) at(number uint64) *T { return &r.slots[number%uint64(len(r.slots))] }
-
-// grow makes space for one more entry. The numbers from oldest to next are in use; the
-// caller ensures that they are fewer than limit.
-func (r *ring[T]) grow(oldest, next uint64, limit int) {
-	if next-oldest < uint64(len(r.slots)) {
-		return
-	}
-	slots := make([]T, min(max(2*len(r.slots), minRing), limit))
-	for i := oldest; i < next; i++ {
-		slots[i%uint64(len(slots))] = *r.at(i)
-	}
-	r.slots = slots
-}

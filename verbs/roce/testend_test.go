@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 )
 
 // testEnd is one end of a connection between devices. It is closed when the test ends.
@@ -47,7 +48,7 @@ func newTestEnd(t testing.TB, p *Provider, device string, addr netip.Addr, size 
 // completion queue of its own.
 func (x *testEnd) another(t testing.TB, entries int, c verbs.QPConfig) *testEnd {
 	t.Helper()
-	e := &testEnd{t: t, ctx: x.ctx, provider: x.provider, addr: x.addr, mem: x.mem, dev: x.dev, pd: x.pd, mr: x.mr, psn: verbs.PSN(random32() & psnMask)}
+	e := &testEnd{t: t, ctx: x.ctx, provider: x.provider, addr: x.addr, mem: x.mem, dev: x.dev, pd: x.pd, mr: x.mr, psn: verbs.PSN(soft.Random32() & psnMask)}
 	e.cq = must(e.dev.CreateCQ(verbs.CQConfig{Size: entries}))(t)
 	c.SendCQ, c.RecvCQ = e.cq, e.cq
 	e.qp = must(e.pd.CreateQP(c))(t)

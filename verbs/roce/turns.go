@@ -100,8 +100,8 @@ func (f *flow) turn(q *qp) (sent, more bool) {
 		return false, false
 	}
 	keys := q.machine.keys
-	keys.mu.RLock() // until the kernel has copied the payloads
-	defer keys.mu.RUnlock()
+	keys.Mu.RLock() // until the kernel has copied the payloads
+	defer keys.Mu.RUnlock()
 	now := q.pd.dev.now()
 	// When the window is full, each ACK frees little space. Turns that fill it at once
 	// would consist of single packets, each with an ACK of its own, forever. So a turn

@@ -101,14 +101,14 @@ func (n *network) plan(w worldParams, p connection, from int, mine, theirs *expe
 			receive.Op = verbs.WCRecvWrite
 		case verbs.OpRead:
 			from := r.IntN(1<<16 - size)
-			wr.RemoteAddr = peer.mr.addr + uint64(partSource+from)
+			wr.RemoteAddr = peer.mr.Addr() + uint64(partSource+from)
 			for k := range wr.SGL { // into the sink, in as many parts
 				wr.SGL[k].Addr += uint64(sink - partSource - at)
 			}
 			copy(mine.mem[sink:], peer.mem[partSource+from:partSource+from+size])
 		default:
 			counter := partCounters + 8*r.IntN(4)
-			wr.RemoteAddr = peer.mr.addr + uint64(counter)
+			wr.RemoteAddr = peer.mr.Addr() + uint64(counter)
 			wr.SGL = []verbs.SGE{h.sge(sink, 8)}
 			was := theirs.mem[counter : counter+8]
 			copy(mine.mem[sink:], was)

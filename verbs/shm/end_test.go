@@ -26,7 +26,7 @@ func TestRequestsExecutedBeforeTheEndComplete(t *testing.T) {
 			}
 			x.qp.drive.Unlock()
 			<-l.ended
-			if x.cq.(*cq).filled.Load() == 0 { //nolint:errcheck // it is one
+			if x.cq.(*cq).Empty() { //nolint:errcheck // it is one
 				t.Error("the completion of the executed request is lost")
 			}
 		}()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 )
 
 // Limits of the device.
@@ -33,8 +34,6 @@ func limits() verbs.Limits {
 }
 
 const (
-	// minSlots is the initial number of slots of a queue.
-	minSlots = 16
 	// sliceSize is how much is copied at once: as long as that a Close may wait. A slice fits
 	// into the second-level cache of most processors.
 	sliceSize = 256 << 10
@@ -109,9 +108,7 @@ const (
 
 const (
 	// onlyPort is the number of the device's only port.
-	onlyPort = 1
-	// maxEvents limits the asynchronous events that wait for NextEvent.
-	maxEvents = 256
+	onlyPort = soft.OnlyPort
 	// rnrInfinite is the RNR retry count that means no limit (specification, volume 1, 9.7.5.2.8).
 	rnrInfinite = 7
 	psnMask     = 1<<24 - 1

@@ -4,33 +4,40 @@ package shm
 
 import (
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 )
 
-// pd implements verbs.PD. The device's lock guards its fields.
+// pd implements verbs.PD. What peers are to read from memory that RegisterMemory registers goes
+// through a memfd of the queue pair, which costs a copy.
 type pd struct {
-	dev    *device
-	closed bool
-	mrs    int
-	qps    int
+	*soft.PD
+	dev *device
 }
 
-// usableLocked returns an error if the protection domain or its device is closed.
-func (p *pd) usableLocked(op string) error {
-	if p.closed {
-		return verbs.Errorf(op, name, verbs.ErrClosed, "the protection domain is closed")
+// AllocPD implements verbs.Device.
+func (d *device) AllocPD() (verbs.PD, error) {
+	p, err := d.NewPD()
+	if err != nil {
+		return nil, err
 	}
-	return p.dev.usableLocked(op)
+	return &pd{PD: p, dev: d}, nil
 }
 
-// RegisterMemory implements verbs.PD. It pins nothing, so the memory may belong to the Go
-// heap. What peers are to read from such memory goes through a memfd of the queue pair, which
-// costs a copy.
-func (p *pd) RegisterMemory(mem []byte, access verbs.Access) (verbs.MR, error) {
-	return p.register(mem, nil, 0, access)
+// backing is where peers find the memory of a region: in a memfd that they map, from offset on.
+type backing struct {
+	file   *file
+	offset uint64
+}
+
+// backingOf is nil for memory that is not a memfd.
+func backingOf(r *soft.Region) *backing {
+	b, _ := r.Backing().(*backing)
+	return b
 }
 
 // RegisterShared implements verbs.SharedMemory: memory of a memfd, which peers map and read
-// themselves.
+// themselves. Close of the region waits until all peers have unmapped it. A peer that does not within
+// Provider.dropTime loses its connection, and gets no other one.
 func (p *pd) RegisterShared(mem []byte, fd int, offset int64, access verbs.Access) (verbs.MR, error) {
 	const op = "register shared memory"
 	size, _, err := checkMemfd(fd)
@@ -41,42 +48,57 @@ func (p *pd) RegisterShared(mem []byte, fd int, offset int64, access verbs.Acces
 		return nil, verbs.Errorf(op, name, verbs.ErrInvalid, "%d bytes at offset %d exceed the memfd of %d bytes", len(mem), offset, size)
 	}
 	f := &file{id: p.dev.fileIDs.Add(1), fd: fd, size: uint64(size)}
-	return p.register(mem, f, uint64(offset), access)
-}
-
-// register registers memory; f is the memfd that contains it from offset on, or nil.
-func (p *pd) register(mem []byte, f *file, offset uint64, access verbs.Access) (verbs.MR, error) {
-	d := p.dev
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	const op = "register memory"
-	if err := p.usableLocked(op); err != nil {
+	r, err := p.Register(mem, access, &backing{file: f, offset: uint64(offset)})
+	if err != nil {
 		return nil, err
 	}
-	switch {
-	case len(mem) == 0:
-		return nil, verbs.Errorf(op, name, verbs.ErrInvalid, "the memory is empty")
-	case d.mrs >= maxMRs:
-		return nil, verbs.Errorf(op, name, verbs.ErrInvalid, "the device's limit of %d is reached", d.mrs)
-	case access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0 && access&verbs.AccessLocalWrite == 0:
-		return nil, verbs.Errorf(op, name, verbs.ErrInvalid, "remote write and atomic access need AccessLocalWrite, which is missing (ibv_reg_mr(3))")
-	}
-	p.mrs++
-	d.mrs++
-	return &region{pd: p, mr: d.keys.add(p, mem, f, offset, access), length: uint64(len(mem))}, nil
+	return r, nil
 }
 
-// Close implements verbs.PD.
-func (p *pd) Close() error {
-	p.dev.mu.Lock()
-	defer p.dev.mu.Unlock()
-	if p.closed {
+// regionClosed breaks the queue pairs whose peers may still read a region that was closed, and takes
+// its memfd back. The caller holds the device's lock.
+func (d *device) regionClosed(r *soft.Region) (wait func()) {
+	var drops []drop
+	for _, q := range d.qps {
+		if q.pd.PD != r.PD() {
+			continue
+		}
+		q.regionClosed(r)
+		if b := backingOf(r); b != nil {
+			if x, ok := q.takeFileBack(b.file); ok {
+				drops = append(drops, x)
+			}
+		}
+	}
+	if len(drops) == 0 {
 		return nil
 	}
-	if p.mrs+p.qps > 0 {
-		return verbs.Errorf("close", "protection domain", verbs.ErrBusy, "still open: %d memory regions and %d queue pairs", p.mrs, p.qps)
+	return func() { d.awaitDrops(drops) }
+}
+
+// windowClosed breaks the queue pair of a window if the peer has not copied the content of a READ
+// through it that was answered.
+func windowClosed(w *soft.Window) {
+	if w.Access()&verbs.AccessRemoteRead != 0 && backingOf(w.Region()) != nil {
+		w.Through().(*qp).windowClosed(w.RKey()) //nolint:errcheck // BindWindow passes nothing else
 	}
-	p.closed = true
-	delete(p.dev.pds, p)
-	return nil
+}
+
+// BindWindow implements verbs.QP.
+func (q *qp) BindWindow(mr verbs.MR, offset, length uint64, access verbs.Access) (verbs.Window, error) {
+	const op = "bind window"
+	d := q.pd.dev
+	d.Mu.Lock()
+	defer d.Mu.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err := q.usableLocked(op); err != nil {
+		return nil, err
+	}
+	w, err := q.pd.BindLocked(op, q, q.state, mr, offset, length, access)
+	if err != nil {
+		err.Object = q.object()
+		return nil, err
+	}
+	return w, nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 )
 
 // qp implements verbs.QP. Its requester (requester.go) writes requests into its own ring and
@@ -75,45 +76,25 @@ type qp struct {
 // CreateQP implements verbs.PD.
 func (p *pd) CreateQP(c verbs.QPConfig) (verbs.QP, error) {
 	d := p.dev
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	const op = "create QP"
-	if err := p.usableLocked(op); err != nil {
+	d.Mu.Lock()
+	defer d.Mu.Unlock()
+	if err := p.CheckQPLocked("create QP", &c, shared(c.SendCQ), shared(c.RecvCQ), maxInline); err != nil {
 		return nil, err
 	}
-	sendCQ, ok1 := c.SendCQ.(*cq)
-	recvCQ, ok2 := c.RecvCQ.(*cq)
-	if !ok1 || !ok2 || sendCQ.dev != d || recvCQ.dev != d {
-		return nil, verbs.Errorf(op, name, verbs.ErrInvalid, "both completion queues must belong to this opened device")
-	}
-	c.MaxSendSGE, c.MaxRecvSGE = max(c.MaxSendSGE, 1), max(c.MaxRecvSGE, 1)
-	_, open1 := d.cqs[sendCQ]
-	_, open2 := d.cqs[recvCQ]
-	switch {
-	case !open1 || !open2:
-		return nil, verbs.Errorf(op, name, verbs.ErrClosed, "a completion queue is closed")
-	case c.MaxSend < 0 || c.MaxSend > maxWR || c.MaxRecv < 0 || c.MaxRecv > maxWR:
-		return nil, verbs.Errorf(op, name, verbs.ErrInvalid, "%d sends and %d receives: the limit is %d of each", c.MaxSend, c.MaxRecv, maxWR)
-	case c.MaxSendSGE > maxSGEs || c.MaxRecvSGE > maxSGEs:
-		return nil, verbs.Errorf(op, name, verbs.ErrInvalid, "%d and %d scatter/gather elements: the limit is %d", c.MaxSendSGE, c.MaxRecvSGE, maxSGEs)
-	case c.MaxInline < 0 || c.MaxInline > maxInline:
-		return nil, verbs.Errorf(op, name, verbs.ErrInvalid, "%d bytes inline: the limit is %d", c.MaxInline, maxInline)
-	case len(d.qps) >= maxQPs:
-		return nil, verbs.Errorf(op, name, verbs.ErrInvalid, "the device's limit of %d is reached", len(d.qps))
-	}
+	sendCQ, recvCQ := c.SendCQ.(*cq), c.RecvCQ.(*cq) //nolint:errcheck // CheckQPLocked has looked at them
 	q := &qp{pd: p, config: c, entrySize: entrySize(c.MaxSendSGE, c.MaxInline), sendCQ: sendCQ, recvCQ: recvCQ, ready: make(chan struct{})}
 	q.own = endpointData{secret: newSecret(), socket: d.socket, inDir: d.hasPath}
 	for {
 		// 0 and 1 are the management queue pairs, 0xffffff is multicast.
-		q.number = verbs.QPN(2 + random32()%0xfffffd)
+		q.number = verbs.QPN(2 + soft.Random32()%0xfffffd)
 		if d.qps[q.number] == nil {
 			break
 		}
 	}
 	d.qps[q.number] = q
-	sendCQ.use(q)
-	recvCQ.use(q)
-	p.qps++
+	sendCQ.useLocked(q)
+	recvCQ.useLocked(q)
+	p.AddQPLocked(sendCQ.CQ, recvCQ.CQ)
 	return q, nil
 }
 
@@ -147,28 +128,28 @@ func (q *qp) completeSendLocked(w *sendWork, status verbs.Status) {
 		return
 	}
 	wc := verbs.WC{ID: w.wr.ID, Status: status, Op: completionOf(w.wr.Op), QPN: q.number}
-	q.pushLocked(q.sendCQ, cqe{wc: wc, freed: &q.req.freed, freedTo: q.req.completed, qp: q}, false)
+	q.pushLocked(q.sendCQ, soft.Completion{WC: wc, Freed: &q.req.freed, FreedTo: q.req.completed, Owner: q}, false)
 }
 
 // completeRecvLocked ends the receive that a message consumed last.
 func (q *qp) completeRecvLocked(wc verbs.WC, solicited bool) {
-	wc.ID, wc.QPN = q.resp.recvs.at(q.resp.consumed-1).id, q.number
-	q.pushLocked(q.recvCQ, cqe{wc: wc, freed: &q.freedRecvs, freedTo: q.resp.consumed, qp: q}, solicited)
+	wc.ID, wc.QPN = q.resp.recvs.At(q.resp.consumed-1).id, q.number
+	q.pushLocked(q.recvCQ, soft.Completion{WC: wc, Freed: &q.freedRecvs, FreedTo: q.resp.consumed, Owner: q}, solicited)
 }
 
 func (q *qp) event(kind verbs.EventKind) {
-	q.pd.dev.async.push(verbs.AsyncEvent{Kind: kind, QPN: q.number})
+	q.pd.dev.Event(verbs.AsyncEvent{Kind: kind, QPN: q.number})
 }
 
 // pushLocked adds a completion to a completion queue. A full queue loses the completion, and its
 // polls return an error.
-func (q *qp) pushLocked(c *cq, e cqe, solicited bool) {
-	fired, space := c.push(e, solicited, q.calling)
+func (q *qp) pushLocked(c *cq, e soft.Completion, solicited bool) {
+	fired, space := c.Push(e, solicited, q.calling)
 	if fired {
 		q.fired = append(q.fired, c)
 	}
 	if !space {
-		q.pd.dev.async.push(verbs.AsyncEvent{Kind: verbs.EventCQError})
+		q.pd.dev.Event(verbs.AsyncEvent{Kind: verbs.EventCQError})
 	}
 }
 

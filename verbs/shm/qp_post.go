@@ -97,8 +97,8 @@ func (q *qp) postRecvLocked(wrs []verbs.RecvWR) (int, error) {
 		if p.posted-freed >= uint64(q.config.MaxRecv) { //nolint:gosec // not negative
 			return i, verbs.Errorf(op, q.object(), verbs.ErrQueueFull, "all %d slots of the receive queue are taken", q.config.MaxRecv)
 		}
-		p.recvs.grow(freed, p.posted, q.config.MaxRecv)
-		w := p.recvs.at(p.posted)
+		p.recvs.Grow(freed, p.posted, q.config.MaxRecv)
+		w := p.recvs.At(p.posted)
 		w.id, w.length, w.sgl = wrs[i].ID, wrs[i].Len(), append(w.sgl[:0], wrs[i].SGL...)
 		p.posted++
 		if q.state == verbs.StateErr && !q.flush {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 )
 
 // State implements verbs.QP.
@@ -198,7 +199,7 @@ func (q *qp) flushLocked() {
 		if status == verbs.StatusOK {
 			status = verbs.StatusFlushed
 		}
-		q.completeSendLocked(r.sends.at(r.completed), status)
+		q.completeSendLocked(r.sends.At(r.completed), status)
 		status = verbs.StatusFlushed
 	}
 	r.next, r.offset, r.begun = r.posted, 0, false
@@ -242,8 +243,8 @@ func (q *qp) ToReset() error {
 	if err := q.stepLocked("bring to RESET", verbs.StateReset); err != nil {
 		return err
 	}
-	q.sendCQ.purge(q) // before the reset: polling an old completion after it would free slots in use
-	q.recvCQ.purge(q)
+	q.sendCQ.Purge(q) // before the reset: polling an old completion after it would free slots in use
+	q.recvCQ.Purge(q)
 	q.becomeReadyLocked()
 	q.ready, q.isReady = make(chan struct{}), false
 	q.own.secret, q.attempt, q.refused, q.failed = newSecret(), q.attempt+1, false, nil
@@ -266,23 +267,23 @@ func (r *requester) reset() {
 // Close implements verbs.QP.
 func (q *qp) Close() error {
 	d := q.pd.dev
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.Mu.Lock()
+	defer d.Mu.Unlock()
 	if d.qps[q.number] != q {
 		return nil
 	}
 	delete(d.qps, q.number)
-	q.pd.qps--
 	q.takeLink()
 	q.closed = true
 	q.becomeReadyLocked()
 	q.stopTimerLocked()
 	q.mu.Unlock()
 	q.drive.Unlock()
-	q.sendCQ.purge(q)
-	q.recvCQ.purge(q)
-	q.sendCQ.unuse(q)
-	q.recvCQ.unuse(q)
+	q.sendCQ.Purge(q)
+	q.recvCQ.Purge(q)
+	q.sendCQ.unuseLocked(q)
+	q.recvCQ.unuseLocked(q)
+	q.pd.DropQPLocked(q.sendCQ.CQ, q.recvCQ.CQ)
 	return nil
 }
 
@@ -296,7 +297,7 @@ func (q *qp) violatedLocked(err error) {
 }
 
 // regionClosed breaks the queue pair if the peer may still read a region that was closed.
-func (q *qp) regionClosed(m *mr) {
+func (q *qp) regionClosed(m *soft.Region) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	r := &q.req
@@ -305,14 +306,14 @@ func (q *qp) regionClosed(m *mr) {
 		if !p.shared {
 			continue
 		}
-		for _, s := range r.sends.at(p.work).sgl {
-			if s.LKey == m.lkey && s.Length > 0 {
+		for _, s := range r.sends.At(p.work).sgl {
+			if s.LKey == m.LKey() && s.Length > 0 {
 				q.failSendLocked(verbs.StatusLocalProtection)
 				break
 			}
 		}
 	}
-	if m.file != nil && q.link != nil && q.readUnderWayLocked(func(a answered) bool { return a.file == m.file.id }) {
+	if b := backingOf(m); b != nil && q.link != nil && q.readUnderWayLocked(func(a answered) bool { return a.file == b.file.id }) {
 		q.failSendLocked(verbs.StatusLocalProtection)
 	}
 }

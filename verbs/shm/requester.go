@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 )
 
 // requester is the half of a queue pair that posts requests. It numbers work requests, and the
@@ -20,7 +21,7 @@ import (
 //	freed <= completed <= next <= posted        work requests
 //	acked <= done <= published                  parts
 type requester struct {
-	sends     slots[sendWork]
+	sends     soft.Ring[sendWork]
 	posted    uint64
 	completed uint64
 	next      uint64        // the one that is published next
@@ -76,8 +77,8 @@ func (w *sendWork) isAtomic() bool       { return w.wr.Op >= verbs.OpCompareSwap
 // addSendLocked adds a work request. The caller has checked it, and that the queue is not full.
 func (q *qp) addSendLocked(wr *verbs.SendWR) {
 	r := &q.req
-	r.sends.grow(r.freed.Load(), r.posted, q.config.MaxSend)
-	w := r.sends.at(r.posted)
+	r.sends.Grow(r.freed.Load(), r.posted, q.config.MaxSend)
+	w := r.sends.At(r.posted)
 	w.wr = *wr
 	w.wr.SGL, w.wr.Inline = nil, nil
 	w.sgl, w.inline = append(w.sgl[:0], wr.SGL...), append(w.inline[:0], wr.Inline...)
@@ -106,7 +107,7 @@ func (q *qp) publishLocked() *link {
 	}
 	before := r.published
 	for r.next < r.posted && r.published-r.acked < ringEntries {
-		w := r.sends.at(r.next)
+		w := r.sends.At(r.next)
 		if !r.begun && (w.wr.Fence && r.reads > 0 || w.isReadOrAtomic() && r.maxReads > 0 && r.reads >= int(r.maxReads)) {
 			break
 		}
@@ -182,10 +183,10 @@ func (q *qp) fillLocked(l *link, w *sendWork) (status verbs.Status, wait bool) {
 
 // usable returns an error status if this side may not write to the memory of a list.
 func (q *qp) usable(sgl []verbs.SGE) verbs.Status {
-	k := q.pd.dev.keys
-	k.mu.RLock()
-	defer k.mu.RUnlock()
-	if !k.usableLocked(q.pd, sgl, true) {
+	k := q.pd.dev.Keys
+	k.Mu.RLock()
+	defer k.Mu.RUnlock()
+	if !k.UsableLocked(&q.pd.Domain, sgl, true) {
 		return verbs.StatusLocalProtection
 	}
 	return verbs.StatusOK
@@ -194,16 +195,16 @@ func (q *qp) usable(sgl []verbs.SGE) verbs.Status {
 // contentLocked puts content of a SEND or WRITE into an entry, or where the peer finds it: short
 // content into the entry itself, registered memfds by their place, other memory into a chunk.
 func (q *qp) contentLocked(l *link, w *sendWork, b []byte, e *entry, p *part) (status verbs.Status, wait bool) {
-	k := q.pd.dev.keys
-	k.mu.RLock()
-	defer k.mu.RUnlock()
+	k := q.pd.dev.Keys
+	k.Mu.RLock()
+	defer k.Mu.RUnlock()
 	if w.isIn {
 		e.length, e.flags = uint32(copy(b[entryHeader:], w.inline)), e.flags|flagInline //nolint:gosec // at most maxInline
 		return verbs.StatusOK, false
 	}
 	var space [4][]byte
 	if w.length <= uint64(q.entrySize-entryHeader) {
-		pieces, ok := k.gatherLocked(q.pd, w.sgl, 0, w.length, false, space[:0])
+		pieces, ok := k.GatherLocked(&q.pd.Domain, w.sgl, 0, w.length, false, space[:0])
 		if !ok {
 			return verbs.StatusLocalProtection, false
 		}
@@ -216,7 +217,7 @@ func (q *qp) contentLocked(l *link, w *sendWork, b []byte, e *entry, p *part) (s
 	}
 	if q.piecesLocked(k, w, b, e) {
 		for _, s := range w.sgl {
-			if s.Length > 0 && !q.announceLocked(l, k.local[s.LKey].file) {
+			if s.Length > 0 && !q.announceLocked(l, backingOf(k.LocalLocked(s.LKey)).file) {
 				return verbs.StatusOK, true
 			}
 		}
@@ -237,7 +238,7 @@ func (q *qp) contentLocked(l *link, w *sendWork, b []byte, e *entry, p *part) (s
 		return verbs.StatusOK, true
 	}
 	n := min(chunkSize, w.length-q.req.offset)
-	pieces, ok := k.gatherLocked(q.pd, w.sgl, q.req.offset, n, false, space[:0])
+	pieces, ok := k.GatherLocked(&q.pd.Domain, w.sgl, q.req.offset, n, false, space[:0])
 	if !ok {
 		return verbs.StatusLocalProtection, false
 	}
@@ -253,20 +254,21 @@ func (q *qp) contentLocked(l *link, w *sendWork, b []byte, e *entry, p *part) (s
 
 // piecesLocked describes the whole content of a work request as pieces of registered memfds; false
 // if some of it is in other memory, or may not be used.
-func (q *qp) piecesLocked(k *keys, w *sendWork, b []byte, e *entry) bool {
+func (q *qp) piecesLocked(k *soft.Keys, w *sendWork, b []byte, e *entry) bool {
 	n := 0
 	for _, s := range w.sgl {
 		if s.Length == 0 {
 			continue
 		}
-		if _, ok := k.localLocked(q.pd, s, false); !ok {
+		if _, ok := k.MemoryLocked(&q.pd.Domain, s, false); !ok {
 			return false
 		}
-		m := k.local[s.LKey]
-		if m.file == nil || entryHeader+(n+1)*pieceSize > len(b) {
+		r := k.LocalLocked(s.LKey)
+		m := backingOf(r)
+		if m == nil || entryHeader+(n+1)*pieceSize > len(b) {
 			return false
 		}
-		putPiece(b, n, piece{file: m.file.id, length: s.Length, offset: m.offset + s.Addr - m.addr})
+		putPiece(b, n, piece{file: m.file.id, length: s.Length, offset: m.offset + s.Addr - r.Addr()})
 		n++
 	}
 	e.pieces, e.length = uint16(n), uint32(w.length) //nolint:gosec // at most maxMessage
@@ -347,7 +349,7 @@ func (q *qp) takeResponses(l *link, s *words) (moved bool) {
 			return moved
 		}
 		p := r.parts[r.acked%ringEntries]
-		sgl := r.sends.at(p.work).sgl
+		sgl := r.sends.At(p.work).sgl
 		q.copying = true
 		q.leave()
 		status, gone := q.takeContent(l, r.acked, &p, sgl)
@@ -384,7 +386,7 @@ func (q *qp) finishPartLocked() {
 		r.progress = time.Now()
 	}
 	if p.last {
-		w := r.sends.at(p.work)
+		w := r.sends.At(p.work)
 		if w.isReadOrAtomic() {
 			r.reads--
 		}
@@ -422,14 +424,14 @@ func (q *qp) takeContent(l *link, number uint64, p *part, sgl []verbs.SGE) (stat
 
 // scatter copies memory of the peer into the memory of a list, from offset off on.
 func (q *qp) scatter(l *link, sgl []verbs.SGE, off uint64, src []byte) (status verbs.Status, gone bool) {
-	k := q.pd.dev.keys
+	k := q.pd.dev.Keys
 	for len(src) > 0 {
 		n := min(len(src), sliceSize)
 		status := func() verbs.Status {
-			k.mu.RLock()
-			defer k.mu.RUnlock()
+			k.Mu.RLock()
+			defer k.Mu.RUnlock()
 			var space [4][]byte
-			pieces, ok := k.gatherLocked(q.pd, sgl, off, uint64(n), true, space[:0]) //nolint:gosec // not negative
+			pieces, ok := k.GatherLocked(&q.pd.Domain, sgl, off, uint64(n), true, space[:0]) //nolint:gosec // not negative
 			if !ok {
 				return verbs.StatusLocalProtection
 			}

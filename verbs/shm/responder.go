@@ -3,16 +3,16 @@
 package shm
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 )
 
 // responder is the half of a queue pair that executes the requests of the peer. The fields that
 // a copy uses outside of the queue pair's lock are guarded by drive.
 type responder struct {
-	recvs    slots[recvWork]
+	recvs    soft.Ring[recvWork]
 	posted   uint64
 	consumed uint64 // receives that messages have taken
 
@@ -159,13 +159,13 @@ func (q *qp) executeSend(l *link, e *entry, b []byte) (wake, more bool) {
 		}
 		p.message = message{op: e.op, on: true, send: true, total: e.total}
 	}
-	w := *p.recvs.at(p.consumed - 1)
+	w := *p.recvs.At(p.consumed - 1)
 	if e.total > w.length {
 		q.failRecvLocked(l, verbs.StatusLocalLength, verbs.StatusRemoteInvalidRequest)
 		return true, false
 	}
 	result, ok := q.copyUnlocked(l, e, b, func(at, n uint64, pieces [][]byte) ([][]byte, outcome) {
-		pieces, ok := q.pd.dev.keys.gatherLocked(q.pd, w.sgl, e.offset+at, n, true, pieces)
+		pieces, ok := q.pd.dev.Keys.GatherLocked(&q.pd.Domain, w.sgl, e.offset+at, n, true, pieces)
 		if !ok {
 			return nil, noProtected
 		}
@@ -213,11 +213,11 @@ func (q *qp) executeWrite(l *link, e *entry, b []byte) (wake, more bool) {
 	// An empty WRITE needs no key (specification, volume 1, 9.7.5.2.4). Each slice checks the
 	// whole range, since the region may have been closed in between.
 	result, ok := q.copyUnlocked(l, e, b, func(at, n uint64, pieces [][]byte) ([][]byte, outcome) {
-		m, from := q.pd.dev.keys.grantedLocked(q.pd, q, e.addr, e.total, e.rkey, verbs.AccessRemoteWrite)
+		m, from := q.pd.dev.Keys.FindLocked(&q.pd.Domain, q, e.addr, e.total, e.rkey, verbs.AccessRemoteWrite)
 		if m == nil {
 			return nil, noAccess
 		}
-		return append(pieces, m.mem[from+e.offset+at:][:n]), copied
+		return append(pieces, m.BytesLocked(from+e.offset+at, n)), copied
 	})
 	switch {
 	case !ok:
@@ -248,7 +248,7 @@ func (q *qp) executeWrite(l *link, e *entry, b []byte) (wake, more bool) {
 
 // executeRead tells the peer where it finds the content.
 func (q *qp) executeRead(l *link, e *entry, s *words) (wake, more bool) {
-	p, k := &q.resp, q.pd.dev.keys
+	p, k := &q.resp, q.pd.dev.Keys
 	if q.access&verbs.AccessRemoteRead == 0 || q.reads == 0 {
 		q.rejectLocked(l, verbs.StatusRemoteInvalidRequest)
 		return true, false
@@ -256,18 +256,18 @@ func (q *qp) executeRead(l *link, e *entry, s *words) (wake, more bool) {
 	a := response{number: e.number, length: e.length}
 	file := uint32(0)
 	if e.total > 0 {
-		k.mu.RLock()
-		defer k.mu.RUnlock()
-		m, at := k.grantedLocked(q.pd, q, e.addr, e.total, e.rkey, verbs.AccessRemoteRead)
+		k.Mu.RLock()
+		defer k.Mu.RUnlock()
+		m, at := k.FindLocked(&q.pd.Domain, q, e.addr, e.total, e.rkey, verbs.AccessRemoteRead)
 		if m == nil {
 			q.rejectLocked(l, verbs.StatusRemoteAccess)
 			return true, false
 		}
 		at += e.offset
-		if m.file != nil {
-			file = m.file.id
-			a.file, a.value = file, m.offset+at
-			if !q.announceLocked(l, m.file) {
+		if b := backingOf(m); b != nil {
+			file = b.file.id
+			a.file, a.value = file, b.offset+at
+			if !q.announceLocked(l, b.file) {
 				p.blocked = true
 				return false, false
 			}
@@ -287,7 +287,7 @@ func (q *qp) executeRead(l *link, e *entry, s *words) (wake, more bool) {
 				p.blocked = true
 				return false, false
 			}
-			copy(mem, m.mem[at:][:e.length])
+			copy(mem, m.BytesLocked(at, uint64(e.length)))
 			p.readChunk[chunk] = e.number + 1
 			a.file, a.value = id, uint64(sendChunks+chunk)*chunkSize //nolint:gosec // not negative
 		}
@@ -300,19 +300,19 @@ func (q *qp) executeRead(l *link, e *entry, s *words) (wake, more bool) {
 
 // executeAtomic executes an atomic and gives the old value to the peer.
 func (q *qp) executeAtomic(l *link, e *entry) (wake, more bool) {
-	k := q.pd.dev.keys
+	k := q.pd.dev.Keys
 	if q.access&verbs.AccessRemoteAtomic == 0 || q.reads == 0 {
 		q.rejectLocked(l, verbs.StatusRemoteInvalidRequest)
 		return true, false
 	}
-	k.mu.RLock()
-	defer k.mu.RUnlock()
-	m, at := k.grantedLocked(q.pd, q, e.addr, 8, e.rkey, verbs.AccessRemoteAtomic)
-	if m == nil {
+	k.Mu.RLock()
+	defer k.Mu.RUnlock()
+	mem, ok := k.GrantedLocked(&q.pd.Domain, q, e.addr, 8, e.rkey, verbs.AccessRemoteAtomic)
+	if !ok {
 		q.rejectLocked(l, verbs.StatusRemoteAccess)
 		return true, false
 	}
-	old := k.fetchAndUpdate(m.mem[at:][:8], func(old uint64) uint64 {
+	old := k.FetchAndUpdate(mem, func(old uint64) uint64 {
 		switch {
 		case e.op == verbs.OpFetchAdd:
 			return old + e.total
@@ -326,17 +326,6 @@ func (q *qp) executeAtomic(l *link, e *entry) (wake, more bool) {
 	a.put(l.own.mem[responsesAt+e.number%ringEntries*responseSize:])
 	q.executedLocked(l)
 	return true, true
-}
-
-// fetchAndUpdate changes 8 bytes in the byte order of the host, and returns their old value.
-// Atomics are atomic with regard to other requests to the same opened device (IBV_ATOMIC_HCA of
-// ibv_query_device(3)).
-func (k *keys) fetchAndUpdate(mem []byte, change func(uint64) uint64) uint64 {
-	k.atomics.Lock()
-	defer k.atomics.Unlock()
-	old := binary.NativeEndian.Uint64(mem)
-	binary.NativeEndian.PutUint64(mem, change(old))
-	return old
 }
 
 // executedLocked tells the peer that the next part has been executed.
@@ -464,9 +453,9 @@ func sliceOf(total uint64) int {
 }
 
 func (q *qp) copySlice(src []byte, at uint64, place func(at, n uint64, pieces [][]byte) ([][]byte, outcome)) outcome {
-	k := q.pd.dev.keys
-	k.mu.RLock()
-	defer k.mu.RUnlock()
+	k := q.pd.dev.Keys
+	k.Mu.RLock()
+	defer k.Mu.RUnlock()
 	pieces, r := place(at, uint64(len(src)), q.resp.pieces[:0])
 	if r != copied {
 		return r

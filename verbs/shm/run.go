@@ -161,7 +161,7 @@ func (q *qp) callBack() {
 	q.fired = nil
 	q.mu.Unlock()
 	for _, c := range fired {
-		c.onEvent()
+		c.Call()
 	}
 	if fired != nil {
 		q.mu.Lock()

@@ -131,7 +131,7 @@ func (d *device) accept(l *net.UnixListener) {
 			}
 			failing = true
 			select {
-			case <-d.done:
+			case <-d.Done():
 				return
 			case <-time.After(100 * retryDelay):
 			}

@@ -129,7 +129,7 @@ func (d *device) recognize(g *frame.Greeting, until time.Time) (*qp, *conn, fram
 		case <-changed:
 		case <-timeout.C:
 			return nil, nil, frame.Proof{}, fmt.Errorf("queue pair %v was not connected in time", g.Names.To)
-		case <-d.done:
+		case <-d.Done():
 			return nil, nil, frame.Proof{}, errors.New("the device was closed")
 		}
 	}

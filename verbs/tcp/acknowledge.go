@@ -32,7 +32,7 @@ func (m *machine) acknowledge(now time.Duration, acked uint64) error {
 // completeSends ends the oldest work requests that have their results.
 func (m *machine) completeSends() {
 	r := &m.req
-	for r.completed < r.acked && r.sends.at(r.completed).done {
+	for r.completed < r.acked && r.sends.At(r.completed).done {
 		m.completeSend(verbs.StatusOK)
 	}
 }
@@ -40,7 +40,7 @@ func (m *machine) completeSends() {
 // oldestRead returns the oldest read or atomic that was sent and has not its whole response.
 func (r *requester) oldestRead() (number uint64, w *sendWork) {
 	for i := r.completed; i < r.acked; i++ {
-		if w := r.sends.at(i); !w.done {
+		if w := r.sends.At(i); !w.done {
 			return i, w
 		}
 	}
@@ -63,7 +63,7 @@ func (m *machine) receiveResponse(now time.Duration, h *frame.Header) (place, er
 
 func (m *machine) responsePlaced(number, n uint64) {
 	r := &m.req
-	w := r.sends.at(number)
+	w := r.sends.At(number)
 	if w.got += n; w.got < w.length {
 		return
 	}

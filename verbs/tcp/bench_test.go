@@ -202,7 +202,7 @@ func answer(s *side, more func(sent int) bool) func() {
 			if err := s.cq.Arm(false); err != nil {
 				return
 			}
-			if s.cq.filled.Load() == 0 {
+			if s.cq.Empty() {
 				return
 			}
 		}

@@ -1,7 +1,6 @@
 package tcp
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -12,33 +11,24 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 	"github.com/tryst-rdma/tryst/verbs/tcp/internal/frame"
 )
 
 // device implements verbs.Device and Acceptor.
 type device struct {
-	name      string
+	soft.Device
 	options   *Options
 	log       *slog.Logger
 	start     time.Time // origin of the machines' time
 	gid       verbs.GID
 	addresses []string // at which peers reach the device
 	listener  net.Listener
-	keys      *keys
-	async     asyncQueue
-	done      chan struct{}  // closed by Close
 	wg        sync.WaitGroup // all goroutines of the device
 
 	readBuffers, stagingBuffers sync.Pool // of *[readBytes]byte and *[stagingBytes]byte
 
-	mu      sync.Mutex // guards the fields below
-	closed  bool
-	waiting waiter
-	pds     map[*pd]struct{}
-	cqs     map[*cq]struct{}
-	qps     map[*qp]struct{}
-	mrs     int
-	windows int
+	qps map[*qp]struct{} // open ones, guarded by Device.Mu
 
 	qpMu     sync.RWMutex // guards byNumber; taken last
 	byNumber map[verbs.QPN]*qp
@@ -50,10 +40,10 @@ type device struct {
 
 func newDevice(o *Options) (*device, error) {
 	d := &device{
-		name: deviceName, options: o, log: o.Logger, start: time.Now(), keys: newKeys(), async: asyncQueue{wake: make(chan struct{}, 1)},
-		done: make(chan struct{}), pds: make(map[*pd]struct{}), cqs: make(map[*cq]struct{}), qps: make(map[*qp]struct{}),
+		options: o, log: o.Logger, start: time.Now(), qps: make(map[*qp]struct{}),
 		byNumber: make(map[verbs.QPN]*qp), unproven: make(map[net.Conn]struct{}),
 	}
+	d.Init(deviceName, limits(), soft.Hooks{RegionClosed: d.regionClosed, WindowClosed: windowClosed})
 	d.readBuffers.New = func() any { return new([readBytes]byte) }
 	d.stagingBuffers.New = func() any { return new([stagingBytes]byte) }
 	rand.Read(d.gid[:]) // never fails (crypto/rand)
@@ -65,7 +55,7 @@ func newDevice(o *Options) (*device, error) {
 		if d.listener != nil {
 			d.listener.Close()
 		}
-		return nil, verbs.Errorf("open", d.name, verbs.ErrInvalid, "Options.Listen: %v", err)
+		return nil, verbs.Errorf("open", d.Name(), verbs.ErrInvalid, "Options.Listen: %v", err)
 	}
 	if d.listener != nil {
 		d.wg.Go(d.serve)
@@ -80,7 +70,7 @@ func (d *device) listen() (err error) {
 		return nil
 	}
 	if d.listener, err = net.Listen("tcp", d.options.ListenOn); err != nil {
-		return &verbs.Error{Op: "open", Object: d.name, Err: err, Hint: "Options.ListenOn names the address"}
+		return &verbs.Error{Op: "open", Object: d.Name(), Err: err, Hint: "Options.ListenOn names the address"}
 	}
 	at, ok := d.listener.Addr().(*net.TCPAddr)
 	if !ok || len(d.addresses) == 0 && !at.IP.IsUnspecified() {
@@ -93,7 +83,7 @@ func (d *device) listen() (err error) {
 	}
 	if len(d.addresses) == 0 {
 		d.listener.Close()
-		return verbs.Errorf("open", d.name, verbs.ErrInvalid, "%s listens on all addresses, so Options.Listen must name those that peers dial", d.options.ListenOn)
+		return verbs.Errorf("open", d.Name(), verbs.ErrInvalid, "%s listens on all addresses, so Options.Listen must name those that peers dial", d.options.ListenOn)
 	}
 	return nil
 }
@@ -112,7 +102,7 @@ func (d *device) serve() {
 		pause := time.NewTimer(acceptPause) // no file descriptors are left, for example
 		select {
 		case <-pause.C:
-		case <-d.done:
+		case <-d.Done():
 			pause.Stop()
 			return
 		}
@@ -121,14 +111,6 @@ func (d *device) serve() {
 
 // now returns the time of the machines.
 func (d *device) now() time.Duration { return time.Since(d.start) }
-
-// usableLocked returns an error if the device is closed.
-func (d *device) usableLocked(op string) error {
-	if d.closed {
-		return verbs.Errorf(op, d.name, verbs.ErrClosed, "the device is closed")
-	}
-	return nil
-}
 
 // number gives a queue pair a random number.
 func (d *device) number(q *qp) {
@@ -164,7 +146,7 @@ func (*device) Info() verbs.DeviceInfo { return info() }
 
 // Port implements verbs.Device. The port is always active; its MTU means nothing.
 func (d *device) Port(number uint8) (verbs.PortInfo, error) {
-	if err := d.checkPort("query port", number); err != nil {
+	if err := d.CheckPort("query port", number); err != nil {
 		return verbs.PortInfo{}, err
 	}
 	return verbs.PortInfo{
@@ -175,123 +157,17 @@ func (d *device) Port(number uint8) (verbs.PortInfo, error) {
 
 // GIDs implements verbs.Device. The only GID names the opened device and is no address.
 func (d *device) GIDs(number uint8) ([]verbs.GIDEntry, error) {
-	if err := d.checkPort("list GIDs", number); err != nil {
+	if err := d.CheckPort("list GIDs", number); err != nil {
 		return nil, err
 	}
 	return []verbs.GIDEntry{{Index: onlyGID, GID: d.gid, Type: verbs.GIDTypeProcess}}, nil
 }
 
-func (d *device) checkPort(op string, port uint8) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.usableLocked(op); err != nil {
-		return err
-	}
-	if port != onlyPort {
-		return verbs.Errorf(op, fmt.Sprintf("%s port %d", d.name, port), verbs.ErrNotFound, "the only port is %d", onlyPort)
-	}
-	return nil
-}
-
-// AllocPD implements verbs.Device.
-func (d *device) AllocPD() (verbs.PD, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.usableLocked("allocate PD"); err != nil {
-		return nil, err
-	}
-	if len(d.pds) >= maxPDs {
-		return nil, verbs.Errorf("allocate PD", d.name, verbs.ErrInvalid, "the device's limit of %d is reached", len(d.pds))
-	}
-	p := &pd{dev: d, domain: domain{keys: d.keys}}
-	d.pds[p] = struct{}{}
-	return p, nil
-}
-
-// CreateCQ implements verbs.Device.
-func (d *device) CreateCQ(c verbs.CQConfig) (verbs.CQ, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	const op = "create CQ"
-	if err := d.usableLocked(op); err != nil {
-		return nil, err
-	}
-	switch {
-	case c.Size < 1 || c.Size > maxCQE:
-		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "size %d is not in the range of 1 to %d", c.Size, maxCQE)
-	case len(d.cqs) >= maxCQs:
-		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "the device's limit of %d is reached", len(d.cqs))
-	}
-	q := newCQ(d, c.Size)
-	d.cqs[q] = struct{}{}
-	return q, nil
-}
-
-// NextEvent implements verbs.Device.
-func (d *device) NextEvent(ctx context.Context) (verbs.AsyncEvent, error) {
-	d.mu.Lock()
-	closed, began := d.closed, !d.closed && d.waiting.begin()
-	d.mu.Unlock()
-	switch {
-	case closed:
-		return verbs.AsyncEvent{}, verbs.Errorf("next event", d.name, verbs.ErrClosed, "the device is closed")
-	case !began:
-		return verbs.AsyncEvent{}, verbs.Errorf("next event", d.name, verbs.ErrBusy, "another goroutine waits")
-	}
-	e, err := d.nextEvent(ctx)
-	d.mu.Lock()
-	d.waiting.end()
-	d.mu.Unlock()
-	return e, err
-}
-
-func (d *device) nextEvent(ctx context.Context) (verbs.AsyncEvent, error) {
-	for {
-		if err := ctx.Err(); err != nil {
-			return verbs.AsyncEvent{}, err
-		}
-		if e, ok := d.async.pop(); ok {
-			return e, nil
-		}
-		select {
-		case <-d.async.wake:
-		case <-ctx.Done():
-			return verbs.AsyncEvent{}, ctx.Err()
-		case <-d.done:
-			return verbs.AsyncEvent{}, verbs.Errorf("next event", d.name, verbs.ErrClosed, "the device was closed")
-		}
-	}
-}
-
-// Counts implements verbs.Device.
-func (d *device) Counts() verbs.Counts {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.countsLocked()
-}
-
-func (d *device) countsLocked() verbs.Counts {
-	return verbs.Counts{PDs: len(d.pds), MRs: d.mrs, CQs: len(d.cqs), QPs: len(d.qps), Windows: d.windows}
-}
-
 // Close implements verbs.Device.
 func (d *device) Close() error {
-	d.mu.Lock()
-	if d.closed {
-		d.mu.Unlock()
-		return nil
-	}
-	if c := d.countsLocked(); c != (verbs.Counts{}) {
-		d.mu.Unlock()
-		return verbs.Errorf("close", d.name, verbs.ErrBusy, "still open: %d PDs, %d MRs, %d CQs, %d QPs, %d windows",
-			c.PDs, c.MRs, c.CQs, c.QPs, c.Windows)
-	}
-	d.closed = true
-	returned := d.waiting.returns()
-	d.mu.Unlock()
-	close(d.done)
-	if returned != nil {
-		<-returned
+	ended, err := d.End()
+	if !ended {
+		return err
 	}
 	if d.listener != nil {
 		d.listener.Close()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 	"github.com/tryst-rdma/tryst/verbs/tcp/internal/frame"
 )
 
@@ -22,8 +23,8 @@ import (
 // where. It is not safe for concurrent use. Times are durations since the device was opened.
 type machine struct {
 	out    completer
-	keys   *keys
-	domain *domain
+	keys   *soft.Keys
+	domain *soft.Domain
 	qp     *qp // names the queue pair whose windows the peer may use
 
 	state       verbs.QPState
@@ -92,8 +93,8 @@ const (
 )
 
 // init sets up a queue pair in RESET.
-func (m *machine) init(q *qp, d *domain, sends, recvs int) {
-	m.out, m.qp, m.keys, m.domain = q, q, d.keys, d
+func (m *machine) init(q *qp, d *soft.Domain, sends, recvs int) {
+	m.out, m.qp, m.keys, m.domain = q, q, d.Keys, d
 	m.req.limit, m.resp.limit = sends, recvs
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 	"github.com/tryst-rdma/tryst/verbs/tcp/internal/frame"
 )
 
@@ -22,7 +23,7 @@ type model struct {
 type modelEnd struct {
 	model   *model
 	machine machine
-	mr      *mr
+	mr      *soft.Region
 	mem     []byte
 	in      []carried // frames on their way to this end
 
@@ -44,10 +45,10 @@ func newModel(t *testing.T, seed uint64, rnrRetry uint8) *model {
 	m := &model{t: t, random: rand.New(rand.NewPCG(seed, 1))}
 	for i := range m.ends {
 		e := &modelEnd{model: m, mem: make([]byte, modelMemory)}
-		d := &domain{keys: newKeys()}
-		e.mr = d.keys.add(d, e.mem, allRights)
+		d := &soft.Domain{Keys: soft.NewKeys()}
+		e.mr = d.Keys.Add(d, e.mem, allRights)
 		x := &e.machine
-		x.out, x.keys, x.domain, x.access, x.state = e, d.keys, d, allRights, verbs.StateInit
+		x.out, x.keys, x.domain, x.access, x.state = e, d.Keys, d, allRights, verbs.StateInit
 		x.req.limit, x.resp.limit = 16, 16
 		m.ends[i] = e
 	}
@@ -103,8 +104,8 @@ func (e *modelEnd) post() {
 	p := e.peer()
 	n := [...]int{0, 1, 100, minSegment, minSegment + 1, 2*minSegment + 5}[e.model.random.IntN(6)]
 	wr := verbs.SendWR{
-		ID: verbs.WRID(e.posted), Signaled: true, SGL: []verbs.SGE{{Addr: e.mr.addr, Length: uint32(n), LKey: e.mr.lkey}},
-		RemoteAddr: p.mr.addr, RKey: p.mr.rkey, Fence: e.model.random.IntN(4) == 0,
+		ID: verbs.WRID(e.posted), Signaled: true, SGL: []verbs.SGE{{Addr: e.mr.Addr(), Length: uint32(n), LKey: e.mr.LKey()}},
+		RemoteAddr: p.mr.Addr(), RKey: p.mr.RKey(), Fence: e.model.random.IntN(4) == 0,
 	}
 	wr.Op = [...]verbs.Opcode{verbs.OpSendImm, verbs.OpSendImm, verbs.OpWriteImm, verbs.OpWrite, verbs.OpRead, verbs.OpFetchAdd}[e.model.random.IntN(6)]
 	switch wr.Op {
@@ -122,7 +123,7 @@ func (e *modelEnd) postRecv() {
 	if e.recvs-e.taken >= e.machine.resp.limit || e.recvs >= e.sends || e.failed {
 		return
 	}
-	wr := verbs.RecvWR{ID: verbs.WRID(e.recvs), SGL: []verbs.SGE{{Addr: e.mr.addr, Length: modelMemory, LKey: e.mr.lkey}}}
+	wr := verbs.RecvWR{ID: verbs.WRID(e.recvs), SGL: []verbs.SGE{{Addr: e.mr.Addr(), Length: modelMemory, LKey: e.mr.LKey()}}}
 	e.recvs++
 	e.machine.postRecv(&wr, uint64(e.taken))
 }
@@ -325,7 +326,7 @@ func TestQueuePairWithoutConnectionBreaks(t *testing.T) {
 func TestResentRequestIsAcknowledgedOnlyAfterItWasWritten(t *testing.T) {
 	e := newModel(t, 1, 6).ends[0]
 	x := &e.machine
-	x.postSend(0, &verbs.SendWR{ID: 0, Op: verbs.OpSend, Signaled: true, SGL: []verbs.SGE{{Addr: e.mr.addr, Length: 1000, LKey: e.mr.lkey}}})
+	x.postSend(0, &verbs.SendWR{ID: 0, Op: verbs.OpSend, Signaled: true, SGL: []verbs.SGE{{Addr: e.mr.Addr(), Length: 1000, LKey: e.mr.LKey()}}})
 	n := x.req.acked
 	var h frame.Header
 	var s source

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 	"github.com/tryst-rdma/tryst/verbs/tcp/internal/frame"
 )
 
@@ -31,8 +32,6 @@ func limits() verbs.Limits {
 }
 
 const (
-	// minRing is the initial number of slots of a queue.
-	minRing = 16
 	// minSegment and maxSegment limit the content that a frame carries, in bytes. Between two frames
 	// there is space for acknowledgements and responses, and a reader or writer holds memory of the
 	// user for one of them at most. Within the limits it is the share of the connection (pace.go).
@@ -108,12 +107,10 @@ const rnrUnit = 10 * time.Microsecond
 
 const (
 	// onlyPort is the number of a device's only port, and onlyGID the index of its only GID.
-	onlyPort = 1
+	onlyPort = soft.OnlyPort
 	onlyGID  = 0
 	// deviceName is the name of the only device.
 	deviceName = "tcp0"
-	// maxEvents limits the asynchronous events that wait for NextEvent.
-	maxEvents = 256
 )
 
 // never is a duration for a timer that is created before it is needed.

@@ -74,8 +74,8 @@ func TestFramesGrowWithTheShare(t *testing.T) {
 		m := newModel(t, 1, rnrUnlimited)
 		e := m.ends[0]
 		wr := verbs.SendWR{
-			Op: verbs.OpWrite, Signaled: true, SGL: []verbs.SGE{{Addr: e.mr.addr, Length: modelMemory, LKey: e.mr.lkey}},
-			RemoteAddr: e.peer().mr.addr, RKey: e.peer().mr.rkey,
+			Op: verbs.OpWrite, Signaled: true, SGL: []verbs.SGE{{Addr: e.mr.Addr(), Length: modelMemory, LKey: e.mr.LKey()}},
+			RemoteAddr: e.peer().mr.Addr(), RKey: e.peer().mr.RKey(),
 		}
 		e.machine.postSend(0, &wr)
 		var c carried

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 )
 
 // side is one side of a connection in a test, with its own device.
@@ -13,7 +14,7 @@ type side struct {
 	t   testing.TB
 	dev *device
 	pd  verbs.PD
-	cq  *cq
+	cq  *soft.CQ
 	qp  *qp
 	mem []byte
 	mr  verbs.MR
@@ -49,7 +50,7 @@ func newSideOf(t testing.TB, p verbs.Provider, size int) *side {
 	s.atEnd(s.mr.Close)
 	c, err := dev.CreateCQ(verbs.CQConfig{Size: 512})
 	s.check(err)
-	s.cq = c.(*cq) //nolint:errcheck // what CreateCQ returns
+	s.cq = c.(*soft.CQ) //nolint:errcheck // what CreateCQ returns
 	s.atEnd(c.Close)
 	q, err := s.pd.CreateQP(verbs.QPConfig{SendCQ: c, RecvCQ: c, MaxSend: 256, MaxRecv: 256, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 64})
 	s.check(err)

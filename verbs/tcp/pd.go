@@ -1,60 +1,83 @@
 package tcp
 
 import (
+	"crypto/rand"
+
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 )
 
-// pd implements verbs.PD. The device's lock guards its fields.
+// pd implements verbs.PD.
 type pd struct {
-	dev    *device
-	domain domain
-	closed bool
-	mrs    int
-	qps    int
+	*soft.PD
+	dev *device
 }
 
-// usableLocked returns an error if the protection domain or its device is closed.
-func (p *pd) usableLocked(op string) error {
-	if p.closed {
-		return verbs.Errorf(op, p.dev.name, verbs.ErrClosed, "the protection domain is closed")
-	}
-	return p.dev.usableLocked(op)
-}
-
-// RegisterMemory implements verbs.PD. It pins nothing, so the memory may belong to the
-// Go heap.
-func (p *pd) RegisterMemory(mem []byte, access verbs.Access) (verbs.MR, error) {
-	d := p.dev
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	const op = "register memory"
-	if err := p.usableLocked(op); err != nil {
+// AllocPD implements verbs.Device.
+func (d *device) AllocPD() (verbs.PD, error) {
+	p, err := d.NewPD()
+	if err != nil {
 		return nil, err
 	}
-	switch {
-	case len(mem) == 0:
-		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "the memory is empty")
-	case d.mrs >= maxMRs:
-		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "the device's limit of %d is reached", d.mrs)
-	case access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0 && access&verbs.AccessLocalWrite == 0:
-		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "remote write and atomic access need AccessLocalWrite, which is missing (ibv_reg_mr(3))")
-	}
-	p.mrs++
-	d.mrs++
-	return &region{pd: p, mr: d.keys.add(&p.domain, mem, access), length: uint64(len(mem))}, nil
+	return &pd{PD: p, dev: d}, nil
 }
 
-// Close implements verbs.PD.
-func (p *pd) Close() error {
-	p.dev.mu.Lock()
-	defer p.dev.mu.Unlock()
-	if p.closed {
-		return nil
+// CreateQP implements verbs.PD.
+func (p *pd) CreateQP(c verbs.QPConfig) (verbs.QP, error) {
+	d := p.dev
+	d.Mu.Lock()
+	defer d.Mu.Unlock()
+	send, _ := c.SendCQ.(*soft.CQ)
+	recv, _ := c.RecvCQ.(*soft.CQ)
+	if err := p.CheckQPLocked("create QP", &c, send, recv, maxInline); err != nil {
+		return nil, err
 	}
-	if p.mrs+p.qps > 0 {
-		return verbs.Errorf("close", "protection domain", verbs.ErrBusy, "still open: %d memory regions and %d queue pairs", p.mrs, p.qps)
+	q := &qp{pd: p, config: c, sendCQ: send, recvCQ: recv, changed: make(chan struct{})}
+	q.machine.init(q, &p.Domain, c.MaxSend, c.MaxRecv)
+	rand.Read(q.secret[:]) // never fails (crypto/rand)
+	d.number(q)
+	d.qps[q] = struct{}{}
+	p.AddQPLocked(send, recv)
+	return q, nil
+}
+
+// regionClosed waits for the accesses to the memory of a closed region. The caller holds the
+// device's lock.
+func (d *device) regionClosed(*soft.Region) (wait func()) {
+	for q := range d.qps {
+		q.waitForAccess()
 	}
-	p.closed = true
-	delete(p.dev.pds, p)
 	return nil
+}
+
+// windowClosed waits for the reader where that fills the window, which is a system call that does
+// not block, and for the writer where the window may be read. A write of the peer that is not
+// complete breaks the queue pair.
+func windowClosed(w *soft.Window) {
+	q := w.Through().(*qp) //nolint:errcheck // BindWindow passes nothing else
+	if c := q.conn.Load(); c != nil {
+		c.waitForReader()
+		if w.Access()&verbs.AccessRemoteRead != 0 {
+			c.waitForWriter()
+		}
+	}
+}
+
+// BindWindow implements verbs.QP.
+func (q *qp) BindWindow(mr verbs.MR, offset, length uint64, access verbs.Access) (verbs.Window, error) {
+	const op = "bind window"
+	d := q.pd.dev
+	d.Mu.Lock()
+	defer d.Mu.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err := q.usableLocked(op); err != nil {
+		return nil, err
+	}
+	w, err := q.pd.BindLocked(op, q, q.machine.state, mr, offset, length, access)
+	if err != nil {
+		err.Object = q.object()
+		return nil, err
+	}
+	return w, nil
 }

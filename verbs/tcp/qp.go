@@ -1,13 +1,13 @@
 package tcp
 
 import (
-	"crypto/rand"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 	"github.com/tryst-rdma/tryst/verbs/tcp/internal/frame"
 )
 
@@ -16,7 +16,7 @@ type qp struct {
 	pd             *pd
 	number         verbs.QPN
 	config         verbs.QPConfig
-	sendCQ, recvCQ *cq
+	sendCQ, recvCQ *soft.CQ
 	freedRecvs     atomic.Uint64 // receive slots below are free; written by polls
 
 	// conn is the present connection; nil before INIT. It exists before its sockets do.
@@ -33,7 +33,7 @@ type qp struct {
 	theirs   frame.Endpoint        // of the peer
 	changed  chan struct{}         // closed and replaced when a waiting greeting should be looked at again
 	reading  bool                  // the reader handles a frame: events go to callbacks
-	fired    []*cq                 // events for the reader's callbacks
+	fired    []*soft.CQ            // events for the reader's callbacks
 	reason   error                 // why the connection was lost or never came; nil for none
 	toldLoss bool                  // reason was logged
 
@@ -42,48 +42,8 @@ type qp struct {
 	armed   bool // timerAt is set
 }
 
-// CreateQP implements verbs.PD.
-func (p *pd) CreateQP(c verbs.QPConfig) (verbs.QP, error) {
-	d := p.dev
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	const op = "create QP"
-	if err := p.usableLocked(op); err != nil {
-		return nil, err
-	}
-	sendCQ, ok1 := c.SendCQ.(*cq)
-	recvCQ, ok2 := c.RecvCQ.(*cq)
-	if !ok1 || !ok2 || sendCQ.dev != d || recvCQ.dev != d {
-		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "both completion queues must belong to this opened device")
-	}
-	c.MaxSendSGE, c.MaxRecvSGE = max(c.MaxSendSGE, 1), max(c.MaxRecvSGE, 1)
-	_, open1 := d.cqs[sendCQ]
-	_, open2 := d.cqs[recvCQ]
-	switch {
-	case !open1 || !open2:
-		return nil, verbs.Errorf(op, d.name, verbs.ErrClosed, "a completion queue is closed")
-	case c.MaxSend < 0 || c.MaxSend > maxWR || c.MaxRecv < 0 || c.MaxRecv > maxWR:
-		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "%d sends and %d receives: the limit is %d of each", c.MaxSend, c.MaxRecv, maxWR)
-	case c.MaxSendSGE > maxSGEs || c.MaxRecvSGE > maxSGEs:
-		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "%d and %d scatter/gather elements: the limit is %d", c.MaxSendSGE, c.MaxRecvSGE, maxSGEs)
-	case c.MaxInline < 0 || c.MaxInline > maxInline:
-		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "%d bytes inline: the limit is %d", c.MaxInline, maxInline)
-	case len(d.qps) >= maxQPs:
-		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "the device's limit of %d is reached", len(d.qps))
-	}
-	q := &qp{pd: p, config: c, sendCQ: sendCQ, recvCQ: recvCQ, changed: make(chan struct{})}
-	q.machine.init(q, &p.domain, c.MaxSend, c.MaxRecv)
-	rand.Read(q.secret[:]) // never fails (crypto/rand)
-	d.number(q)
-	d.qps[q] = struct{}{}
-	sendCQ.users.Add(1)
-	recvCQ.users.Add(1)
-	p.qps++
-	return q, nil
-}
-
 // object names the queue pair in errors.
-func (q *qp) object() string { return fmt.Sprintf("%s QP %v", q.pd.dev.name, q.number) }
+func (q *qp) object() string { return fmt.Sprintf("%s QP %v", q.pd.dev.Name(), q.number) }
 
 func (q *qp) now() time.Duration { return q.pd.dev.now() }
 
@@ -99,16 +59,16 @@ func (q *qp) usableLocked(op string) error {
 // caller holds q.mu.
 func (q *qp) sendCompleted(wc verbs.WC, freedTo uint64) {
 	wc.QPN = q.number
-	q.push(q.sendCQ, cqe{wc: wc, freed: &q.machine.req.freed, freedTo: freedTo, qp: q}, false)
+	q.push(q.sendCQ, soft.Completion{WC: wc, Freed: &q.machine.req.freed, FreedTo: freedTo, Owner: q}, false)
 }
 
 func (q *qp) recvCompleted(wc verbs.WC, freedTo uint64, solicited bool) {
 	wc.QPN = q.number
-	q.push(q.recvCQ, cqe{wc: wc, freed: &q.freedRecvs, freedTo: freedTo, qp: q}, solicited)
+	q.push(q.recvCQ, soft.Completion{WC: wc, Freed: &q.freedRecvs, FreedTo: freedTo, Owner: q}, solicited)
 }
 
 func (q *qp) asyncEvent(kind verbs.EventKind) {
-	q.pd.dev.async.push(verbs.AsyncEvent{Kind: kind, QPN: q.number})
+	q.pd.dev.Event(verbs.AsyncEvent{Kind: kind, QPN: q.number})
 }
 
 func (q *qp) stopAccess() {
@@ -137,13 +97,13 @@ func (q *qp) waitForAccess() {
 
 // push adds a completion to a completion queue. A full queue loses the completion, and its
 // polls return an error.
-func (q *qp) push(c *cq, e cqe, solicited bool) {
-	fired, space := c.push(e, solicited, q.reading)
+func (q *qp) push(c *soft.CQ, e soft.Completion, solicited bool) {
+	fired, space := c.Push(e, solicited, q.reading)
 	if fired {
 		q.fired = append(q.fired, c)
 	}
 	if !space {
-		q.pd.dev.async.push(verbs.AsyncEvent{Kind: verbs.EventCQError})
+		q.pd.dev.Event(verbs.AsyncEvent{Kind: verbs.EventCQError})
 	}
 }
 

@@ -147,8 +147,8 @@ func (q *qp) ToReset() error {
 		return err
 	}
 	q.leaveLocked(errors.New("the queue pair was reset"))
-	q.sendCQ.purge(q) // before the reset: polling an old completion after it would free slots in use
-	q.recvCQ.purge(q)
+	q.sendCQ.Purge(q) // before the reset: polling an old completion after it would free slots in use
+	q.recvCQ.Purge(q)
 	q.machine.reset()
 	q.freedRecvs.Store(0)
 	rand.Read(q.secret[:]) // never fails (crypto/rand)
@@ -177,21 +177,19 @@ func (q *qp) changedLocked() {
 // Close implements verbs.QP.
 func (q *qp) Close() error {
 	d := q.pd.dev
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.Mu.Lock()
+	defer d.Mu.Unlock()
 	if _, open := d.qps[q]; !open {
 		return nil
 	}
 	delete(d.qps, q)
-	q.pd.qps--
 	d.forget(q)
 	q.mu.Lock()
 	q.closed = true
 	q.leaveLocked(errors.New("the queue pair was closed"))
 	q.mu.Unlock()
-	q.sendCQ.purge(q)
-	q.recvCQ.purge(q)
-	q.sendCQ.users.Add(-1)
-	q.recvCQ.users.Add(-1)
+	q.sendCQ.Purge(q)
+	q.recvCQ.Purge(q)
+	q.pd.DropQPLocked(q.sendCQ, q.recvCQ)
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 	"github.com/tryst-rdma/tryst/verbs/tcp/internal/frame"
 )
 
@@ -43,7 +44,7 @@ type reader struct {
 
 	tryFill  func(fd uintptr) bool // fillOnce
 	operands [frame.AtomicLen]byte
-	fired    []*cq
+	fired    []*soft.CQ
 }
 
 func (r *reader) init(in net.Conn) {
@@ -156,7 +157,7 @@ func (r *reader) fillOnce(fd uintptr) bool {
 // settle runs callbacks, and wakes the writer if there is something to send.
 func (r *reader) settle() {
 	for _, c := range r.fired {
-		c.onEvent()
+		c.Call()
 	}
 	r.fired = r.fired[:0]
 	c := r.conn
@@ -253,9 +254,9 @@ func (r *reader) find(n int) (pieces [][]byte, ok bool) {
 	pieces = r.space[:0]
 	switch p.kind {
 	case placeRecv, placeResponse:
-		return q.machine.keys.gather(q.machine.domain, p.sgl, p.off, uint64(n), true, pieces) //nolint:gosec // not negative
+		return q.machine.keys.Gather(q.machine.domain, p.sgl, p.off, uint64(n), true, pieces) //nolint:gosec // not negative
 	case placeRemote:
-		mem, ok := q.machine.keys.granted(q.machine.domain, q, p.addr, uint64(n), p.rkey, p.need) //nolint:gosec // likewise
+		mem, ok := q.machine.keys.Granted(q.machine.domain, q, p.addr, uint64(n), p.rkey, p.need) //nolint:gosec // likewise
 		return append(pieces, mem), ok
 	}
 	return pieces, true

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 	"github.com/tryst-rdma/tryst/verbs/tcp/internal/frame"
 )
 
@@ -16,7 +17,7 @@ import (
 // reading is the oldest read or atomic without its whole response, from completed on.
 type requester struct {
 	limit int
-	sends ring[sendWork]
+	sends soft.Ring[sendWork]
 
 	first     uint64 // the PSN
 	posted    uint64
@@ -72,8 +73,8 @@ func (r *requester) full() bool { return r.posted-r.freed.Load() >= uint64(r.lim
 // postSend posts a work request. The caller has checked it, and that the queue is not full.
 func (m *machine) postSend(now time.Duration, wr *verbs.SendWR) {
 	r := &m.req
-	r.sends.grow(r.freed.Load(), r.posted, r.limit)
-	w := r.sends.at(r.posted)
+	r.sends.Grow(r.freed.Load(), r.posted, r.limit)
+	w := r.sends.At(r.posted)
 	w.wr = *wr
 	w.wr.SGL, w.wr.Inline = nil, nil
 	w.sgl, w.inline = append(w.sgl[:0], wr.SGL...), append(w.inline[:0], wr.Inline...)
@@ -93,7 +94,7 @@ func (m *machine) canRequest() bool {
 	if m.state != verbs.StateRTS || r.rnrWaiting || r.sending == r.posted || m.resp.refused {
 		return false
 	}
-	w := r.sends.at(r.sending)
+	w := r.sends.At(r.sending)
 	switch {
 	case r.offset > 0:
 		return true
@@ -113,7 +114,7 @@ func (m *machine) nextRequest(h *frame.Header, s *source) bool {
 		r.again = false
 		r.written.Store(r.sending)
 	}
-	w := r.sends.at(r.sending)
+	w := r.sends.At(r.sending)
 	if status := m.checkLocal(w); status != verbs.StatusOK {
 		// Fail only after all earlier work requests have completed.
 		if r.completed == r.sending {
@@ -182,7 +183,7 @@ func (m *machine) checkLocal(w *sendWork) verbs.Status {
 		return verbs.StatusLocalLength
 	case w.isReadOrAtomic() && m.req.maxReads == 0:
 		return verbs.StatusLocalQPOperation
-	case m.req.offset == 0 && !m.keys.usable(m.domain, w.sgl, w.isReadOrAtomic()):
+	case m.req.offset == 0 && !m.keys.Usable(m.domain, w.sgl, w.isReadOrAtomic()):
 		return verbs.StatusLocalProtection
 	}
 	return verbs.StatusOK
@@ -191,7 +192,7 @@ func (m *machine) checkLocal(w *sendWork) verbs.Status {
 // goBack lets all requests that the peer has not executed be sent again.
 func (r *requester) goBack() {
 	for i := r.acked; i < r.sending; i++ {
-		if r.sends.at(i).isReadOrAtomic() {
+		if r.sends.At(i).isReadOrAtomic() {
 			r.reads--
 		}
 	}
@@ -201,7 +202,7 @@ func (r *requester) goBack() {
 // completeSend ends the oldest work request.
 func (m *machine) completeSend(status verbs.Status) {
 	r := &m.req
-	w := r.sends.at(r.completed)
+	w := r.sends.At(r.completed)
 	r.completed++
 	if !w.wr.Signaled && status == verbs.StatusOK {
 		return
@@ -217,7 +218,7 @@ func (m *machine) failRequest(number uint64, status verbs.Status) {
 		return
 	}
 	m.out.stopAccess()
-	for r.completed < number && r.completed < r.acked && r.sends.at(r.completed).done {
+	for r.completed < number && r.completed < r.acked && r.sends.At(r.completed).done {
 		m.completeSend(verbs.StatusOK)
 	}
 	if r.completed < r.posted {

@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 	"github.com/tryst-rdma/tryst/verbs/tcp/internal/frame"
 )
 
 // responder is the half of a queue pair that executes the requests of the peer, in order.
 type responder struct {
 	limit int
-	recvs ring[recvWork]
+	recvs soft.Ring[recvWork]
 
 	posted   uint64
 	consumed uint64 // receives that messages have taken
@@ -74,8 +75,8 @@ type response struct {
 // postRecv posts a receive. The caller has checked it, and that the queue is not full.
 func (m *machine) postRecv(wr *verbs.RecvWR, freed uint64) {
 	r := &m.resp
-	r.recvs.grow(freed, r.posted, r.limit)
-	w := r.recvs.at(r.posted)
+	r.recvs.Grow(freed, r.posted, r.limit)
+	w := r.recvs.At(r.posted)
 	w.id, w.sgl, w.length = wr.ID, append(w.sgl[:0], wr.SGL...), wr.Len()
 	r.posted++
 	if r.dropping {
@@ -130,12 +131,12 @@ func (m *machine) begin(h *frame.Header) (place, error) {
 		solicited: h.Flags&frame.Solicited != 0, wantAck: h.Flags&frame.WantAck != 0,
 	}
 	if h.Kind == frame.Send || h.Kind == frame.SendImm {
-		w := r.recvs.at(r.consumed - 1)
+		w := r.recvs.At(r.consumed - 1)
 		if h.Total > w.length {
 			m.failRecv(verbs.StatusLocalLength, verbs.StatusRemoteInvalidRequest)
 			return place{}, nil
 		}
-		if h.Total > 0 && !m.keys.usable(m.domain, w.sgl, true) {
+		if h.Total > 0 && !m.keys.Usable(m.domain, w.sgl, true) {
 			m.failRecv(verbs.StatusLocalProtection, verbs.StatusRemoteOperation)
 			return place{}, nil
 		}
@@ -168,7 +169,7 @@ func (m *machine) check(h *frame.Header) verbs.Status {
 	case length == 0: // an empty WRITE or READ needs no key (specification, volume 1, 9.7.5.2.4)
 		return verbs.StatusOK
 	}
-	if _, ok := m.keys.granted(m.domain, m.qp, h.Addr, length, verbs.RKey(h.RKey), need); !ok {
+	if _, ok := m.keys.Granted(m.domain, m.qp, h.Addr, length, verbs.RKey(h.RKey), need); !ok {
 		return verbs.StatusRemoteAccess
 	}
 	return verbs.StatusOK
@@ -181,7 +182,7 @@ func (m *machine) placeOf() place {
 	case g.total == 0:
 		return place{}
 	case g.kind == frame.Send || g.kind == frame.SendImm:
-		return place{kind: placeRecv, sgl: m.resp.recvs.at(m.resp.consumed - 1).sgl, off: g.got}
+		return place{kind: placeRecv, sgl: m.resp.recvs.At(m.resp.consumed - 1).sgl, off: g.got}
 	}
 	return place{kind: placeRemote, addr: g.addr + g.got, rkey: g.rkey, need: verbs.AccessRemoteWrite}
 }
@@ -230,13 +231,13 @@ func (m *machine) contentPlaced(n uint64) {
 // memory.
 func (m *machine) executeAtomic(operands []byte) {
 	r := &m.resp
-	mem, ok := m.keys.granted(m.domain, m.qp, r.addr, 8, r.rkey, verbs.AccessRemoteAtomic)
+	mem, ok := m.keys.Granted(m.domain, m.qp, r.addr, 8, r.rkey, verbs.AccessRemoteAtomic)
 	if !ok {
 		m.refuse(verbs.StatusRemoteAccess)
 		return
 	}
 	compare, other := binary.LittleEndian.Uint64(operands), binary.LittleEndian.Uint64(operands[8:])
-	old := m.keys.fetchAndUpdate(mem, func(old uint64) uint64 {
+	old := m.keys.FetchAndUpdate(mem, func(old uint64) uint64 {
 		switch {
 		case r.operation == frame.FetchAdd:
 			return old + other
@@ -346,7 +347,7 @@ func (m *machine) failRecv(own, theirs verbs.Status) {
 // completeRecv completes the receive that was taken last.
 func (m *machine) completeRecv(wc verbs.WC, solicited bool) {
 	r := &m.resp
-	wc.ID = r.recvs.at(r.consumed - 1).id
+	wc.ID = r.recvs.At(r.consumed - 1).id
 	m.out.recvCompleted(wc, r.consumed, solicited)
 }
 

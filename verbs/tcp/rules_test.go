@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 	"github.com/tryst-rdma/tryst/verbs/tcp/internal/frame"
 )
 
@@ -40,7 +41,7 @@ func TestReaderWaitsForNoRoomInACompletionQueue(t *testing.T) {
 	v.check(err)
 	v.qp.mu.Lock()
 	big := v.qp.recvCQ
-	v.qp.recvCQ = small.(*cq) //nolint:errcheck // what CreateCQ returns
+	v.qp.recvCQ = small.(*soft.CQ) //nolint:errcheck // what CreateCQ returns
 	v.qp.mu.Unlock()
 	defer func() {
 		v.qp.mu.Lock()

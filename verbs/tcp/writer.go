@@ -283,9 +283,9 @@ func (w *writer) copySmall(s *source) bool {
 func (w *writer) find(s *source, off, n uint64, pieces [][]byte) ([][]byte, bool) {
 	m := &w.conn.q.machine
 	if s.sgl != nil {
-		return m.keys.gather(m.domain, s.sgl, s.off+off, n, false, pieces)
+		return m.keys.Gather(m.domain, s.sgl, s.off+off, n, false, pieces)
 	}
-	mem, ok := m.keys.granted(m.domain, w.conn.q, s.addr+off, n, s.rkey, verbs.AccessRemoteRead)
+	mem, ok := m.keys.Granted(m.domain, w.conn.q, s.addr+off, n, s.rkey, verbs.AccessRemoteRead)
 	return append(pieces, mem), ok
 }
 

@@ -1,4 +1,4 @@
-package roce
+package soft
 
 import (
 	"context"
@@ -8,9 +8,9 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// cq implements verbs.CQ. Its lock is taken last.
-type cq struct {
-	dev  *device
+// CQ implements verbs.CQ and verbs.CallbackCQ. Its lock is taken last.
+type CQ struct {
+	dev  *Device
 	size int
 
 	users atomic.Int32 // queue pairs that use it
@@ -19,7 +19,7 @@ type cq struct {
 	dead   atomic.Bool  // closed, overrun, or the device is gone
 
 	mu      sync.Mutex // guards the fields below
-	ring    ring[cqe]
+	ring    Ring[Completion]
 	head    uint64 // oldest entry
 	tail    uint64
 	armed   armState
@@ -42,57 +42,56 @@ const (
 	armedAny
 )
 
-// cqe is a completion. Polling it frees the slots below freedTo.
-type cqe struct {
-	wc      verbs.WC
-	freed   *atomic.Uint64
-	freedTo uint64
-	qp      *qp
+// Completion is an entry of a completion queue. Polling it stores FreedTo in Freed: the slots of
+// the owner's queue below it are free.
+type Completion struct {
+	WC      verbs.WC
+	Freed   *atomic.Uint64
+	FreedTo uint64
+	Owner   any // the queue pair, a pointer; see Purge
 }
 
-// waiter allows one call to wait. Its owner's lock guards it.
-type waiter struct {
-	on       bool
-	returned chan struct{} // made by Close, closed when the waiting call returns
-}
-
-// begin returns false if another call waits.
-func (w *waiter) begin() bool {
-	if w.on {
-		return false
+// NewCQ opens a completion queue.
+func (d *Device) NewCQ(c verbs.CQConfig) (*CQ, error) {
+	const op = "create CQ"
+	d.Mu.Lock()
+	defer d.Mu.Unlock()
+	if err := d.UsableLocked(op); err != nil {
+		return nil, err
 	}
-	w.on = true
-	return true
-}
-
-func (w *waiter) end() {
-	w.on = false
-	if w.returned != nil {
-		close(w.returned)
-		w.returned = nil
+	switch {
+	case c.Size < 1 || c.Size > d.limits.CQEntries:
+		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "size %d is not in the range of 1 to %d", c.Size, d.limits.CQEntries)
+	case len(d.cqs) >= d.limits.CQs:
+		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "the device's limit of %d is reached", len(d.cqs))
 	}
+	q := &CQ{dev: d, size: c.Size, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	d.cqs[q] = struct{}{}
+	return q, nil
 }
 
-// returns returns a channel that is closed when the waiting call has returned; nil if
-// none waits.
-func (w *waiter) returns() <-chan struct{} {
-	if w.on && w.returned == nil {
-		w.returned = make(chan struct{})
+// CreateCQ implements verbs.Device.
+func (d *Device) CreateCQ(c verbs.CQConfig) (verbs.CQ, error) {
+	q, err := d.NewCQ(c)
+	if err != nil {
+		return nil, err
 	}
-	return w.returned
-}
-
-func newCQ(d *device, size int) *cq {
-	return &cq{dev: d, size: size, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	return q, nil
 }
 
 // OnEvent implements verbs.CallbackCQ.
-func (c *cq) OnEvent(f func()) { c.onEvent = f }
+func (c *CQ) OnEvent(f func()) { c.onEvent = f }
 
-// push adds a completion; space is false if the queue is full. With call, an event is
-// not delivered to Wait if there is a handler: fired then tells the caller to call
-// onEvent.
-func (c *cq) push(e cqe, solicited, call bool) (fired, space bool) {
+// Call calls the handler of OnEvent, after Push has told so. The caller holds no lock that the handler
+// may take.
+func (c *CQ) Call() { c.onEvent() }
+
+// Empty reports whether Poll would find nothing, without a lock.
+func (c *CQ) Empty() bool { return c.filled.Load() == 0 && !c.dead.Load() }
+
+// Push adds a completion; space is false if the queue is full. With call, an event is not
+// delivered to Wait if there is a handler: fired then tells the caller to use Call.
+func (c *CQ) Push(e Completion, solicited, call bool) (fired, space bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed || c.overrun {
@@ -104,11 +103,11 @@ func (c *cq) push(e cqe, solicited, call bool) (fired, space bool) {
 		c.fireLocked()
 		return false, false
 	}
-	c.ring.grow(c.head, c.tail, c.size)
-	*c.ring.at(c.tail) = e
+	c.ring.Grow(c.head, c.tail, c.size)
+	*c.ring.At(c.tail) = e
 	c.tail++
-	c.filled.Store(int32(c.tail - c.head)) //nolint:gosec // at most maxCQE
-	if c.armed == armedAny || c.armed == armedSolicited && (solicited || e.wc.Status != verbs.StatusOK) {
+	c.filled.Store(int32(c.tail - c.head)) //nolint:gosec // at most Limits.CQEntries
+	if c.armed == armedAny || c.armed == armedSolicited && (solicited || e.WC.Status != verbs.StatusOK) {
 		if call && c.onEvent != nil {
 			c.armed = notArmed
 			return true, true
@@ -119,7 +118,7 @@ func (c *cq) push(e cqe, solicited, call bool) (fired, space bool) {
 }
 
 // fireLocked delivers an event to Wait.
-func (c *cq) fireLocked() {
+func (c *CQ) fireLocked() {
 	c.armed, c.event = notArmed, true
 	select {
 	case c.wake <- struct{}{}:
@@ -127,25 +126,25 @@ func (c *cq) fireLocked() {
 	}
 }
 
-// purge removes the completions of a queue pair, as NIC libraries do when a queue pair
-// is destroyed.
-func (c *cq) purge(q *qp) {
+// Purge removes the completions of a queue pair, as NIC libraries do when a queue pair is
+// destroyed.
+func (c *CQ) Purge(owner any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	kept := c.head
 	for i := c.head; i < c.tail; i++ {
-		if e := *c.ring.at(i); e.qp != q {
-			*c.ring.at(kept) = e
+		if e := *c.ring.At(i); e.Owner != owner {
+			*c.ring.At(kept) = e
 			kept++
 		}
 	}
 	c.tail = kept
-	c.filled.Store(int32(c.tail - c.head)) //nolint:gosec // at most maxCQE
+	c.filled.Store(int32(c.tail - c.head)) //nolint:gosec // at most Limits.CQEntries
 }
 
 // Poll implements verbs.CQ.
-func (c *cq) Poll(wcs []verbs.WC) (int, error) {
-	if c.filled.Load() == 0 && !c.dead.Load() {
+func (c *CQ) Poll(wcs []verbs.WC) (int, error) {
+	if c.Empty() {
 		return 0, nil
 	}
 	c.mu.Lock()
@@ -153,35 +152,36 @@ func (c *cq) Poll(wcs []verbs.WC) (int, error) {
 	if c.closed {
 		return 0, verbs.Errorf("poll", "completion queue", verbs.ErrClosed, "it is closed")
 	}
-	n := min(len(wcs), int(c.tail-c.head)) //nolint:gosec // at most maxCQE
+	n := min(len(wcs), int(c.tail-c.head)) //nolint:gosec // at most Limits.CQEntries
 	for i := range n {
-		e := c.ring.at(c.head)
-		wcs[i] = e.wc
-		e.freed.Store(e.freedTo)
-		*e = cqe{}
+		e := c.ring.At(c.head)
+		wcs[i] = e.WC
+		e.Freed.Store(e.FreedTo)
+		*e = Completion{}
 		c.head++
 	}
-	c.filled.Store(int32(c.tail - c.head)) //nolint:gosec // at most maxCQE
+	c.filled.Store(int32(c.tail - c.head)) //nolint:gosec // at most Limits.CQEntries
 	switch {
 	case n > 0 || len(wcs) == 0:
+		return n, nil
 	case c.overrun:
 		return 0, verbs.Errorf("poll", "completion queue", verbs.ErrInvalid,
 			"it overran: more than its %d completions were outstanding", c.size)
-	case c.dev.gone.Load():
-		return 0, c.dev.goneError("poll")
 	}
-	return n, nil
+	return 0, c.dev.Gone("poll")
 }
 
 // Arm implements verbs.CQ.
-func (c *cq) Arm(solicitedOnly bool) error {
+func (c *CQ) Arm(solicitedOnly bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case c.closed:
+	if c.closed {
 		return verbs.Errorf("arm", "completion queue", verbs.ErrClosed, "it is closed")
-	case c.dev.gone.Load():
-		return c.dev.goneError("arm")
+	}
+	if err := c.dev.Gone("arm"); err != nil {
+		return err
+	}
+	switch {
 	case !solicitedOnly:
 		c.armed = armedAny
 	case c.armed == notArmed: // armedAny stays: specification, volume 1, 11.4.2.2
@@ -191,7 +191,7 @@ func (c *cq) Arm(solicitedOnly bool) error {
 }
 
 // Wait implements verbs.CQ.
-func (c *cq) Wait(ctx context.Context) error {
+func (c *CQ) Wait(ctx context.Context) error {
 	c.mu.Lock()
 	closed, began := c.closed, !c.closed && c.waiting.begin()
 	c.mu.Unlock()
@@ -208,7 +208,7 @@ func (c *cq) Wait(ctx context.Context) error {
 	return err
 }
 
-func (c *cq) wait(ctx context.Context) error {
+func (c *CQ) wait(ctx context.Context) error {
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -227,26 +227,26 @@ func (c *cq) wait(ctx context.Context) error {
 		case <-c.done:
 			return verbs.Errorf("wait", "completion queue", verbs.ErrClosed, "it was closed")
 		case <-c.dev.goneSignal:
-			return c.dev.goneError("wait")
+			return c.dev.Gone("wait")
 		}
 	}
 }
 
 // Size implements verbs.CQ.
-func (c *cq) Size() int { return c.size }
+func (c *CQ) Size() int { return c.size }
 
 // Close implements verbs.CQ.
-func (c *cq) Close() error {
-	c.dev.mu.Lock()
+func (c *CQ) Close() error {
+	c.dev.Mu.Lock()
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
-		c.dev.mu.Unlock()
+		c.dev.Mu.Unlock()
 		return nil
 	}
 	if n := c.users.Load(); n > 0 {
 		c.mu.Unlock()
-		c.dev.mu.Unlock()
+		c.dev.Mu.Unlock()
 		return verbs.Errorf("close", "completion queue", verbs.ErrBusy, "%d queue pairs use it", n)
 	}
 	c.closed = true
@@ -254,7 +254,7 @@ func (c *cq) Close() error {
 	delete(c.dev.cqs, c)
 	returned := c.waiting.returns()
 	c.mu.Unlock()
-	c.dev.mu.Unlock()
+	c.dev.Mu.Unlock()
 	close(c.done)
 	if returned != nil {
 		<-returned
