@@ -139,7 +139,7 @@ func (r *bareReceiver) connect(ctx context.Context, b bareRun) (err error) {
 	var d net.Dialer
 	switch b.Way {
 	case MemfdCopy:
-		r.mems, err = openMemfd(r.from.Memfds[b.Size], b)
+		r.mems, err = openMemfd(r.from.Memfds[b.Size], b, r.pool)
 		return err
 	case RawTCP:
 		dial = func() (net.Conn, error) { return d.DialContext(ctx, "tcp", r.from.TCP) }

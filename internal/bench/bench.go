@@ -63,6 +63,7 @@ type Options struct {
 
 	many, waiting int               // concurrent receives, waiting keys; fewer in tests
 	idle          time.Duration     // for which an idle channel is watched; less in tests
+	settle        time.Duration     // before it; less in tests
 	idlePeers     int               // idle peers whose memory is measured; fewer in tests
 	standIns      map[string]string // providers that stand in for those of routes, in tests
 	polls         []string          // values of the setting poll to measure; fewer in tests
@@ -223,7 +224,7 @@ func (o *Options) complete() error {
 		o.PairTime = DefaultPairTime
 	}
 	if o.many == 0 {
-		o.many, o.waiting, o.idle, o.idlePeers = manyReceives, waitingKeys, idleTime, idlePeers
+		o.many, o.waiting, o.idle, o.settle, o.idlePeers = manyReceives, waitingKeys, idleTime, idleSettle, idlePeers
 	}
 	if o.loadFile == "" {
 		o.loadFile = "/proc/loadavg"

@@ -30,6 +30,10 @@ const (
 	// idleTime includes the probes of an idle channel.
 	idleTime = 30 * time.Second
 
+	// idleSettle is how long idle peers are left alone before they are watched. Unused memory goes
+	// back to the system 10 s and 20 s after the last use (release-after).
+	idleSettle = 25 * time.Second
+
 	// idlePeers are enough to divide the noise of a garbage collector, and idlePause is longer
 	// than any waiting goroutine spins.
 	idlePeers = 16

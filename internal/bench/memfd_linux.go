@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -35,12 +36,13 @@ func makeMemfds(tensors map[int64]*tensor.Tensor) (files []*os.File, paths map[i
 // memfdSource is the memory of another process, mapped to be read, and destinations here.
 type memfdSource struct {
 	source  []byte // the mapping
-	buffers [][]byte
+	buffers []*tensor.Buffer
 	next    []int // by worker
 }
 
-// openMemfd maps a memfd and fills the pages of the destinations, so that no copy does.
-func openMemfd(path string, b bareRun) (*memfdSource, error) {
+// openMemfd maps a memfd and fills the pages of the destinations, so that no copy does. The
+// destinations are of a pool, as those of the other baselines: with huge pages where receives have them.
+func openMemfd(path string, b bareRun, pool tensor.Allocator) (*memfdSource, error) {
 	if path == "" || b.Buffers < b.Inflight {
 		return nil, status.Errorf(status.InvalidArgument, "%s: %d bytes at %q into %d buffers, %d at once", MemfdCopy, b.Size, path, b.Buffers, b.Inflight)
 	}
@@ -55,8 +57,12 @@ func openMemfd(path string, b bareRun) (*memfdSource, error) {
 		return nil, status.Errorf(status.Unavailable, "%s: mmap: %w", MemfdCopy, err)
 	}
 	for i := range b.Buffers {
-		m.buffers = append(m.buffers, make([]byte, b.Size))
-		copy(m.buffers[i], m.source)
+		to, err := pool.Allocate(int(b.Size))
+		if err != nil {
+			return nil, errors.Join(err, m.close())
+		}
+		m.buffers = append(m.buffers, to)
+		copy(m.buffers[i].Bytes(), m.source)
 	}
 	for worker := range m.next {
 		m.next[worker] = worker
@@ -67,7 +73,7 @@ func openMemfd(path string, b bareRun) (*memfdSource, error) {
 // copy copies once into the next buffer of a worker: each has every Inflight-th.
 func (m *memfdSource) copy(worker int) error {
 	i := m.next[worker]
-	copy(m.buffers[i], m.source)
+	copy(m.buffers[i].Bytes(), m.source)
 	if i += len(m.next); i >= len(m.buffers) {
 		i = worker
 	}
@@ -75,4 +81,9 @@ func (m *memfdSource) copy(worker int) error {
 	return nil
 }
 
-func (m *memfdSource) close() error { return os.NewSyscallError("munmap", unix.Munmap(m.source)) }
+func (m *memfdSource) close() error {
+	for _, b := range m.buffers {
+		b.Release()
+	}
+	return os.NewSyscallError("munmap", unix.Munmap(m.source))
+}

@@ -3,6 +3,8 @@ package bench
 import (
 	"bytes"
 	"testing"
+
+	"github.com/tryst-rdma/tryst/tensor"
 )
 
 // TestBareCopiesReachEveryBuffer, with the content of the other process's tensor.
@@ -16,12 +18,12 @@ func TestBareCopiesReachEveryBuffer(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	m, err := openMemfd(b.where.Memfds[5000], bareRun{Inflight: 2, Buffers: 5, Size: 5000})
+	m, err := openMemfd(b.where.Memfds[5000], bareRun{Inflight: 2, Buffers: 5, Size: 5000}, tensor.Heap{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, dst := range m.buffers {
-		clear(dst)
+		clear(dst.Bytes())
 	}
 	for range 3 {
 		for worker := range 2 {
@@ -31,7 +33,7 @@ func TestBareCopiesReachEveryBuffer(t *testing.T) {
 		}
 	}
 	for i, dst := range m.buffers {
-		if !bytes.Equal(dst, b.tensors[5000].Bytes()) {
+		if !bytes.Equal(dst.Bytes(), b.tensors[5000].Bytes()) {
 			t.Errorf("buffer %d was not written", i)
 		}
 	}

@@ -16,7 +16,9 @@ func makeMemfds(map[int64]*tensor.Tensor) ([]*os.File, map[int64]string, error) 
 // memfdSource does not exist here.
 type memfdSource struct{}
 
-func openMemfd(string, bareRun) (*memfdSource, error) { return nil, errors.ErrUnsupported }
+func openMemfd(string, bareRun, tensor.Allocator) (*memfdSource, error) {
+	return nil, errors.ErrUnsupported
+}
 
 func (*memfdSource) copy(int) error { return errors.ErrUnsupported }
 

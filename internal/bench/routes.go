@@ -54,7 +54,7 @@ func ofRoutes() []benchmark {
 		return all(benchmark{name: name, takes: func(s *suite) time.Duration { return secondTime + contests(1)(s) }, run: run}, r)
 	}
 	idle := func(r *route) benchmark {
-		return all(benchmark{name: "route-idle-" + r.name, run: (*suite).idleRoute, takes: func(s *suite) time.Duration { return secondTime + s.idle }}, r)
+		return all(benchmark{name: "route-idle-" + r.name, run: (*suite).idleRoute, takes: func(s *suite) time.Duration { return secondTime + s.settle + s.idle }}, r)
 	}
 	return []benchmark{
 		bandwidth("route-shm-copy", overShm, oneCopy, severalCopies),

@@ -39,16 +39,17 @@ func (s *suite) idleRoute(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.say("%d peers for %v", len(peers), s.idle)
+		s.say("%d peers for %v, after %v", len(peers), s.idle, s.settle)
+		if err := pause(ctx, s.settle); err != nil {
+			return err
+		}
 		from, err := p.child.obey(ctx, command{Used: true})
 		if err != nil {
 			return err
 		}
 		begin := time.Now()
-		select {
-		case <-time.After(s.idle):
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := pause(ctx, s.idle); err != nil {
+			return err
 		}
 		to, err := p.child.obey(ctx, command{Used: true})
 		if err != nil {
@@ -65,4 +66,14 @@ func (s *suite) idleRoute(ctx context.Context) error {
 		s.add(r)
 		return nil
 	})
+}
+
+// pause waits for a time, or for the end of ctx, whose cause it returns.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
