@@ -1,7 +1,10 @@
 package ops
 
 import (
+	"google.golang.org/protobuf/proto"
+
 	"github.com/tryst-rdma/tryst/graph"
+	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensorproto"
@@ -64,15 +67,42 @@ func (k *constKernel) Compute(c *graph.Context) error {
 	return nil
 }
 
+// newConst makes the kernel of a Const node. A value that is repeated takes much more memory than its
+// message. Nothing would count that memory while the graph is registered, so such a constant is made
+// in each step, whose allocator counts it.
 func newConst(n *graph.Node, _ *State) (graph.Kernel, error) {
-	t, err := tensorproto.FromProto(n.Attr("value").GetTensor(), tensor.Heap{})
+	want, p := n.Type("dtype"), n.Attr("value").GetTensor()
+	if !movable(want) {
+		return nil, noType("dtype", want)
+	}
+	if d := tensor.DType(p.GetDtype()); d != want {
+		return nil, invalid("the attribute value has the type %s, and dtype is %s", d, want)
+	}
+	shape, err := tensorproto.ShapeFromProto(p.GetTensorShape())
 	if err != nil {
 		return nil, status.Errorf(status.CodeOf(err), "the attribute value: %w", err)
 	}
-	if want := n.Type("dtype"); t.DType() != want {
-		return nil, status.Errorf(status.InvalidArgument, "the attribute value has the type %s, and dtype is %s", t.DType(), want)
+	if shape.Elements() > keptConstant && shape.Elements() > int64(proto.Size(p)) {
+		return repeatedConstant(p), nil
+	}
+	t, err := tensorproto.FromProto(p, tensor.Heap{})
+	if err != nil {
+		return nil, status.Errorf(status.CodeOf(err), "the attribute value: %w", err)
 	}
 	return &constKernel{t}, nil
+}
+
+// keptConstant is how many elements a constant may have whatever its message has.
+const keptConstant = 64
+
+func repeatedConstant(p *tfpb.TensorProto) graph.Kernel {
+	return graph.KernelFunc(func(c *graph.Context) error {
+		t, err := tensorproto.Decoder{Allocator: c.Step.Allocator, MaxExpand: -1}.FromProto(p)
+		if err == nil {
+			c.Set(0, t)
+		}
+		return err
+	})
 }
 
 // switchKernel sends the data to the output that pred selects. The other one is dead.

@@ -1,6 +1,8 @@
 package ops
 
 import (
+	"math"
+
 	"github.com/tryst-rdma/tryst/graph"
 	"github.com/tryst-rdma/tryst/tensor"
 )
@@ -207,8 +209,20 @@ func boolBinary(op string) binaryOp {
 	return nil
 }
 
-// smallBinary computes with 16-bit floats in float.
+// smallBinary computes with 16-bit floats in float. Where an op has two steps, the result of the first
+// is rounded, as in TensorFlow: the second may magnify the difference.
 func smallBinary[T tensor.Half | tensor.Brain](op string, from func(T) float32, to func(float32) T) binaryOp {
+	switch op {
+	case "SquaredDifference":
+		return &binaryKernel[T, T]{each(func(x, y T) T {
+			d := from(to(from(x) - from(y)))
+			return to(d * d)
+		})}
+	case "FloorDiv":
+		return &binaryKernel[T, T]{each(func(x, y T) T {
+			return to(float32(math.Floor(float64(from(to(from(x) / from(y)))))))
+		})}
+	}
 	switch k := floatBinary[float32](op).(type) {
 	case *binaryKernel[float32, float32]:
 		f := k.scalar()

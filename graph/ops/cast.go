@@ -199,6 +199,10 @@ func castSmall[S tensor.Half | tensor.Brain](dst tensor.DType, wide func(S) floa
 		return castWith(func(x S) uint8 { return uint8(toInt(wide(x))) })
 	case tensor.Int8:
 		return castWith(func(x S) int8 { return int8(toInt(wide(x))) })
+	case tensor.Int16:
+		return castWith(func(x S) int16 { return int16(toInt(wide(x))) })
+	case tensor.Uint16:
+		return castWith(func(x S) uint16 { return uint16(toInt(wide(x))) })
 	case tensor.Bool:
 		return castWith(func(x S) bool { return wide(x) != 0 })
 	}

@@ -107,11 +107,16 @@ func (b *bench) node(name, op string, a attrs, inputs ...graph.Value) *graph.Nod
 
 // infer sets the attributes that say the types and numbers of the inputs.
 func (b *bench) infer(n *graph.Node, inputs []graph.Value) {
-	i := 0
+	i, lists := 0, 0
+	for _, arg := range n.OpDef.InputArg {
+		if arg.NumberAttr != "" || arg.TypeListAttr != "" {
+			lists++
+		}
+	}
 	for _, arg := range n.OpDef.InputArg {
 		count := 1
 		if arg.NumberAttr != "" || arg.TypeListAttr != "" {
-			count = len(inputs) - (len(n.OpDef.InputArg) - 1)
+			count = (len(inputs) - (len(n.OpDef.InputArg) - lists)) / lists
 		}
 		var types []tensor.DType
 		for range count {

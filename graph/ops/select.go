@@ -52,8 +52,8 @@ func newSelect(n *graph.Node, _ *State) (graph.Kernel, error) {
 
 // newSelectV2 makes the kernel of SelectV2, which broadcasts all three operands.
 func newSelectV2(n *graph.Node, _ *State) (graph.Kernel, error) {
-	if t := n.Type("t"); n.Attr("t") != nil && !movable(t) {
-		return nil, noType("t", t)
+	if t := n.Type("T"); !movable(t) {
+		return nil, noType("T", t)
 	}
 	return graph.KernelFunc(func(c *graph.Context) error {
 		cond, err := inputOf[bool](c, 0)

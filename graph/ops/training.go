@@ -64,10 +64,10 @@ func trainingOps() []entry {
 			resource += ", " + s + ": resource"
 		}
 		attrs := "; T: number;" + index + " use_locking: bool = false" + r.attrs
-		entries = append(entries,
-			entry{kind + r.name + ref + rest + ") -> (out: Ref(T))" + attrs, r.newKernel(sparse)},
-			entry{"Resource" + kind + r.name + resource + rest + ")" + attrs + "; stateful", r.newKernel(sparse)},
-		)
+		if r.name != "KerasMomentum" { // the one that came after reference variables
+			entries = append(entries, entry{kind + r.name + ref + rest + ") -> (out: Ref(T))" + attrs, r.newKernel(sparse)})
+		}
+		entries = append(entries, entry{"Resource" + kind + r.name + resource + rest + ")" + attrs + "; stateful", r.newKernel(sparse)})
 	}
 	return entries
 }
@@ -78,6 +78,8 @@ func denseRules() []rule {
 	return []rule{
 		{"GradientDescent", nil, []string{"alpha"}, []int{0, gradInput}, "", descent[float32], descent[float64]},
 		{"Momentum", []string{"accum"}, []string{"lr", "momentum"}, []int{0, gradInput, 1}, nesterov, momentum[float32], momentum[float64]},
+		{"KerasMomentum", []string{"accum"}, []string{"lr", "momentum"}, []int{0, gradInput, 1}, nesterov,
+			kerasMomentum[float32], kerasMomentum[float64]},
 		{"Adagrad", []string{"accum"}, []string{"lr"}, []int{0, gradInput}, slots, adagrad[float32], adagrad[float64]},
 		{"AdagradV2", []string{"accum"}, []string{"lr", "epsilon"}, []int{0, 1, gradInput}, slots,
 			adagradV2[float32], adagradV2[float64]},
@@ -274,6 +276,19 @@ func momentum[T float](s *step[T]) {
 			v[i] -= g[i]*lr + accum[i]*momentum*lr
 		} else {
 			v[i] -= accum[i] * lr
+		}
+	}
+}
+
+func kerasMomentum[T float](s *step[T]) {
+	lr, momentum, v := s.h[0], s.h[1], s.v
+	g, accum := s.g[:len(v)], s.slot1[:len(v)]
+	for i := range v {
+		accum[i] = accum[i]*momentum - g[i]*lr
+		if s.nesterov {
+			v[i] += accum[i]*momentum - g[i]*lr
+		} else {
+			v[i] += accum[i]
 		}
 	}
 }

@@ -68,12 +68,18 @@ const (
 )
 
 func newVariable(n *graph.Node, s *State) (graph.Kernel, error) {
+	if d := n.Type("dtype"); !movable(d) {
+		return nil, noType("dtype", d)
+	}
 	return &variableKernel{
 		state: s, container: n.Text("container"), key: resourceName{legacyKind, nameOf(n)}, dtype: n.Type("dtype"),
 	}, nil
 }
 
 func newVarHandle(n *graph.Node, s *State) (graph.Kernel, error) {
+	if d := n.Type("dtype"); !movable(d) {
+		return nil, noType("dtype", d)
+	}
 	return &variableKernel{
 		state: s, container: n.Text("container"), key: resourceName{resourceKind, nameOf(n)}, dtype: n.Type("dtype"), handle: true,
 	}, nil
@@ -208,6 +214,9 @@ func isInitialized(c *graph.Context) error {
 }
 
 func readVariable(c *graph.Context) error {
+	if len(c.Inputs) != len(c.Outputs) {
+		return invalid("%d resources, but %d dtypes", len(c.Inputs), len(c.Outputs))
+	}
 	for i := range c.Outputs {
 		t, err := snapshotAt(c, i, c.Node.OutTypes[i])
 		if err != nil {
@@ -240,6 +249,9 @@ func assign(v *graph.Variable, value *tensor.Tensor, sameShape bool) error {
 // variable, which the present value has; the first value is compared in the kernel of a variable
 // with a known shape.
 func newAssign(n *graph.Node, _ *State) (graph.Kernel, error) {
+	if d := n.Type("T"); !movable(d) {
+		return nil, noType("T", d)
+	}
 	validate := n.Bool("validate_shape")
 	declared, known := declaredShape(n)
 	return graph.KernelFunc(func(c *graph.Context) error {
@@ -273,6 +285,9 @@ func declaredShape(n *graph.Node) (tensor.Shape, bool) {
 }
 
 func newAssignVariable(n *graph.Node, _ *State) (graph.Kernel, error) {
+	if d := n.Type("dtype"); !movable(d) {
+		return nil, noType("dtype", d)
+	}
 	validate := n.Bool("validate_shape")
 	return graph.KernelFunc(func(c *graph.Context) error {
 		v, err := variableAt(c, 0)
