@@ -1,14 +1,27 @@
 package worker
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/tryst-rdma/tryst/graph"
 )
 
 // counts are statistics of the steps that have run.
 type counts struct {
 	steps atomic.Int64
 	nanos atomic.Int64
+	begun atomic.Uint64
+
+	mu  sync.Mutex // guards ops
+	ops map[string]*OpTime
+}
+
+// OpTime is how long the kernels of an op took in the steps that were sampled.
+type OpTime struct {
+	Runs int64
+	Time time.Duration
 }
 
 // Stats is a snapshot of what a worker holds and has done.
@@ -28,8 +41,37 @@ func (w *Worker) Stats() (s Stats) {
 	return s
 }
 
+// OpTimes calls f with the time of each op, in no order. One step in sampleSteps counts: reading the
+// clock for each kernel would cost more than small kernels take.
+func (w *Worker) OpTimes(f func(op string, t OpTime)) {
+	w.counts.mu.Lock()
+	defer w.counts.mu.Unlock()
+	for op, t := range w.counts.ops {
+		f(op, *t)
+	}
+}
+
 // ran counts a step that ends now.
 func (w *Worker) ran(began time.Time) {
 	w.counts.steps.Add(1)
 	w.counts.nanos.Add(int64(time.Since(began)))
+}
+
+// sample reports whether the kernels of a step that begins now are counted.
+func (c *counts) sample() bool { return c.begun.Add(1)%sampleSteps == 1 }
+
+// kernel counts a kernel. The ops are those of the kernel set, so their number is bounded.
+func (c *counts) kernel(run graph.NodeRun) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ops == nil {
+		c.ops = make(map[string]*OpTime)
+	}
+	t := c.ops[run.Node.Op]
+	if t == nil {
+		t = new(OpTime)
+		c.ops[run.Node.Op] = t
+	}
+	t.Runs++
+	t.Time += run.End.Sub(run.Start)
 }

@@ -33,6 +33,15 @@ const (
 	// recentWindow is how many request ids are remembered, as in TensorFlow's worker.
 	recentWindow = 100_000
 
+	// sampleSteps: the kernels of one step in so many are counted.
+	sampleSteps = 64
+
+	// maxLogged, maxRecorded and maxTimeline bound the records of the log of transfers, of a
+	// recording and of a response with a timeline. A record takes some 400 bytes.
+	maxLogged   = 1 << 16
+	maxRecorded = 1 << 18
+	maxTimeline = 1 << 18
+
 	// closeWait is how long the end of a session waits for the acknowledgements that its
 	// peers are sent. Without them a peer keeps its responses until the end of the step.
 	closeWait = time.Second

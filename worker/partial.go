@@ -110,6 +110,7 @@ func (p *partialRun) start(in feeds) error {
 		p.cancel(nil)
 		p.run.r.Abort(err)
 	}
+	p.run.observe = p.run.observer(nil, nil)
 	go func() {
 		defer p.run.session.release()
 		defer p.run.session.endRun(p.run.graph)

@@ -93,7 +93,10 @@ func (w *Worker) runStep(ctx context.Context, req *tfpb.RunGraphRequest, resp *t
 	if err := r.begin(); err != nil {
 		return err
 	}
-	if err := r.execute(ctx); err != nil {
+	report := r.record(req.GetExecOpts())
+	err = r.execute(ctx)
+	report(resp)
+	if err != nil {
 		return err
 	}
 	return r.fetch(ctx, resp)
@@ -116,6 +119,7 @@ type run struct {
 	in      feeds
 	out     outputs
 	r       *rendezvous.BaseRemote // set by begin
+	observe func(graph.NodeRun)    // nil when nobody wants to know
 }
 
 // newRun checks a request. The caller releases the feeds, and ends the run of the graph.
@@ -150,7 +154,9 @@ func (r *run) execute(outer context.Context) error {
 	began := time.Now()
 	ctx, cancel := context.WithCancel(outer)
 	defer cancel()
-	step := &graph.Step{ID: r.step, Rendezvous: r.r, Allocator: r.w.opts.Allocator, Workers: r.w.workers, Collectives: r.w.collectives()}
+	step := &graph.Step{
+		ID: r.step, Rendezvous: r.r, Allocator: r.w.opts.Allocator, Workers: r.w.workers, Observe: r.observe, Collectives: r.w.collectives(),
+	}
 	var (
 		mu     sync.Mutex // guards failed
 		failed status.Group

@@ -69,7 +69,6 @@ type Options struct {
 
 // Worker implements transport.Worker. It is safe for concurrent use.
 type Worker struct {
-	unimplemented
 	opts    Options
 	session *rendezvous.Session // of the process
 	recent  *recentIDs
@@ -83,6 +82,7 @@ type Worker struct {
 	recentPartials *recentIDs
 	workers        *graph.Workers // of all steps
 	counts         counts
+	records        *records // not nil
 	// compile is compileGraph; tests replace it.
 	compile func(*session, *tfpb.GraphDef) ([]part, error)
 }
@@ -107,6 +107,7 @@ func New(o Options) *Worker {
 		session: o.Session,
 		recent:  newRecentIDs("RecvTensor (GrpcWorker)", recentWindow),
 		waiting: newQuota(o.MaxWaiting, o.MaxWaitingBytes),
+		records: newRecords(),
 	}
 	if o.Collectives != nil {
 		w.recentBufs = newRecentIDs("RecvBuf (GrpcWorker)", recentWindow)

@@ -439,7 +439,6 @@ func TestMethodsThatNeedGraphsAreUnimplemented(t *testing.T) {
 		"RegisterGraph":       func() error { _, err := f.RegisterGraph(ctx, nil); return err },
 		"DeregisterGraph":     func() error { _, err := f.DeregisterGraph(ctx, nil); return err },
 		"RunGraph":            func() error { _, err := f.RunGraph(ctx, nil); return err },
-		"Logging":             func() error { _, err := f.Logging(ctx, nil); return err },
 		"Tracing":             func() error { _, err := f.Tracing(ctx, nil); return err },
 	}
 	for name, call := range calls {
