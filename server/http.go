@@ -41,6 +41,7 @@ func (s *Server) operatorHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metricsHandler(s.gatherer))
 	mux.Handle("GET /links", linksHandler(s.Links))
+	mux.Handle("GET /trace", traceHandler(s.worker.Record))
 	mux.Handle("GET /healthz", probe("alive", s.alive))
 	mux.Handle("GET /readyz", probe("ready", s.ready))
 	return mux

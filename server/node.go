@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
@@ -69,6 +70,7 @@ type node struct {
 	allocator   tensor.Allocator
 	pool        *tensor.Pool // the allocator, unless the program passed one
 	transfers   *transport.Log
+	records     atomic.Pointer[worker.Worker] // records transfers; nil in a client
 	heap        *heapRelease
 	self        *ownWorker
 	conns       *grpctransport.Conns
@@ -151,6 +153,9 @@ func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ 
 	n.heap = newHeapRelease(c.ReleaseAfter)
 	n.transfers = transport.NewLog(transferLog, func(t transport.Transfer) {
 		n.metrics.received.observe(t)
+		if w := n.records.Load(); w != nil {
+			w.Transferred(t)
+		}
 		n.heap.used()
 		n.loss.touch()
 	})

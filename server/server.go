@@ -110,6 +110,7 @@ func (s *Server) start(ctx context.Context, o Options) error {
 		},
 	})
 	s.self.Worker = s.worker
+	s.records.Store(s.worker)
 	var err error
 	s.catalog, err = checkpoint.NewCatalog(checkpoint.CatalogOptions{
 		Device: s.Device(), Incarnation: s.incarnation, Allocator: s.sendAllocator(),
@@ -218,7 +219,7 @@ func (s *Server) makeGRPC(o Options) error {
 	s.metrics.gauge("tryst_cached_response_bytes", "Content of the responses in the response cache, in bytes.", func() float64 { return float64(s.cache.Stats().Bytes) })
 	s.metrics.gauge("tryst_unreceived_bytes", "What steps that use SendWait have sent and their receivers do not have yet, in bytes.", func() float64 { n, _ := s.manager.Unreceived(); return float64(n) })
 	s.metrics.gauge("tryst_waiting_sends", "Calls of SendWait that wait for space within send-bound.", func() float64 { _, n := s.manager.Unreceived(); return float64(n) })
-	s.metrics.addGraphs(s.worker.Stats)
+	s.metrics.addGraphs(s.worker)
 	s.metrics.gauge("tryst_publications", "Publications that the server offers.", func() float64 { return float64(len(s.catalog.List())) })
 	s.metrics.gauge("tryst_pulls", "Pulls in progress.", func() float64 { return float64(s.catalog.Pulls()) })
 	return s.metrics.register(s.registry)
