@@ -18,6 +18,8 @@ ALLOWED_SKIPS ?=
 BENCHARGS ?= --only verbs-recv,verbs-latency,verbs-idle --size 64KiB,1MiB,16MiB --inflight 4
 # The same for make bench-routes and make bench-peers.
 ROUTESARGS ?=
+# The Python of make interop-old.
+OLD_PYTHON ?= python3.11
 # How long each fuzz target runs.
 FUZZTIME ?= 10s
 
@@ -126,16 +128,29 @@ fuzz: go-ready ## Run every fuzz target for FUZZTIME (10s)
 
 .PHONY: interop
 interop: build/venv/installed build/bin/testreport ## Test against a real TensorFlow, which pip installs into build/venv (300 MB)
-	@TENSORFLOW_PYTHON=$(CURDIR)/build/venv/bin/python $(testreport) -tags interop -count=1 ./integration/tensorflow $(testflags)
+	@$(call interop,build/venv)
+
+.PHONY: interop-old
+interop-old: build/venv-old/installed build/bin/testreport ## The same against TensorFlow 2.13.1, in build/venv-old; needs Python 3.9 to 3.11 (OLD_PYTHON)
+	@$(call interop,build/venv-old)
+
+# The tests find the library of TensorFlow by the Python on PATH.
+interop = TENSORFLOW_PYTHON=$(CURDIR)/$(1)/bin/python PATH="$(CURDIR)/$(1)/bin:$$PATH" \
+	$(testreport) -tags interop -count=1 ./integration/tensorflow ./graph/ops ./graph/tfkernels $(testflags)
 
 .PHONY: golden
 golden: build/venv/installed ## Write again what TensorFlow's kernels compute, the golden values of the kernels in Go
 	@build/venv/bin/python integration/tensorflow/golden.py graph/ops/testdata
 
-# The file records which requirements are installed; pip runs again when they change.
+# The files record which requirements are installed; pip runs again when they change.
 build/venv/installed: integration/tensorflow/requirements.txt
 	@python3 -m venv build/venv || { echo "make interop needs Python 3 with venv: on Debian and Ubuntu, apt-get install python3-venv" >&2; exit 1; }
 	@build/venv/bin/pip install --quiet --disable-pip-version-check -r $<
+	@cp $< $@
+
+build/venv-old/installed: integration/tensorflow/requirements-old.txt
+	@$(OLD_PYTHON) -m venv build/venv-old || { echo "make interop-old needs Python 3.9 to 3.11 with venv, by OLD_PYTHON=path: TensorFlow 2.13 has no wheel for a newer one" >&2; exit 1; }
+	@build/venv-old/bin/pip install --quiet --disable-pip-version-check -r $<
 	@cp $< $@
 
 .PHONY: bench
