@@ -157,13 +157,8 @@ type whileLoop struct {
 	values []Value // of the loop variables; they belong to the loop
 }
 
-func (l *whileLoop) next() {
-	if l.c.Ctx.Err() != nil {
-		l.end(cancelled(l.c.Ctx))
-		return
-	}
-	l.cond.begin(l.c, l.values, l.decide)
-}
+// next calls the condition. After the end of the step the call fails.
+func (l *whileLoop) next() { l.cond.begin(l.c, l.values, l.decide) }
 
 func (l *whileLoop) decide(rets []Value, err error) {
 	defer releaseAll(rets)

@@ -99,8 +99,9 @@ func TestExecutorPrefersRootErrorsToDerivedOnes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	stopped := status.New(status.Cancelled, "stopped")
 	root, derived := status.New(status.Internal, "root"), status.New(status.Aborted, "derived").Derived()
-	for _, list := range [][]error{{derived, root}, {root, derived}, {derived, root, status.New(status.Internal, "third")}, {root, status.New(status.Cancelled, "stopped")}} {
+	for _, list := range [][]error{{derived, root}, {root, derived}, {derived, root, status.New(status.Internal, "third")}, {root, stopped}, {derived, stopped, root}} {
 		r := e.newRun(t.Context(), &Step{}, nil)
 		for _, err := range list {
 			r.fail(err)
@@ -204,12 +205,7 @@ func TestExecutorReleasesEverything(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		s := newFakeSet()
 		var live atomic.Int64
-		s.ops["Source"] = fakeOp{def: s.ops["Empty"].def, kernel: kernel(func(c *Context) error {
-			live.Add(1)
-			x, err := tensor.New(tensor.Float32, tensor.Shape{}, tensor.NewBuffer(make([]byte, 4), func() { live.Add(-1) }))
-			c.Set(0, x)
-			return err
-		})}
+		counted(s, &live)
 		lines := `
 			a = Source()
 			unused = Source()
@@ -230,40 +226,5 @@ func TestExecutorReleasesEverything(t *testing.T) {
 		if n := live.Load(); n != 0 {
 			t.Errorf("fails=%v: %d buffers are left", fails, n)
 		}
-	}
-}
-
-func TestWorkersBoundKernels(t *testing.T) {
-	s := newFakeSet()
-	var now, most atomic.Int32
-	entered := make(chan struct{}, 32)
-	release := make(chan struct{})
-	s.ops["Slow"] = fakeOp{def: s.ops["NoOp"].def, kernel: kernel(func(*Context) error {
-		most.Store(max(most.Load(), now.Add(1)))
-		entered <- struct{}{}
-		<-release
-		now.Add(-1)
-		return nil
-	})}
-	var lines strings.Builder
-	for i := range 10 {
-		lines.WriteString("n" + string(rune('0'+i)) + " = Slow()\n")
-	}
-	e, err := NewExecutor(importGraph(t, s, lines.String()), s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := NewWorkers(3)
-	done := make(chan error)
-	go func() { done <- e.Run(t.Context(), &Step{Workers: w}) }()
-	for range 3 {
-		<-entered
-	}
-	close(release)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	if most.Load() != 3 {
-		t.Errorf("%d kernels ran at once, want 3", most.Load())
 	}
 }

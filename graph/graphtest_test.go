@@ -115,6 +115,7 @@ func fakeOps(s *fakeSet) map[string]fakeOp {
 	add(&tfpb.OpDef{Name: "Empty", OutputArg: args(fixedArg("x", tfpb.DataType_DT_FLOAT))}, kernel(func(*Context) error { return nil }))
 	add(&tfpb.OpDef{Name: "WrongType", OutputArg: args(fixedArg("x", tfpb.DataType_DT_FLOAT))}, kernel(func(c *Context) error { c.Set(0, ints(1)); return nil }))
 	add(&tfpb.OpDef{Name: "Panic"}, kernel(func(c *Context) error { _ = c.Inputs[len(c.Inputs)]; return nil }))
+	add(&tfpb.OpDef{Name: "Sink", InputArg: args(fixedArg("x", tfpb.DataType_DT_FLOAT))}, kernel(func(*Context) error { return nil }))
 	add(&tfpb.OpDef{Name: "Lists", Attr: attrs(attrDef("types", "list(type)")), OutputArg: args(listArg("values", "types"))}, kernel(func(*Context) error { return nil }))
 	one := func(name string, f func(*Node) int32) {
 		add(&tfpb.OpDef{Name: name, Attr: attrs(withDefault(attrDef("n", "int"), integer(0))), InputArg: args(fixedArg("x", tfpb.DataType_DT_INT32)), OutputArg: args(fixedArg("y", tfpb.DataType_DT_INT32))},
