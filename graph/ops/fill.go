@@ -9,7 +9,8 @@ func fillOps() []entry {
 	return []entry{
 		{`Fill(dims: index_type, value: T) -> (output: T); T: type; index_type: {int32, int64} = int32`, newFill},
 		{`ZerosLike(x: T) -> (y: T); T: type`, newLike(0)},
-		{`OnesLike(x: T) -> (y: T); T: number`, newLike(1)},
+		{`OnesLike(x: T) -> (y: T); T: {bfloat16, half, float, double, int8, uint8, int16, uint16, int32, uint32, int64, uint64, complex64, ` +
+			`complex128, bool}`, newLike(1)},
 	}
 }
 

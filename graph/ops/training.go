@@ -46,7 +46,11 @@ func trainingOps() []entry {
 		for _, in := range r.order {
 			switch in {
 			case gradInput:
-				rest += ", grad: T"
+				name := "grad"
+				if r.name == "GradientDescent" {
+					name = "delta"
+				}
+				rest += ", " + name + ": T"
 			case indexInput:
 				rest += ", indices: Tindices"
 				sparse = true
