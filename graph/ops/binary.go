@@ -79,24 +79,45 @@ func (k *binaryKernel[T, R]) Compute(c *graph.Context) error {
 		}
 	}
 	sx, sy := c.Input(0).Shape(), c.Input(1).Shape()
+	shape := sx
 	switch {
 	case sx.Equal(sy):
-		return k.run(c, sx, func(z []R, from, to int) { k.vv(z[from:to], x[from:to], y[from:to]) })
 	case len(y) == 1 && sy.Rank() <= sx.Rank():
-		return k.run(c, sx, func(z []R, from, to int) { k.vs(z[from:to], x[from:to], y[0]) })
 	case len(x) == 1 && sx.Rank() <= sy.Rank():
-		return k.run(c, sy, func(z []R, from, to int) { k.sv(z[from:to], x[0], y[from:to]) })
+		shape = sy
+	default:
+		return k.broadcast(c, x, y)
 	}
-	return k.broadcast(c, x, y)
-}
-
-func (k *binaryKernel[T, R]) run(c *graph.Context, shape tensor.Shape, f func(z []R, from, to int)) error {
 	z, err := reuseOutput[R](c, 0, shape, 0, 1)
 	if err != nil {
 		return err
 	}
-	parallel(len(z), func(from, to int) { f(z, from, to) })
+	if len(z) < 2*grain { // without the closure, which takes as long as a small vector
+		k.run(z, x, y)
+		return nil
+	}
+	parallel(len(z), func(from, to int) { k.run(z[from:to], part(x, from, to), part(y, from, to)) })
 	return nil
+}
+
+// part returns a part of a vector; one element stands for all.
+func part[T any](v []T, from, to int) []T {
+	if len(v) == 1 {
+		return v
+	}
+	return v[from:to]
+}
+
+// run computes z from vectors of its length, one of which may be one element.
+func (k *binaryKernel[T, R]) run(z []R, x, y []T) {
+	switch {
+	case len(x) == len(z) && len(y) == len(z):
+		k.vv(z, x, y)
+	case len(y) == 1:
+		k.vs(z, x, y[0])
+	default:
+		k.sv(z, x[0], y)
+	}
 }
 
 func (k *binaryKernel[T, R]) broadcast(c *graph.Context, x, y []T) error {

@@ -23,13 +23,19 @@ func (k *unaryKernel[T, R]) Compute(c *graph.Context) error {
 	if err != nil {
 		return err
 	}
-	parallelCost(len(z), k.cost, func(from, to int) {
-		x, z := x[from:to], z[from:to]
-		for i, v := range x {
-			z[i] = k.f(v)
-		}
-	})
+	if len(z)*k.cost < 2*grain {
+		k.run(z, x)
+		return nil
+	}
+	parallelCost(len(z), k.cost, func(from, to int) { k.run(z[from:to], x[from:to]) })
 	return nil
+}
+
+func (k *unaryKernel[T, R]) run(z []R, x []T) {
+	z = z[:len(x)]
+	for i, v := range x {
+		z[i] = k.f(v)
+	}
 }
 
 // newUnary makes the kernels of an op of one operand by the type of the attribute T.
