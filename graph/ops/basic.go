@@ -149,7 +149,10 @@ func assertKernel(c *graph.Context) error {
 	}
 	text := "assertion failed: "
 	for i := 1; i < len(c.Inputs); i++ {
-		text += "[" + summary(c.Input(i), int(c.Node.Int("summarize"))) + "] "
+		text += "[" + summary(c.Input(i), int(c.Node.Int("summarize"))) + "]"
+		if i < len(c.Inputs)-1 {
+			text += " "
+		}
 	}
 	return status.New(status.InvalidArgument, text)
 }

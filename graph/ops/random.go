@@ -13,6 +13,8 @@ func randomOps() []entry {
 	const floats = `(shape: T) -> (output: dtype); T: {int32, int64}; dtype: {half, bfloat16, float, double}; ` + seeds
 	const stateless = `(shape: T, seed: Tseed) -> (output: dtype); dtype: {half, bfloat16, float, double} = float; ` +
 		`T: {int32, int64} = int32; Tseed: {int32, int64} = int64`
+	const keyed = `(shape: Tshape, key: uint64, counter: uint64, alg: int32) -> (output: dtype); ` +
+		`dtype: {half, bfloat16, float, double} = float; Tshape: index = int32`
 	return []entry{
 		{`RandomUniform` + floats, newRandom(uniform)},
 		{`RandomStandardNormal` + floats, newRandom(normal)},
@@ -22,6 +24,13 @@ func randomOps() []entry {
 		{`StatelessRandomUniform` + stateless, newStateless(uniform)},
 		{`StatelessRandomNormal` + stateless, newStateless(normal)},
 		{`StatelessTruncatedNormal` + stateless, newStateless(truncated)},
+		{`StatelessRandomGetKeyCounter(seed: Tseed) -> (key: uint64, counter: uint64); Tseed: index = int64; stateful`, always(keyCounter)},
+		{`StatelessRandomGetKeyCounterAlg(seed: Tseed) -> (key: uint64, counter: uint64, alg: int32); Tseed: index = int64; stateful`,
+			always(keyCounter)},
+		{`StatelessRandomGetAlg() -> (alg: int32); stateful`, always(func(c *graph.Context) error { return setAlgorithm(c, 0) })},
+		{`StatelessRandomUniformV2` + keyed, newKeyed(uniform)},
+		{`StatelessRandomNormalV2` + keyed, newKeyed(normal)},
+		{`StatelessTruncatedNormalV2` + keyed, newKeyed(truncated)},
 	}
 }
 
@@ -221,6 +230,80 @@ func scrambled(seed0, seed1 int64) philox {
 	}
 	mix := mixer.next()
 	return philox{counter: [4]uint32{2: mix[2], 3: mix[3]}, key: [2]uint32{mix[0], mix[1]}}
+}
+
+// philoxAlgorithm is TensorFlow's number of the generator, autoAlgorithm that of its choice.
+const (
+	philoxAlgorithm = 1
+	autoAlgorithm   = 3
+)
+
+// keyCounter gives the key and counter that a seed makes, for the second form of the stateless ops.
+func keyCounter(c *graph.Context) error {
+	seed, err := intsOf(c, 0)
+	if err != nil {
+		return err
+	}
+	if len(seed) != 2 || c.Input(0).Shape().Rank() != 1 {
+		return invalid("seed must have shape [2], not %s", c.Input(0).Shape())
+	}
+	gen := scrambled(seed[0], seed[1])
+	key, err := setOutput[uint64](c, 0, tensor.Vector(1))
+	if err != nil {
+		return err
+	}
+	counter, err := setOutput[uint64](c, 1, tensor.Vector(2))
+	if err != nil {
+		return err
+	}
+	key[0] = uint64(gen.key[0]) | uint64(gen.key[1])<<32
+	counter[0] = uint64(gen.counter[0]) | uint64(gen.counter[1])<<32
+	counter[1] = uint64(gen.counter[2]) | uint64(gen.counter[3])<<32
+	if len(c.Outputs) > 2 {
+		return setAlgorithm(c, 2)
+	}
+	return nil
+}
+
+func setAlgorithm(c *graph.Context, i int) error {
+	return setInts(c, i, tensor.Int32, tensor.Shape{}, []int64{philoxAlgorithm})
+}
+
+func newKeyed(d distribution) NewFunc {
+	return func(n *graph.Node, _ *State) (graph.Kernel, error) {
+		if err := checkRandomType(n); err != nil {
+			return nil, err
+		}
+		dtype := n.Type("dtype")
+		return graph.KernelFunc(func(c *graph.Context) error {
+			shape, err := shapeOf(c, 0)
+			if err != nil {
+				return err
+			}
+			key, err := inputOf[uint64](c, 1)
+			if err != nil {
+				return err
+			}
+			counter, err := inputOf[uint64](c, 2)
+			if err != nil {
+				return err
+			}
+			algorithm, err := intOf(c, 3)
+			if err != nil {
+				return err
+			}
+			if algorithm != philoxAlgorithm && algorithm != autoAlgorithm {
+				return invalid("alg must be %d (Philox) or %d (automatic): the kernel set go has no generator %d",
+					philoxAlgorithm, autoAlgorithm, algorithm)
+			}
+			if len(key) != 1 || len(counter) < 2 {
+				return invalid("key must have shape [1] and counter at least [2], not %s and %s", c.Input(1).Shape(), c.Input(2).Shape())
+			}
+			gen := newPhilox(key[0], counter[1])
+			gen.counter[0], gen.counter[1] = uint32(counter[0]), uint32(counter[0]>>32)
+			return d.fillOutput(c, dtype, shape, func(int) philox { return gen })
+		}), nil
+	}
 }
 
 func newRandomInt(n *graph.Node, _ *State) (graph.Kernel, error) {

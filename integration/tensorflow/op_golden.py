@@ -386,6 +386,11 @@ def random():
                 case(op, s, dtype=dtype, seed=87654321, seed2=42 + sum(shape))
             for op in ("StatelessRandomUniform", "StatelessRandomNormal", "StatelessTruncatedNormal"):
                 case(op, s, np.array([3, -7], i64), dtype=dtype)
+    case("StatelessRandomGetKeyCounter", np.array([3, -7], i64))
+    case("StatelessRandomGetKeyCounterAlg", np.array([3, 7], i32))
+    case("StatelessRandomGetAlg")
+    for op in ("StatelessRandomUniformV2", "StatelessRandomNormalV2", "StatelessTruncatedNormalV2"):
+        case(op, np.array([9], i32), np.array([2**40 + 5], np.uint64), np.array([2**33 + 1, 2**63 + 9], np.uint64), i32(1), dtype=tf.float32)
     for t in (i32, i64):
         case("RandomUniformInt", np.array([9], i32), t(-5), t(1000), seed=1, seed2=2)
 
