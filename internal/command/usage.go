@@ -2,6 +2,7 @@ package command
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -39,9 +40,10 @@ func (s streams) writeUsage(cmd *cobra.Command) error {
 	if own.HasAvailableFlags() {
 		fmt.Fprintf(&b, "\nFlags:\n%s", own.FlagUsagesWrapped(width))
 	}
-	if settings.HasAvailableFlags() {
-		fmt.Fprintf(&b, "\nSettings, which TRYST_ variables and the file of --config can set, too (see 'tryst config'):\n%s",
-			settings.FlagUsagesWrapped(width))
+	for i, heading := range settingHeadings {
+		if settings[i].HasAvailableFlags() {
+			fmt.Fprintf(&b, "\n%s:\n%s", heading, settings[i].FlagUsagesWrapped(width))
+		}
 	}
 	if cmd.HasAvailableSubCommands() {
 		fmt.Fprintf(&b, "\n'%s COMMAND --help' shows the help of a command.\n", cmd.CommandPath())
@@ -50,20 +52,55 @@ func (s streams) writeUsage(cmd *cobra.Command) error {
 	return err
 }
 
-// groups separates the flags of a command from the settings.
-func groups(cmd *cobra.Command) (own, settings *pflag.FlagSet) {
+// settingHeadings are the headings of the groups of settings, the most used ones first.
+var settingHeadings = [...]string{
+	"Settings, which TRYST_ variables and the file of --config can set, too (see 'tryst config')",
+	"Settings of devices and their memory",
+	"Further settings",
+}
+
+// usualSettings are those of the first group, in the order of their use.
+var usualSettings = []string{
+	"listen", "address-file", "cluster", "task", "transport", "provider", "fallback", "shm", "shm-dir",
+	"tls.ca", "tls.cert", "tls.key", "tls.server-name", "tls.require-client-cert", "log.level", "config",
+}
+
+// deviceSettings are the keys of the second group, or what they begin with.
+var deviceSettings = []string{"rdma.", "poll", "eager-limit", "arena", "release-after"}
+
+// groups separates the flags of a command from the settings, and groups those.
+func groups(cmd *cobra.Command) (own *pflag.FlagSet, settings [len(settingHeadings)]*pflag.FlagSet) {
+	own = new(pflag.FlagSet)
+	for i := range settings {
+		settings[i] = new(pflag.FlagSet)
+		settings[i].SortFlags = false
+	}
+	byKey := make(map[string]*pflag.Flag)
 	names := make(map[string]bool)
 	for _, s := range config.Settings() {
 		names[s.Flag()] = true
+		byKey[s.Key] = cmd.LocalFlags().Lookup(s.Flag())
 	}
-	own, settings = new(pflag.FlagSet), new(pflag.FlagSet)
-	settings.SortFlags = false // in the order of the table
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		if names[f.Name] {
-			settings.AddFlag(f)
-		} else {
+		if !names[f.Name] {
 			own.AddFlag(f)
 		}
 	})
+	add := func(group int, key string) {
+		if f := byKey[key]; f != nil {
+			settings[group].AddFlag(f)
+			delete(byKey, key)
+		}
+	}
+	for _, key := range usualSettings {
+		add(0, key)
+	}
+	for _, s := range config.Settings() { // in the order of the table
+		group := 2
+		if slices.ContainsFunc(deviceSettings, func(p string) bool { return strings.HasPrefix(s.Key, p) }) {
+			group = 1
+		}
+		add(group, s.Key)
+	}
 	return own, settings
 }

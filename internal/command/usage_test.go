@@ -50,6 +50,27 @@ func TestHelpGroupsFlagsAndShowsDefaults(t *testing.T) {
 			t.Errorf("no %q among the settings", want)
 		}
 	}
+	usual, rest, ok := strings.Cut(settings, "\nSettings of devices")
+	if !ok {
+		t.Fatalf("no devices apart:\n%s", settings)
+	}
+	at := -1
+	for _, want := range []string{"--cluster ", "--transport ", "--provider ", "--fallback ", "--shm-dir ", "--tls-ca ", "--config "} {
+		i := strings.Index(usual, "      "+want)
+		if i <= at || strings.Contains(rest, "      "+want) {
+			t.Errorf("%s is not in its place among the usual settings:\n%s", want, usual)
+		}
+		at = i
+	}
+	devices, further, _ := strings.Cut(rest, "\nFurther settings")
+	if !strings.Contains(devices, "--rdma-mtu ") || !strings.Contains(devices, "--arena ") || !strings.Contains(further, "--keepalive-time ") {
+		t.Errorf("the groups are wrong:\n%s", rest)
+	}
+	for _, s := range config.Settings() {
+		if s.Use&config.ForClient != 0 && strings.Count(settings, "      --"+s.Flag()+" ")+strings.Count(settings, "      --"+s.Flag()+"\n") != 1 {
+			t.Errorf("--%s is not listed once", s.Flag())
+		}
+	}
 	if strings.Contains(text, "--listen") {
 		t.Error("a puller listens nowhere")
 	}
