@@ -138,7 +138,7 @@ func (r *benchRoute) options() server.Options {
 }
 
 func (s streams) writeRoutes(routes []*benchRoute) error {
-	rows := [][]string{{"ROUTE", "DEVICE", config.FormatSize(routes[0].small.Bytes) + ", MEDIAN", "GB/s", "QUARTILES", "OF GRPC", "NOT USED, BECAUSE"}}
+	rows := [][]string{{"ROUTE", "DEVICE", "RECEIVE OF " + config.FormatSize(routes[0].small.Bytes) + " µs", "GB/s", "QUARTILES GB/s", "× GRPC", "NOT USED, BECAUSE"}}
 	for _, r := range routes {
 		row := r.result(routes[0])
 		if row.Error != "" {
@@ -146,7 +146,7 @@ func (s streams) writeRoutes(routes []*benchRoute) error {
 			continue
 		}
 		rows = append(rows, []string{
-			row.Route, row.Device, fmt.Sprintf("%.3g µs", row.Receive), fmt.Sprintf("%.2f", row.Rate),
+			row.Route, row.Device, fmt.Sprintf("%.3g", row.Receive), fmt.Sprintf("%.2f", row.Rate),
 			fmt.Sprintf("%.2f to %.2f", row.RateQ1, row.RateQ3), fmt.Sprintf("%.2f", row.OfGRPC), "",
 		})
 	}

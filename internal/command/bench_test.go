@@ -50,7 +50,17 @@ func TestBenchComparesTheRoutesToAServer(t *testing.T) {
 	if len(rows) != len(devices) || rows["grpc"].OfGRPC != 1 {
 		t.Errorf("want gRPC, at 1 of itself, and the providers that were asked for:\n%s", out)
 	}
+	for _, r := range rows {
+		for _, x := range []float64{r.Receive, r.Rate, r.RateQ1, r.RateQ3, r.OfGRPC} {
+			if rounded(x) != x {
+				t.Errorf("%s: %v has more digits than a measurement is worth", r.Route, x)
+			}
+		}
+	}
 	table := did(t, tryst(t, args...))
+	if heading, _, _ := strings.Cut(table, "\n"); !strings.Contains(heading, " µs  GB/s  QUARTILES GB/s  × GRPC") {
+		t.Errorf("the columns have no units: %s", heading)
+	}
 	if lines := strings.Split(table, "\n"); len(lines) != len(devices)+2 || !strings.HasPrefix(lines[0], "ROUTE") || !strings.HasPrefix(lines[1], "grpc ") || !strings.HasPrefix(lines[2], "roce ") {
 		t.Errorf("the table is\n%s", table)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -64,12 +65,22 @@ func (r *benchRoute) result(grpc *benchRoute) routeResult {
 		row.Error = strings.Join(lines(r.err), "; ")
 		return row
 	}
-	row.Receive, row.Size = float64(r.took[len(r.took)/2])/float64(time.Microsecond), r.small.Bytes
-	row.RateQ1, row.Rate, row.RateQ3 = quartiles(r.rates)
+	row.Receive, row.Size = rounded(float64(r.took[len(r.took)/2])/float64(time.Microsecond)), r.small.Bytes
+	q1, median, q3 := quartiles(r.rates)
+	row.RateQ1, row.Rate, row.RateQ3 = rounded(q1), rounded(median), rounded(q3)
 	if _, rate, _ := quartiles(grpc.rates); rate > 0 {
-		row.OfGRPC = row.Rate / rate
+		row.OfGRPC = rounded(median / rate)
 	}
 	return row
+}
+
+// rounded has as many digits as a measurement is worth.
+func rounded(x float64) float64 {
+	r, err := strconv.ParseFloat(strconv.FormatFloat(x, 'g', 4, 64), 64)
+	if err != nil {
+		return x
+	}
+	return r
 }
 
 // quartiles returns those of bytes a second, in 10^9; zeros for none.
