@@ -37,7 +37,7 @@ func (p *Provider) Open(name string) (verbs.Device, error) {
 	d.maps.limit = maxMappedPeer
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	rand.Read(d.gid[:]) // never fails
-	if d.userNS, err = userNamespace(); err != nil {
+	if d.userNS, err = p.ownNS(); err != nil {
 		return nil, &verbs.Error{Op: "open", Object: name, Err: fmt.Errorf("%w: %w", verbs.ErrUnavailable, err)}
 	}
 	if err := d.listen(); err != nil {

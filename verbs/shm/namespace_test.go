@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -167,6 +168,32 @@ func TestAnotherUserNamespace(t *testing.T) {
 				t.Error("memory is shared with a process of another user namespace")
 			}
 		})
+	}
+}
+
+// TestAnotherUserNamespaceThatLies: a process in another user namespace that says it is in ours gets no
+// descriptor, where the kernel says it. On an older kernel there is nothing but the peer's word.
+func TestAnotherUserNamespaceThatLies(t *testing.T) {
+	o := Options{Dir: t.TempDir()}
+	p := New(o)
+	var asked atomic.Bool
+	p.peerNS = func(c *net.UnixConn) (uint64, error) {
+		ns, err := peerNamespace(c)
+		if !errors.Is(err, errNotSaid) {
+			asked.Store(true)
+		}
+		return ns, err
+	}
+	x := newTestEnd(t, p, childMemory)
+	lie := fmt.Sprint("TRYST_SHM_TEST_USERNS=", as[*device](x.dev).userNS)
+	c := startChild(t, "echo", o, func(cmd *exec.Cmd) {
+		cmd.Env = append(cmd.Env, lie)
+		cmd.SysProcAttr = userNamespaceOf()
+	})
+	c.join(x)
+	x.post(c.remote(x, 1, verbs.OpWrite, 0, 4096, 0))
+	if wc := x.wait(); asked.Load() && (wc.Status != verbs.StatusRetryExceeded || x.mapped() != 0) {
+		t.Errorf("memory is shared with a process of another user namespace: %+v", wc)
 	}
 }
 

@@ -3,6 +3,7 @@ package shm
 import (
 	"fmt"
 	"log/slog"
+	"net"
 	"time"
 )
 
@@ -41,6 +42,10 @@ type Provider struct {
 	order    *order
 	mistakes mistakes
 	dropTime time.Duration // how long a peer may keep memory that its owner closed
+
+	// ownNS and peerNS return the user namespaces of this process and of a peer. Tests replace them.
+	ownNS  func() (uint64, error)
+	peerNS func(*net.UnixConn) (uint64, error)
 }
 
 // mistakes are rules that tests switch off, to see that the suite finds it.
@@ -55,7 +60,7 @@ func New(o Options) *Provider {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Provider{options: o, order: new(order), dropTime: 10 * time.Second}
+	return &Provider{options: o, order: new(order), dropTime: 10 * time.Second, ownNS: userNamespace, peerNS: peerNamespace}
 }
 
 // Name implements verbs.Provider.

@@ -8,10 +8,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -151,6 +153,10 @@ func runChild(role string) int {
 		checkBare(t)
 	}
 	p := New(Options{Dir: os.Getenv("TRYST_SHM_TEST_DIR"), Trusted: os.Getenv("TRYST_SHM_TEST_TRUSTED") == "true"})
+	if lie := os.Getenv("TRYST_SHM_TEST_USERNS"); lie != "" {
+		p.ownNS = func() (uint64, error) { return strconv.ParseUint(lie, 10, 64) }
+		p.peerNS = func(*net.UnixConn) (uint64, error) { return 0, errNotSaid }
+	}
 	x := newTestEnd(t, p, childMemory)
 	if role == "exercise" { // with a process at its input and output
 		c := &child{t: t, in: os.Stdout, out: bufio.NewScanner(os.Stdin)}

@@ -3,6 +3,7 @@
 package shm
 
 import (
+	"net"
 	"runtime"
 
 	"github.com/tryst-rdma/tryst/verbs"
@@ -17,3 +18,7 @@ func (p *Provider) Open(string) (verbs.Device, error) { return nil, unavailable(
 func unavailable(op string) error {
 	return verbs.Errorf(op, DeviceName, verbs.ErrUnavailable, "shared memory between processes needs sealed memfds, which %s does not have", runtime.GOOS)
 }
+
+func userNamespace() (uint64, error) { return 0, unavailable("open") }
+
+func peerNamespace(*net.UnixConn) (uint64, error) { return 0, unavailable("open") }

@@ -240,13 +240,19 @@ func closeConn(c *net.UnixConn) { _ = c.Close() }
 
 // checkUser returns nil if the process at the other end may read all memory of this one.
 // Descriptors go to processes of the same user in the same user namespace, which could read it
-// anyway.
+// anyway. peerNS is what the peer says; what the kernel says counts, if it does.
 func (d *device) checkUser(c *net.UnixConn, peerNS uint64) error {
 	if d.provider.options.Trusted {
 		return nil
 	}
 	if err := d.checkUserID(c); err != nil {
 		return err
+	}
+	switch is, err := d.provider.peerNS(c); {
+	case err == nil && d.userNS != 0: // 0: this process does not know its own
+		peerNS = is
+	case err != nil && !errors.Is(err, errNotSaid):
+		return fmt.Errorf("the kernel does not say in which user namespace the peer is, so it is taken for another one: %w; shared memory needs one, or mutual TLS", err)
 	}
 	if peerNS != d.userNS {
 		return fmt.Errorf("the peer is in user namespace %d, this process in %d: shared memory needs one, or mutual TLS", peerNS, d.userNS)
