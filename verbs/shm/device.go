@@ -61,7 +61,7 @@ type device struct {
 	cancel   context.CancelFunc
 	fileIDs  atomic.Uint32 // the last one that was given away
 	spinning atomic.Int32  // goroutines that look for work without sleeping
-	bans     sync.Map      // GIDs of processes that share no memory with this one any more
+	bans     bans          // processes that share no memory with this one any more
 
 	listeners []*net.UnixListener
 	socket    string         // the name of the first one, in the abstract namespace

@@ -4,6 +4,8 @@ package shm
 
 import (
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
@@ -149,14 +151,39 @@ func (q *qp) banPeer(l *link) {
 	if q.role == connector {
 		gid = q.ends.gids[1]
 	}
-	d.bans.Store(gid, struct{}{})
+	d.bans.add(gid)
 	q.violatedLocked(fmt.Errorf("process %v has not unmapped memory of this one within %v", gid, d.provider.dropTime))
 }
 
 // banned returns an error if a process may not share memory with this one any more.
 func (d *device) banned(gid verbs.GID) error {
-	if _, ok := d.bans.Load(gid); !ok {
+	if !d.bans.has(gid) {
 		return nil
 	}
 	return fmt.Errorf("process %v kept memory of this one that it had to unmap within %v, so nothing more is shared with it", gid, d.provider.dropTime)
+}
+
+// bans are the processes that kept memory, by their random GIDs. Beyond maxBans the oldest is
+// forgotten: each took 10 s to be banned, and its GID ends with its device.
+type bans struct {
+	mu   sync.Mutex // guards list
+	list []verbs.GID
+}
+
+func (b *bans) add(gid verbs.GID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if slices.Contains(b.list, gid) {
+		return
+	}
+	if len(b.list) >= maxBans {
+		b.list = slices.Delete(b.list, 0, 1)
+	}
+	b.list = append(b.list, gid)
+}
+
+func (b *bans) has(gid verbs.GID) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Contains(b.list, gid)
 }

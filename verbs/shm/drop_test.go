@@ -3,6 +3,7 @@
 package shm
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"testing"
@@ -121,4 +122,21 @@ func (x *testEnd) another() *testEnd {
 		x.t.Fatal(err)
 	}
 	return &e
+}
+
+// TestBansAreBounded: a peer that comes with a new process each time does not fill the memory. The
+// latest stay banned.
+func TestBansAreBounded(t *testing.T) {
+	var b bans
+	gid := func(i int) (g verbs.GID) {
+		binary.LittleEndian.PutUint32(g[:], uint32(i)) //nolint:gosec // small
+		return g
+	}
+	for i := range 2 * maxBans {
+		b.add(gid(i))
+		b.add(gid(i))
+	}
+	if len(b.list) != maxBans || b.has(gid(maxBans-1)) || !b.has(gid(maxBans)) || !b.has(gid(2*maxBans-1)) {
+		t.Errorf("%d bans are kept; the oldest kept is the right one: %v", len(b.list), b.has(gid(maxBans)))
+	}
 }

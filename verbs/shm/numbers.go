@@ -63,6 +63,8 @@ const (
 	maxUnproven = 256
 	// staleAge is the age from which a socket that refuses connections is removed.
 	staleAge = time.Minute
+	// maxBans bounds the processes that are remembered as banned, at 16 bytes each.
+	maxBans = 1024
 	// retryDelay is the pause before something is tried again that the kernel had no room for.
 	retryDelay = time.Millisecond
 	// spinTime is how long a goroutine looks for work before it sleeps. A peer that replies at
