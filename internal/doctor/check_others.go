@@ -28,7 +28,7 @@ func (e *examiner) others() {
 		w := otherWords[o.Provider]
 		switch {
 		case o.Err == nil:
-			e.ok(o.Provider, "%s works: %s", o.Device, w.device)
+			e.ok(o.Provider, "%s works: %s%s", o.Device, w.device, e.dirText(o.Provider))
 		case o.Named && e.facts.Required:
 			text, do := hinted(o.Err, w.missed)
 			e.report = append(e.report, Line{Fail, o.Provider, fmt.Sprintf("%s cannot be used, and the setting provider names it: %s", o.Provider, text), do})
@@ -44,6 +44,24 @@ func (e *examiner) others() {
 		}
 		e.ok("routes", "%seach peer is reached over the first of these that it has, too, and that works: %s", with, e.inOrder(usable))
 	}
+}
+
+// shmDir is the key of the setting that names the directory of the sockets for shared memory.
+const shmDir = "shm-dir"
+
+// hasShm reports whether shared memory was checked.
+func (e *examiner) hasShm() bool {
+	return slices.ContainsFunc(e.facts.Others, func(o Other) bool { return o.Provider == config.ProviderShm })
+}
+
+// dirText says what the directory of the sockets is for, if one is set.
+func (e *examiner) dirText(provider string) string {
+	for _, s := range e.facts.Settings {
+		if provider == config.ProviderShm && s.Key == shmDir && s.Value != "" {
+			return fmt.Sprintf("; from other network namespaces by the directory %s, which both sides have to share (shm-dir, %s)", s.Value, s.Source)
+		}
+	}
+	return ""
 }
 
 // usable returns the providers of the devices of this process, the preferred one first.

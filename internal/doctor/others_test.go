@@ -49,6 +49,31 @@ func TestEveryRouteHasALine(t *testing.T) {
 	}
 }
 
+// TestDirectoryForSocketsIsNoLineOfItsOwn: an OK for a setting would say that it works. The line of shared
+// memory says so.
+func TestDirectoryForSocketsIsNoLineOfItsOwn(t *testing.T) {
+	dir := []config.Entry{{Key: shmDir, Value: "/run/tryst", Source: config.Source{Kind: config.FromFlag, Name: "--shm-dir"}}}
+	for name, c := range map[string]struct {
+		err   error
+		level Level
+		text  string
+	}{
+		"it works":    {nil, OK, "shm0 works: shared memory with processes of this host; from other network namespaces by the directory /run/tryst"},
+		"it does not": {errors.New("the directory for sockets does not exist"), Warn, "shm cannot be used: the directory for sockets does not exist"},
+	} {
+		r := Examine(Facts{Settings: dir, Others: []Other{{Provider: config.ProviderShm, Device: "shm0", Err: c.err}}})
+		if got := lines(r, "setting", ""); len(got) > 0 {
+			t.Errorf("%s: %+v", name, got)
+		}
+		if got := lines(r, "shm", c.text); len(got) != 1 || got[0].Level != c.level {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	if got := lines(Examine(Facts{Settings: dir}), "setting", "/run/tryst"); len(got) != 1 {
+		t.Error("without shared memory the setting is not shown")
+	}
+}
+
 // TestOthersReplaceRDMA: a host without RDMA lacks nothing while another device works.
 func TestOthersReplaceRDMA(t *testing.T) {
 	f := Facts{Required: true, Provider: config.ProviderAuto, NoDiscovery: errors.New("no RDMA here")}
