@@ -67,6 +67,10 @@ const (
 	maxBans = 1024
 	// retryDelay is the pause before something is tried again that the kernel had no room for.
 	retryDelay = time.Millisecond
+	// minPatience is the least time without progress after which a queue pair fails. Nothing is lost in
+	// shared memory, but a peer's process may wait for a processor: on two of them under twenty
+	// threads for some 100 ms. verbs/tcp has the same.
+	minPatience = 500 * time.Millisecond
 	// spinTime is how long a goroutine looks for work before it sleeps. A peer that replies at
 	// once does so within this time; sleeping and waking costs about as much.
 	spinTime = 30 * time.Microsecond

@@ -379,6 +379,22 @@ func TestStoppedPeer(t *testing.T) {
 	}
 }
 
+// TestShortTimeoutLeavesTimeToABusyPeer: nothing is lost in shared memory, so a timeout of microseconds
+// must not break a queue pair whose peer waits for a processor. Without a timeout it waits for ever.
+func TestShortTimeoutLeavesTimeToABusyPeer(t *testing.T) {
+	for code, want := range map[uint8]time.Duration{0: 0, 1: minPatience, 20: verbs.TimeoutDuration(20)} {
+		x, y := newTestEnd(t, New(Options{}), 4096), newTestEnd(t, New(Options{}), 4096)
+		p := x.path()
+		p.Timeout, p.Retry = code, 0
+		if err := p.Connect(x.qp, x.psn, y.endpoint()); err != nil {
+			t.Fatal(err)
+		}
+		if got := x.qp.req.timeout; got != want {
+			t.Errorf("timeout %d gives %v, want %v", code, got, want)
+		}
+	}
+}
+
 // TestPeerWithoutDescriptors: a process that has no descriptor free loses the connection that needed
 // one, and nothing else.
 func TestPeerWithoutDescriptors(t *testing.T) {

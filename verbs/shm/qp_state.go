@@ -132,7 +132,9 @@ func (q *qp) ToRTS(a verbs.RTSAttr) error {
 		r.psn = a.PSN // set once only
 	}
 	r.rnrRetry, r.maxReads = a.RNRRetry, a.MaxReadAtomic
-	r.timeout = verbs.TimeoutDuration(a.Timeout) * time.Duration(a.Retry+1)
+	if r.timeout = verbs.TimeoutDuration(a.Timeout) * time.Duration(a.Retry+1); r.timeout > 0 {
+		r.timeout = max(r.timeout, minPatience)
+	}
 	q.state = verbs.StateRTS
 	if l := q.link; l != nil { // responses that came in RTR count from now on
 		q.nudge(l)
