@@ -73,7 +73,7 @@ func (s *session) findPartial(r *run) (p *partialRun, begins bool, err error) {
 	if err := s.beginStep(); err != nil {
 		return nil, false, err
 	}
-	if r.r, err = r.w.opts.Manager.Begin(r.step, s.place, s.remoter()); err != nil {
+	if err := r.join(); err != nil {
 		s.endStep()
 		return nil, false, err
 	}
@@ -87,7 +87,6 @@ func (s *session) findPartial(r *run) (p *partialRun, begins bool, err error) {
 		return first, false, nil
 	}
 	s.partial[r.step] = p
-	s.partials.Add(1)
 	s.users++ // until the executors have ended
 	return p, true, nil
 }
@@ -98,7 +97,6 @@ func (s *session) endPartial(step int64, p *partialRun) {
 	defer s.mu.Unlock()
 	if s.partial[step] == p {
 		delete(s.partial, step)
-		s.partials.Add(-1)
 		s.steps--
 	}
 }
@@ -140,22 +138,3 @@ func (p *partialRun) last(err error) error {
 
 // isCancelled reports whether an error is only the end of a context.
 func isCancelled(err error) bool { return status.CodeOf(err) == status.Cancelled }
-
-// endStep ends the partial run of a step that is cleaned up.
-func (m *sessions) endStep(step int64) {
-	if m.partials.Load() == 0 {
-		return
-	}
-	m.mu.Lock()
-	all := append(values(m.byHandle), m.legacy)
-	m.mu.Unlock()
-	for _, s := range all {
-		s.mu.Lock()
-		p := s.partial[step]
-		s.mu.Unlock()
-		if p != nil {
-			p.cancel(nil)
-			s.endPartial(step, p)
-		}
-	}
-}

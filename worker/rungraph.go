@@ -139,9 +139,17 @@ func (w *Worker) newRun(s *session, req *tfpb.RunGraphRequest) (*run, error) {
 	return r, nil
 }
 
+// join begins the step in the rendezvous with the session, which owns it until its cleanup.
+func (r *run) join() (err error) {
+	if r.r, err = r.w.opts.Manager.Begin(r.step, r.session.place, r.session.remoter()); err == nil {
+		r.w.sessions.own(r.step, r.session)
+	}
+	return err
+}
+
 // begin begins the step in the rendezvous and feeds it.
-func (r *run) begin() (err error) {
-	if r.r, err = r.w.opts.Manager.Begin(r.step, r.session.place, r.session.remoter()); err != nil {
+func (r *run) begin() error {
+	if err := r.join(); err != nil {
 		return err
 	}
 	return rendezvous.SendTensors(r.r, r.in.keys, r.in.tensors)

@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/graph"
@@ -30,8 +29,6 @@ type session struct {
 	open   func() (graph.State, error)
 	limits Limits
 	freed  func() // called once, when the session is free
-	// partials counts the partial runs of all sessions.
-	partials *atomic.Int64
 
 	// ctx ends with the session, with the reason as its cause; it cancels the steps.
 	ctx context.Context
@@ -51,7 +48,7 @@ type session struct {
 
 func newSession(handle string, place *rendezvous.Session, limits Limits) *session {
 	s := &session{
-		handle: handle, place: place, limits: limits, freed: func() {}, partials: new(atomic.Int64),
+		handle: handle, place: place, limits: limits, freed: func() {},
 		graphs: make(map[string]*registered), partial: make(map[int64]*partialRun),
 	}
 	s.ctx, s.end = context.WithCancelCause(context.Background())
@@ -120,7 +117,6 @@ func (s *session) free() {
 	if s.own != nil {
 		s.own.Close()
 	}
-	s.partials.Add(-int64(len(s.partial)))
 	s.freed()
 }
 

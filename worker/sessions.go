@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/graph"
@@ -21,12 +20,14 @@ type sessions struct {
 	limits   Limits
 	legacy   *session // for masters that create none
 
-	open     sync.WaitGroup // sessions that are not free
-	partials atomic.Int64   // partial runs of all sessions
+	cleanUp func(step int64) // ends a step that no master will clean up
+
+	open sync.WaitGroup // sessions that are not free
 
 	mu       sync.Mutex // guards what follows
 	byHandle map[string]*session
 	masters  map[string]map[*session]int64 // sessions of a master by its task, with its incarnation
+	steps    map[int64]*session            // that have run here, until they are cleaned up
 	shared   graph.State                   // of all sessions that are not isolated; nil before it is needed
 	over     bool
 }
@@ -34,7 +35,7 @@ type sessions struct {
 func newSessions(o *Options) *sessions {
 	m := &sessions{
 		set: o.Kernels, place: o.Session, newPeers: o.NewPeers, limits: o.Limits,
-		byHandle: make(map[string]*session), masters: make(map[string]map[*session]int64),
+		byHandle: make(map[string]*session), masters: make(map[string]map[*session]int64), steps: make(map[int64]*session),
 	}
 	m.open.Add(1)
 	m.legacy = m.make("", o.Session)
@@ -44,7 +45,11 @@ func newSessions(o *Options) *sessions {
 // make returns a session with the shared state, which open counts already.
 func (m *sessions) make(handle string, place *rendezvous.Session) *session {
 	s := newSession(handle, place, m.limits)
-	s.open, s.freed, s.partials = m.sharedState, m.open.Done, &m.partials
+	s.open = m.sharedState
+	s.freed = func() {
+		m.cleanUpAll(s)
+		m.open.Done()
+	}
 	return s
 }
 

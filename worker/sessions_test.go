@@ -303,6 +303,11 @@ func TestS5RestartedMaster(t *testing.T) {
 	wantCode(t, <-done, status.Aborted, "session a1 ended: its master "+chief+" has restarted")
 	g.wantGone("a1")
 	g.wantGone("a2")
+	// Nobody will clean up the step that the master's end has left.
+	wantCode(t, g.manager.Err(1), status.Aborted, "Cleanup 1")
+	if n := g.manager.Steps(); n != 0 {
+		t.Errorf("%d steps are left", n)
+	}
 	of("c2", "", 2)
 	for _, handle := range []string{"a3", "b1", "c1", "c2"} {
 		g.register(handle, nothing)

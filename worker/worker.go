@@ -116,6 +116,7 @@ func New(o Options) *Worker {
 		w.workers = graph.NewWorkers(0)
 		w.compile = w.compileGraph
 		w.sessions = newSessions(&w.opts)
+		w.sessions.cleanUp = w.EndStep
 		w.recentRuns = newRecentIDs("RunGraph (Worker)", recentWindow)
 		w.recentPartials = newRecentIDs("PartialRunGraph (Worker)", recentWindow)
 	}
