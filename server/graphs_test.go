@@ -12,6 +12,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/graph/ops"
+	"github.com/tryst-rdma/tryst/internal/config"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
 	"github.com/tryst-rdma/tryst/status"
@@ -215,6 +216,30 @@ func TestAPropagatedCluster(t *testing.T) {
 		if err := session.Close(t.Context()); err != nil {
 			t.Errorf("session %d: %v", i, err)
 		}
+	}
+}
+
+// TestEdgesBetweenCPUDevices: a graph with nodes on two devices of one server is split, and a value
+// goes from one to the other.
+func TestEdgesBetweenCPUDevices(t *testing.T) {
+	s := start(t, settings(func(c *config.Config) { c.CPUDevices = 2 }), Options{Kernels: ops.New()})
+	session := openSession(t, s, master.Options{})
+	if n := len(session.Devices()); n != 2 {
+		t.Fatalf("%d devices", n)
+	}
+	g := session.NewGraph()
+	g.Fetch("y", g.Add("sum", "AddV2", ofFloat, g.Add("twice", "AddV2", ofFloat, g.Feed("x", tensor.Float32), g.Feed("z", tensor.Float32)), g.Feed("w", tensor.Float32)), tensor.Float32)
+	for _, n := range g.Def().GetNode() {
+		if strings.HasPrefix(n.GetName(), "twice") {
+			n.Device = session.Devices()[1].Device.String()
+		}
+	}
+	p := registerGraph(t, session, g)
+	x := float(t, 3)
+	defer x.Release()
+	v, err := p.Step(t.Context(), map[string]*tensor.Tensor{"x": x, "z": x, "w": x})
+	if y := fetchedFloat(t, v, err, "y"); y != 9 {
+		t.Errorf("y is %v", y)
 	}
 }
 
