@@ -28,8 +28,7 @@ const (
 // TensorFlow's workers can be members, by the collective operations of its eager runtime. Use a key
 // once: after an error the members go on with a group of another key. Close the group at the end.
 //
-// If ctx ends first, Group returns Cancelled or DeadlineExceeded. A leader that is not reached within
-// Config.PeerTimeout is Unavailable.
+// If ctx ends first, Group returns Cancelled or DeadlineExceeded.
 func (s *Server) Group(ctx context.Context, key int32, size int) (*Group, error) {
 	return s.s.Collectives().NewGroup(ctx, collective.GroupOptions{Key: key, Size: size})
 }

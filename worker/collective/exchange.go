@@ -22,13 +22,15 @@ import (
 // of it, and the waits of all its goroutines. Memory that was provided is not written again, so a
 // run need not wait for a peer before it goes on; finish waits until the peers have asked for all.
 type exchange struct {
-	s     *Step
-	m     *members
-	rank  int
-	exec  string // begins the keys of the buffers
-	ctx   context.Context
-	stop  context.CancelCauseFunc
-	abort func(error) // ends what peers wait for
+	s    *Step
+	m    *members
+	rank int
+	exec string // begins the keys of the buffers
+	// instance is the instance key of an operation of a Group.
+	instance int32
+	ctx      context.Context
+	stop     context.CancelCauseFunc
+	abort    func(error) // ends what peers wait for
 
 	work sync.WaitGroup // goroutines of the run
 

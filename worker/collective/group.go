@@ -3,6 +3,7 @@ package collective
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/status"
@@ -44,7 +45,7 @@ type GroupOptions struct {
 }
 
 // NewGroup enters a group and waits until all members have entered. The members find each other
-// through the leader (Options.Leader), which may start later than they. If ctx ends first, NewGroup
+// through the leader (Options.Leader), which may start later than they do. If ctx ends first, NewGroup
 // returns Cancelled or DeadlineExceeded. A group key that is in use with another size is Internal; a
 // member whose process has restarted since the group was made is FailedPrecondition, and the next
 // NewGroup makes the group again.
@@ -62,7 +63,7 @@ func (c *Collectives) NewGroup(ctx context.Context, o GroupOptions) (*Group, err
 	s := c.Step(groupStep)
 	ctx, stop := s.within(ctx, timeout{})
 	defer stop()
-	m, err := s.join(ctx, "NewGroup", o.Device, groupKey{o.Key, o.Size}, reduction)
+	m, err := s.join(ctx, "NewGroup", o.Device, groupKey{o.Key, o.Size}, reduction, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -77,12 +78,12 @@ type groupKey struct {
 }
 
 // join enters a device of this process into a group.
-func (s *Step) join(ctx context.Context, name string, d cluster.Device, g groupKey, k kind) (*members, error) {
+func (s *Step) join(ctx context.Context, name string, d cluster.Device, g groupKey, k kind, patience time.Duration) (*members, error) {
 	attributes, err := s.c.attributes(d)
 	if err != nil {
 		return nil, err
 	}
-	m, err := s.c.group(ctx, joinRequest{name: name, key: g.key, size: g.size, deviceType: d.Type, device: attributes}, k)
+	m, err := s.c.group(ctx, joinRequest{name: name, key: g.key, size: g.size, deviceType: d.Type, device: attributes, patience: patience}, k)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +117,7 @@ func (g *Group) AllReduce(ctx context.Context, t *tensor.Tensor, merge Merge) (*
 	}
 	var out *tensor.Tensor
 	err := g.run(ctx, "AllReduce", func(x *exchange) (err error) {
-		rings := allReduceRings(g.m, g.rank, subdivisions(g.m, t.Size(), 0))
+		rings := allReduceRings(g.m, g.rank, []int{0}) // TensorFlow's default, too
 		out, err = x.allReduce(t, merge, merge == Mean, rings)
 		return err
 	})
@@ -141,7 +142,37 @@ func (g *Group) Broadcast(ctx context.Context, root int, t *tensor.Tensor) error
 	if root < 0 || root >= g.m.size() {
 		return status.Errorf(status.InvalidArgument, "Broadcast: the group has no rank %d; its ranks are 0 to %d", root, g.m.size()-1)
 	}
-	return g.run(ctx, "Broadcast", func(x *exchange) error { return x.broadcast(t, root) })
+	return g.run(ctx, "Broadcast", func(x *exchange) error {
+		if err := g.agree(x, t, root); err != nil {
+			x.fail(err)
+		}
+		return x.broadcast(t, root)
+	})
+}
+
+// agree enters a broadcast at the leader if there are members of TensorFlow, which learn the source
+// from it.
+func (g *Group) agree(x *exchange, t *tensor.Tensor, root int) error {
+	mixed := false
+	for _, m := range g.m.list {
+		if task := m.device.Task; task != g.c.opts.Task {
+			tryst, err := g.m.isTryst(x.ctx, task, g.c.opts.Tryst)
+			if err != nil {
+				return err
+			}
+			mixed = mixed || !tryst
+		}
+	}
+	if !mixed {
+		return nil
+	}
+	source, err := g.c.instance(x.ctx, g.m, "Broadcast", entry{
+		key: instanceKey{group: g.m.key, instance: x.instance}, what: operation{broadcast, t.DType(), t.Shape()}, rank: g.rank, isSource: g.rank == root,
+	})
+	if err == nil && source != root {
+		err = status.Errorf(status.InvalidArgument, "rank %d broadcasts, but rank %d of the group expects rank %d to do it", source, g.rank, root)
+	}
+	return err
 }
 
 // Barrier returns when all members have called it.
@@ -169,11 +200,13 @@ func (g *Group) run(ctx context.Context, name string, f func(*exchange) error) e
 		return err
 	}
 	g.next++
-	exec := execKey(g.m.key, g.next, 0, 0)
+	instance := g.next
 	g.mu.Unlock()
 	ctx, stop := g.s.within(ctx, timeout{})
 	defer stop()
-	err := f(g.s.newExchange(ctx, g.m, g.rank, exec, g.end))
+	x := g.s.newExchange(ctx, g.m, g.rank, execKey(g.m.key, instance, 0, 0), g.end)
+	x.instance = instance
+	err := f(x)
 	if err != nil {
 		return status.From(err).WithPrefix(name + " in group " + describeGroup(g.m, g.rank))
 	}

@@ -270,3 +270,57 @@ func TestBadArgumentsOfAGroup(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAGroupWithAMemberOfTensorFlow: that one runs kernels in the step of the eager runtime.
+func TestAGroupWithAMemberOfTensorFlow(t *testing.T) {
+	for leader := range 2 {
+		n := newNetwork(t, 1, 1, 1)
+		other := 1 - leader // the member of TensorFlow
+		if leader == 1 {
+			for _, p := range n.tasks {
+				p.opts.Leader = device(1, 0).Task
+			}
+		}
+		n.process(other).plain = true
+		group := numbers(t, 3, 7, 0)[:2]
+		kernel := func(instance int32, op string, a attrs, in ...*tensor.Tensor) (*tensor.Tensor, error) {
+			return n.process(other).evaluate(t, groupStep, op, a, append(in, append(group, numbers(t, 0, 0, instance)[2])...)...)
+		}
+		errs := each(3, func(i int) error {
+			in := ramp(t, i, 100)
+			if i == other {
+				out, err := kernel(1, "CollectiveReduceV2", attrs{"merge_op": textAttr("Max"), "final_op": textAttr("Id")}, in)
+				if err != nil {
+					return err
+				}
+				defer out.Release()
+				out, err = kernel(2, "CollectiveBcastSendV2", nil, in)
+				if err == nil {
+					out.Release()
+				}
+				return err
+			}
+			g, err := n.process(i).NewGroup(t.Context(), GroupOptions{Key: 7, Size: 3})
+			if err != nil {
+				return err
+			}
+			top, err := g.AllReduce(t.Context(), in, Max)
+			if err != nil {
+				return err
+			}
+			if !tensor.Equal(top, ramp(t, 2, 100)) {
+				t.Errorf("rank %d: %v is not the largest", i, top)
+			}
+			if err := g.Broadcast(t.Context(), other, in); err != nil {
+				return err
+			}
+			if !tensor.Equal(in, ramp(t, other, 100)) {
+				t.Errorf("rank %d: %v is not what was broadcast", i, in)
+			}
+			return nil
+		})
+		if err := errors.Join(errs...); err != nil {
+			t.Errorf("leader %d: %v", leader, err)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package collective
 import (
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
@@ -36,6 +37,7 @@ type joinRequest struct {
 	size       int
 	deviceType string
 	device     *tfpb.DeviceAttributes
+	patience   time.Duration // how long a leader is called that is not reached; 0: as long as the context
 }
 
 func (r *joinRequest) check() (cluster.Device, error) {

@@ -178,7 +178,7 @@ func (r *run) exchange(what operation, isSource bool, f func(x *exchange, source
 	name := r.c.Node.Name
 	ctx, stop := r.s.within(r.c.Ctx, timeout{r.timeout, timedOutWaiting})
 	defer stop()
-	m, err := r.s.join(ctx, name, r.device, r.p.group, what.kind)
+	m, err := r.s.join(ctx, name, r.device, r.p.group, what.kind, r.s.c.opts.LeaderTimeout)
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ func (c *Collectives) CompleteGroup(ctx context.Context, req *tfpb.CompleteGroup
 	}
 	m, err := c.group(ctx, joinRequest{
 		name: "of " + req.GetDeviceAttributes().GetName(), key: req.GetGroupKey(), size: int(req.GetGroupSize()),
-		deviceType: req.GetDeviceType(), device: req.GetDeviceAttributes(),
+		deviceType: req.GetDeviceType(), device: req.GetDeviceAttributes(), patience: c.opts.LeaderTimeout,
 	}, kind(req.GetCollectiveType()))
 	if err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func (c *Collectives) CompleteGroup(ctx context.Context, req *tfpb.CompleteGroup
 // leader the first time.
 func (c *Collectives) group(ctx context.Context, r joinRequest, k kind) (*members, error) {
 	if !c.leads() && c.groups.find(r.key) == nil {
-		resp, err := callLeader(ctx, c, func(ctx context.Context, w leader) (*tfpb.CompleteGroupResponse, error) {
+		resp, err := callLeader(ctx, c, r.patience, func(ctx context.Context, w leader) (*tfpb.CompleteGroupResponse, error) {
 			return w.CompleteGroup(ctx, &tfpb.CompleteGroupRequest{
 				GroupKey: r.key, GroupSize: int32(r.size), DeviceType: r.deviceType, //nolint:gosec // checked by the leader
 				CollectiveType: int32(k), DeviceAttributes: r.device,
@@ -114,7 +114,7 @@ func (c *Collectives) instance(ctx context.Context, m *members, name string, e e
 	if source, ok := c.instances.find(m, e.key, e.what); ok {
 		return source, nil
 	}
-	resp, err := callLeader(ctx, c, func(ctx context.Context, w leader) (*tfpb.CompleteInstanceResponse, error) {
+	resp, err := callLeader(ctx, c, c.opts.LeaderTimeout, func(ctx context.Context, w leader) (*tfpb.CompleteInstanceResponse, error) {
 		return w.CompleteInstance(ctx, &tfpb.CompleteInstanceRequest{
 			Name: name, Type: int32(e.what.kind), DataType: tensorproto.DTypeToProto(e.what.dtype), Shape: tensorproto.ShapeToProto(e.what.shape),
 			GroupKey: m.key, GroupSize: int32(m.size()), InstanceKey: e.key.instance, DeviceType: m.deviceType, //nolint:gosec // at most maxGroupSize
@@ -140,14 +140,19 @@ type leader interface {
 	CompleteInstance(context.Context, *tfpb.CompleteInstanceRequest) (*tfpb.CompleteInstanceResponse, error)
 }
 
-// callLeader calls the leader, again while it is not reached: members may start before it.
-func callLeader[Resp any](ctx context.Context, c *Collectives, call func(context.Context, leader) (Resp, error)) (resp Resp, err error) {
+// callLeader calls the leader, again while it is not reached: members may start before it. It gives
+// up after patience; only when ctx ends if that is 0.
+func callLeader[Resp any](ctx context.Context, c *Collectives, patience time.Duration, call func(context.Context, leader) (Resp, error)) (resp Resp, err error) {
 	w, err := c.opts.Workers.Worker(c.opts.Leader)
 	if err != nil {
 		return resp, status.From(err).WithPrefix("the leader of the collectives (setting collective-leader)")
 	}
-	give := time.NewTimer(c.opts.LeaderTimeout)
-	defer give.Stop()
+	var over <-chan time.Time
+	if patience > 0 {
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		over = timer.C
+	}
 	for {
 		resp, err = call(ctx, w)
 		if status.CodeOf(err) != status.Unavailable || ctx.Err() != nil {
@@ -158,7 +163,7 @@ func callLeader[Resp any](ctx context.Context, c *Collectives, call func(context
 		case <-again.C:
 			continue
 		case <-ctx.Done():
-		case <-give.C:
+		case <-over:
 		}
 		again.Stop()
 		break
