@@ -32,7 +32,10 @@ class Chief:
 
     def __init__(self, cluster, job, task):
         self.cluster, self.job, self.task = cluster, job, task
-        self.server = tf.distribute.Server(cluster, job_name=job, task_index=task, protocol="grpc")
+        config = v1.ConfigProto()
+        # The leader of collectives, if a program uses them. It resolves the groups of devices.
+        config.experimental.collective_group_leader = f"/job:{sorted(cluster)[-1]}/replica:0/task:0"
+        self.server = tf.distribute.Server(cluster, job_name=job, task_index=task, protocol="grpc", config=config)
         self.target = self.server.target
         self.device = f"/job:{job}/task:{task}"
 

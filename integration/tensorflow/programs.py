@@ -632,3 +632,49 @@ def trace(chief, ps):
     chrome = timeline.Timeline(metadata.step_stats).generate_chrome_trace_format()
     return {"nodes": sorted(nodes), "transfers": sorted(transfers), "timed": timed, "chrome": len(chrome) > 1000,
             "devices": sorted({d.device for d in metadata.step_stats.dev_stats})}
+
+
+def collective_session(chief, leader):
+    """A session whose steps have collectives."""
+    c = v1.ConfigProto()
+    c.experimental.collective_group_leader = leader
+    return v1.Session(chief.target, config=c)
+
+
+@program
+def all_reduce(chief, job, size, instance, n, dtype="float32", v2=True, merge="Add", final="Div", steps=3):
+    """All-reduce of n elements among the first tasks of a job, one device each. Each call needs an instance key of its own. Returns what each task got at each step."""
+    from tensorflow.python.ops import collective_ops
+
+    results = []
+    for i in range(size):
+        with v1.device(f"/job:{job}/task:{i}"):
+            x = tf.constant(sample(dtype, [n], seed=i + 1)) * tf.cast(v1.placeholder_with_default(1.0, [], name=f"scale{i}"), dtype)
+            if v2:
+                results.append(collective_ops.all_reduce_v2(x, size, 7, instance, merge_op=merge, final_op=final, communication_hint="ring"))
+            else:
+                results.append(collective_ops.all_reduce(x, size, 7, instance, merge, final, subdiv_offsets=(0,), communication_hint="ring"))
+    with collective_session(chief, f"/job:{job}/replica:0/task:0") as session:
+        options = v1.RunOptions()
+        options.experimental.collective_graph_key = 5
+        return [[r.tolist() for r in session.run(results, options=options)] for _ in range(steps)]
+
+
+@program
+def broadcast_and_gather(chief, job, size, instance, source, n=10):
+    """A broadcast from a task and a gather among the first tasks of a job."""
+    from tensorflow.python.ops import collective_ops
+
+    results = []
+    for i in range(size):
+        with v1.device(f"/job:{job}/task:{i}"):
+            x = tf.constant(sample("float32", [2, n], seed=i + 1))
+            if i == source:
+                results.append(collective_ops.broadcast_send_v2(x, size, 7, instance))
+            else:
+                results.append(collective_ops.broadcast_recv_v2([2, n], tf.float32, size, 7, instance))
+            results.append(collective_ops.all_gather_v2(x, size, 7, instance + 1))
+    with collective_session(chief, f"/job:{job}/replica:0/task:0") as session:
+        options = v1.RunOptions()
+        options.experimental.collective_graph_key = 6
+        return [r.tolist() for r in session.run(results, options=options)]

@@ -21,6 +21,7 @@ import (
 	"github.com/tryst-rdma/tryst/graph/tfkernels"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
+	"github.com/tryst-rdma/tryst/worker/collective"
 )
 
 // serverVariable is the environment variable that makes the test's binary a Tryst server: it has
@@ -43,11 +44,17 @@ var sets = []string{"go", "tensorflow"}
 func kernels(name string) (graph.KernelSet, error) {
 	switch name {
 	case "go":
-		return ops.New(), nil
+		return goKernels()
 	case "tensorflow":
 		return openTensorFlow()
 	}
 	return nil, fmt.Errorf("kernel set %q: must be one of %v", name, sets)
+}
+
+// goKernels returns the kernels in Go, those of collectives included.
+func goKernels() (*ops.Registry, error) {
+	k := ops.New()
+	return k, collective.Register(k)
 }
 
 // openTensorFlow opens the library of the TensorFlow that the tests run against, once for the
@@ -58,7 +65,11 @@ var openTensorFlow = sync.OnceValues(func() (graph.KernelSet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find TensorFlow by TENSORFLOW_PYTHON: %w", err)
 	}
-	return tfkernels.Open(tfkernels.Options{Directory: strings.TrimSpace(string(directory)), Go: ops.New()})
+	own, err := goKernels()
+	if err != nil {
+		return nil, err
+	}
+	return tfkernels.Open(tfkernels.Options{Directory: strings.TrimSpace(string(directory)), Go: own})
 })
 
 // settings returns the settings of a Tryst server of a task.
