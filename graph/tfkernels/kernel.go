@@ -7,16 +7,14 @@ import (
 	"sync"
 
 	"github.com/tryst-rdma/tryst/graph"
-	"github.com/tryst-rdma/tryst/graph/tfkernels/internal/capi"
 	"github.com/tryst-rdma/tryst/status"
 )
 
 // kernel runs the function of a piece. It implements graph.AsyncKernel: a run has a thread, on which
 // TensorFlow's call waits, and never that of the caller.
 type kernel struct {
-	s    *state
-	f    *function
-	call *capi.Call
+	s *state
+	f *function
 
 	mu     sync.Mutex // guards the fields below; taken before context.mu
 	in     *context_  // where the function was added last; no reference
@@ -61,7 +59,6 @@ func (k *kernel) admit(ctx context.Context) (release func(), err error) {
 
 // run runs the function once.
 func (k *kernel) run(c *graph.Context) error {
-	l := k.s.set.l
 	x, err := k.hold()
 	if err != nil {
 		return err
@@ -70,27 +67,11 @@ func (k *kernel) run(c *graph.Context) error {
 	if k.f.perStep {
 		x.inStep(c.Ctx)
 	}
-	inputs, drop, err := x.inputs(c.Inputs)
-	defer drop()
-	if err != nil {
-		return err
-	}
-	cancel := l.NewCancel()
-	cancelled := make(chan struct{})
-	stop := context.AfterFunc(c.Ctx, func() {
-		l.StartCancel(cancel)
-		close(cancelled)
-	})
-	handles := make([]capi.Handle, len(c.Outputs))
-	err = x.c.Execute(k.call, inputs, cancel, handles)
-	if !stop() {
-		<-cancelled
-	}
-	l.DeleteCancel(cancel)
+	err = x.c.run(c.Ctx, &run{function: k.f.name, owner: x, inputs: c.Inputs, outputs: c.Outputs, allocator: c.Step.Allocator})
 	if err != nil {
 		return k.explain(c, err)
 	}
-	return x.outputs(c, handles)
+	return nil
 }
 
 // hold returns the present context, with a reference for the caller and with the function in it.

@@ -1,6 +1,7 @@
 package tfkernels
 
 import (
+	"strconv"
 	"strings"
 
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
@@ -53,12 +54,12 @@ func (c *cutter) readReferences() error {
 			switch {
 			case n.isToken() && !n.inTypes[i].IsRef(): // the predicate of a RefSwitch
 				if in.dtype().IsRef() {
-					n.inputs[i] = value{c.read(n, in), 0}
+					n.inputs[i] = value{c.read(n, i, in), 0}
 				}
 			case n.isToken():
 				n.inputs[i] = c.token(tokens, in)
 			case in.dtype().IsRef():
-				n.inputs[i] = value{c.read(n, in), 0}
+				n.inputs[i] = value{c.read(n, i, in), 0}
 			}
 		}
 	}
@@ -72,10 +73,14 @@ func (c *cutter) readReferences() error {
 	return nil
 }
 
-// read adds the node that reads a variable for a Go node.
-func (c *cutter) read(for_ *node, in value) *node {
-	t := in.dtype().Base()
-	r := c.add(for_, for_.name+"/read_"+in.n.name, "Identity", map[string]*tfpb.AttrValue{"T": typeAttr(t)}, t)
+// read adds the node that reads a variable for input i of a Go node. It has the name of the Go node,
+// which an error then names.
+func (c *cutter) read(for_ *node, i int, in value) *node {
+	t, name := in.dtype().Base(), for_.name
+	if i > 0 {
+		name += "/read_" + strconv.Itoa(i)
+	}
+	r := c.add(for_, name, "Identity", map[string]*tfpb.AttrValue{"T": typeAttr(t)}, t)
 	r.inputs, r.inTypes, r.control = []value{in}, []tensor.DType{t}, for_.control
 	return r
 }

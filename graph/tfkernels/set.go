@@ -33,13 +33,14 @@ const DefaultBlocking = 256
 
 // Set is the kernel set of an open library. It implements graph.KernelSet.
 type Set struct {
-	l        *capi.Library
 	dir      string
+	version  string
 	own      graph.KernelSet
 	blocking int
 	ops      map[string]*tfpb.OpDef
 
-	mu      sync.Mutex              // guards the field below
+	mu      sync.Mutex // guards the fields below
+	engine  engine
 	kernels map[string][]*kernelDef // by op, once asked for
 }
 
@@ -63,12 +64,27 @@ func Open(o Options) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Set{l: l, dir: dir, own: o.Go, blocking: o.Blocking, kernels: map[string][]*kernelDef{}}
+	return newSet(o, dir, local{l})
+}
+
+func newSet(o Options, dir string, e engine) (*Set, error) {
+	s := &Set{engine: e, dir: dir, version: e.version(), own: o.Go, blocking: o.Blocking, kernels: map[string][]*kernelDef{}}
 	if s.blocking <= 0 {
 		s.blocking = DefaultBlocking
 	}
-	s.ops, err = parseOpList(l.OpList())
+	list, err := e.opList()
+	if err != nil {
+		return nil, err
+	}
+	s.ops, err = parseOpList(list)
 	return s, err
+}
+
+// live returns the engine of new contexts.
+func (s *Set) live() (engine, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.engine, s.engine.ended()
 }
 
 // parseOpList returns the definitions of an OpList message: field 1, repeated OpDef.
@@ -115,7 +131,7 @@ func eachMessage(b []byte, field protowire.Number, f func([]byte) error) error {
 func (s *Set) Name() string { return "tensorflow" }
 
 // Version is the version of the TensorFlow library, such as 2.21.0.
-func (s *Set) Version() string { return s.l.Version() }
+func (s *Set) Version() string { return s.version }
 
 // Directory is where the TensorFlow library is.
 func (s *Set) Directory() string { return s.dir }

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tryst-rdma/tryst/graph"
-	"github.com/tryst-rdma/tryst/graph/tfkernels/internal/capi"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 )
 
@@ -100,7 +99,7 @@ func (s *state) NewKernel(n *graph.Node) (graph.Kernel, error) {
 	if f == nil {
 		return s.own.NewKernel(n)
 	}
-	k := &kernel{s: s, f: f, call: capi.NewCall(f.name, callConfig)}
+	k := &kernel{s: s, f: f}
 	c, err := k.hold() // adds the function, so that a wrong one is refused now
 	if err != nil {
 		return nil, graph.NodeError(n.Name, err)
@@ -150,8 +149,8 @@ func (s *state) Close() {
 
 // context_ is a TensorFlow context that is counted: the state has a reference, and each run and value.
 type context_ struct {
-	set *Set
-	c   *capi.Context
+	c engineContext
+	e engine
 
 	mu   sync.Mutex // guards the fields below
 	refs int
@@ -162,11 +161,15 @@ type context_ struct {
 
 // newContext returns a context with one reference.
 func (s *Set) newContext() (*context_, error) {
-	c, err := s.l.NewContext(contextConfig)
+	e, err := s.live()
 	if err != nil {
 		return nil, err
 	}
-	return &context_{set: s, c: c, refs: 1, uses: map[string]int{}, steps: map[context.Context]bool{}}, nil
+	c, err := e.newContext()
+	if err != nil {
+		return nil, err
+	}
+	return &context_{c: c, e: e, refs: 1, uses: map[string]int{}, steps: map[context.Context]bool{}}, nil
 }
 
 func (c *context_) retain() *context_ {
@@ -182,7 +185,7 @@ func (c *context_) release() {
 	last := c.refs == 0
 	c.mu.Unlock()
 	if last {
-		c.c.Delete()
+		c.c.delete()
 	}
 }
 
@@ -196,9 +199,9 @@ func (c *context_) inStep(ctx context.Context) {
 	}
 	c.steps[ctx] = true
 	c.refs++
-	c.c.StartStep()
+	c.c.startStep()
 	context.AfterFunc(ctx, func() {
-		c.c.EndStep()
+		c.c.endStep()
 		c.mu.Lock()
 		delete(c.steps, ctx)
 		c.mu.Unlock()
@@ -225,7 +228,7 @@ func (c *context_) use(f *function) error {
 
 func (c *context_) addLocked(name string, def []byte) error {
 	if c.uses[name] == 0 {
-		if err := c.c.AddFunction(def); err != nil {
+		if err := c.c.addFunction(name, def); err != nil {
 			return err
 		}
 	}
@@ -253,7 +256,7 @@ func (c *context_) removeLocked(name string) error {
 		return nil
 	}
 	delete(c.uses, name)
-	return c.c.RemoveFunction(name)
+	return c.c.removeFunction(name)
 }
 
 // contextConfig and callConfig are ConfigProto messages. The graph has been optimised by the master;

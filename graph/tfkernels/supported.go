@@ -93,7 +93,7 @@ func (s *Set) kernelsOf(op string) ([]*kernelDef, error) {
 	if k, ok := s.kernels[op]; ok {
 		return k, nil
 	}
-	list, err := s.l.Kernels(op)
+	list, err := s.engine.kernels(op)
 	if err != nil {
 		return nil, err
 	}

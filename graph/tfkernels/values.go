@@ -18,20 +18,20 @@ const (
 	keepFrom = 4 << 10
 )
 
-// inputs returns the values of a run as TensorFlow holds them. drop gives them up.
-func (c *context_) inputs(values []graph.Value) (handles []capi.Handle, drop func(), err error) {
-	handles = make([]capi.Handle, 0, len(values))
-	own := make([]capi.Handle, 0, len(values))
+// inputs returns the inputs of a run as TensorFlow holds them. drop gives them up.
+func (c *localContext) inputs(r *run) (handles []capi.Handle, drop func(), err error) {
+	handles = make([]capi.Handle, 0, len(r.inputs))
+	own := make([]capi.Handle, 0, len(r.inputs))
 	drop = func() {
 		for _, h := range own {
-			c.set.l.DeleteHandle(h)
+			c.l.DeleteHandle(h)
 		}
 	}
-	for i, v := range values {
+	for i, v := range r.inputs {
 		var h capi.Handle
 		switch {
 		case v.Tensor != nil:
-			if h, err = c.set.in(v.Tensor); err == nil {
+			if h, err = in(c.l, v.Tensor); err == nil {
 				own = append(own, h)
 			}
 		case v.Opaque != nil:
@@ -39,10 +39,10 @@ func (c *context_) inputs(values []graph.Value) (handles []capi.Handle, drop fun
 			switch {
 			case !ok:
 				err = status.Errorf(status.InvalidArgument, "input %d is a resource of another kernel set", i)
-			case o.c != c:
+			case o.owner != r.owner:
 				err = status.Errorf(status.NotFound, "input %d is a resource from before a reset of the session", i)
 			default:
-				h = o.h
+				h = capi.Handle(o.id)
 			}
 		default:
 			err = status.Errorf(status.Internal, "input %d has no value", i)
@@ -56,11 +56,11 @@ func (c *context_) inputs(values []graph.Value) (handles []capi.Handle, drop fun
 }
 
 // in returns a tensor as TensorFlow holds it.
-func (s *Set) in(t *tensor.Tensor) (capi.Handle, error) {
+func in(l *capi.Library, t *tensor.Tensor) (capi.Handle, error) {
 	dtype, dims := int32(t.DType()), t.Shape().Dims()
 	switch {
 	case t.DType() == tensor.String:
-		return s.l.Strings(dims, t.Elements())
+		return l.Strings(dims, t.Elements())
 	case !t.DType().Plain():
 		return 0, status.Errorf(status.Unimplemented, "a %v from another process cannot become a value of TensorFlow", t)
 	}
@@ -68,41 +68,35 @@ func (s *Set) in(t *tensor.Tensor) (capi.Handle, error) {
 		return o.t.Share()
 	}
 	if data := t.Bytes(); len(data) < lendFrom || !t.Buffer().OffHeap() || !capi.Aligned(data) {
-		return s.l.CopyIn(dtype, dims, data)
+		return l.CopyIn(dtype, dims, data)
 	}
 	t.Retain()
-	return s.l.Lend(dtype, dims, t.Bytes(), func() { t.ReleaseBy(func(f func()) { go f() }) })
+	return l.Lend(dtype, dims, t.Bytes(), func() { t.ReleaseBy(func(f func()) { go f() }) })
 }
 
 // outputs sets the outputs of a run, and gives the handles up.
-func (c *context_) outputs(k *graph.Context, handles []capi.Handle) (err error) {
+func (c *localContext) outputs(r *run, handles []capi.Handle) (err error) {
 	for i, h := range handles {
 		if err != nil {
-			c.set.l.DeleteHandle(h)
+			c.l.DeleteHandle(h)
 			continue
 		}
-		if d := tensor.DType(c.set.l.HandleType(h)); d == tensor.Resource || d == tensor.Variant {
-			o := &object{c: c.retain(), h: h}
-			o.refs.Store(1)
-			k.Outputs[i] = graph.Value{Opaque: o}
+		if d := tensor.DType(c.l.HandleType(h)); d == tensor.Resource || d == tensor.Variant {
+			r.outputs[i] = graph.Value{Opaque: newObject(r.owner, func() { c.l.DeleteHandle(h) }, uint64(h))}
 			continue
 		}
 		var t capi.Tensor
-		t, err = c.set.l.Resolve(h)
-		c.set.l.DeleteHandle(h)
-		if err != nil {
-			continue
-		}
-		var out *tensor.Tensor
-		if out, err = take(k, t); err == nil {
-			k.Set(i, out)
+		t, err = c.l.Resolve(h)
+		c.l.DeleteHandle(h)
+		if err == nil {
+			r.outputs[i].Tensor, err = take(r.allocator, t)
 		}
 	}
 	return err
 }
 
 // take returns a TF_Tensor as a tensor. It takes the TF_Tensor over, also when it fails.
-func take(k *graph.Context, t capi.Tensor) (*tensor.Tensor, error) {
+func take(a tensor.Allocator, t capi.Tensor) (*tensor.Tensor, error) {
 	dtype, dims := tensor.DType(t.DType()), t.Dims()
 	shape, err := tensor.NewShape(dims...)
 	if err != nil {
@@ -111,7 +105,7 @@ func take(k *graph.Context, t capi.Tensor) (*tensor.Tensor, error) {
 	}
 	if dtype == tensor.String {
 		defer t.Free()
-		return takeStrings(k, shape, t)
+		return takeStrings(a, shape, t)
 	}
 	n, err := tensor.ByteSize(dtype, shape)
 	data := t.Bytes()
@@ -124,13 +118,13 @@ func take(k *graph.Context, t capi.Tensor) (*tensor.Tensor, error) {
 	}
 	if n < keepFrom {
 		defer t.Free()
-		out, err := k.Allocate(dtype, shape)
+		out, err := tensor.Allocate(a, dtype, shape)
 		if err == nil {
 			copy(out.Bytes(), data)
 		}
 		return out, err
 	}
-	counted, err := tensor.Reserve(k.Step.Allocator, int64(n))
+	counted, err := tensor.Reserve(a, int64(n))
 	if err != nil {
 		t.Free()
 		return nil, err
@@ -139,9 +133,9 @@ func take(k *graph.Context, t capi.Tensor) (*tensor.Tensor, error) {
 }
 
 // takeStrings copies the strings of a TF_Tensor.
-func takeStrings(k *graph.Context, shape tensor.Shape, t capi.Tensor) (*tensor.Tensor, error) {
+func takeStrings(a tensor.Allocator, shape tensor.Shape, t capi.Tensor) (*tensor.Tensor, error) {
 	n := int(shape.Elements())
-	counted, err := tensor.Reserve(k.Step.Allocator, t.ElementsSize(n)+int64(n)*tensor.ElementOverhead)
+	counted, err := tensor.Reserve(a, t.ElementsSize(n)+int64(n)*tensor.ElementOverhead)
 	if err != nil {
 		return nil, err
 	}
@@ -171,9 +165,17 @@ func (r *result) OffHeap([]byte) bool { return true }
 
 // object is a resource or a variant: the graph.Opaque of this set.
 type object struct {
-	c    *context_
-	h    capi.Handle
-	refs atomic.Int64
+	owner *context_
+	id    uint64 // of the engine
+	drop  func()
+	refs  atomic.Int64
+}
+
+// newObject returns an object with one reference. drop is called after the last Release.
+func newObject(owner *context_, drop func(), id uint64) *object {
+	o := &object{owner: owner.retain(), id: id, drop: drop}
+	o.refs.Store(1)
+	return o
 }
 
 // Retain implements graph.Opaque.
@@ -182,7 +184,7 @@ func (o *object) Retain() { o.refs.Add(1) }
 // Release implements graph.Opaque.
 func (o *object) Release() {
 	if o.refs.Add(-1) == 0 {
-		o.c.set.l.DeleteHandle(o.h)
-		o.c.release()
+		o.drop()
+		o.owner.release()
 	}
 }

@@ -102,7 +102,7 @@ func TestStrings(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.echo(t, none, 0, 5).Release()
-	if n := tensorFlow(t).l.Lent(); n != 0 {
+	if n := lent(t); n != 0 {
 		t.Errorf("the library still has %d arrays of strings", n)
 	}
 }
@@ -125,8 +125,8 @@ func TestLending(t *testing.T) {
 	out := p.echo(t, x, n)
 	x.Release()
 	// The result shares the memory, as Reshape's does, so TensorFlow still has it.
-	if l := tensorFlow(t).l; l.Lent() != 1 || pool.Stats().Buffers != 1 {
-		t.Errorf("%d blocks are lent, %d buffers of the pool are in use", l.Lent(), pool.Stats().Buffers)
+	if lent(t) != 1 || pool.Stats().Buffers != 1 {
+		t.Errorf("%d blocks are lent, %d buffers of the pool are in use", lent(t), pool.Stats().Buffers)
 	}
 	again := p.echo(t, out, n)
 	out.Release()
@@ -134,8 +134,8 @@ func TestLending(t *testing.T) {
 		t.Error("a value that came from TensorFlow was copied on its way back")
 	}
 	again.Release()
-	if l := tensorFlow(t).l; l.Lent() != 0 || pool.Stats().Buffers != 0 {
-		t.Errorf("at the end %d blocks are lent, %d buffers of the pool are in use", l.Lent(), pool.Stats().Buffers)
+	if lent(t) != 0 || pool.Stats().Buffers != 0 {
+		t.Errorf("at the end %d blocks are lent, %d buffers of the pool are in use", lent(t), pool.Stats().Buffers)
 	}
 
 	heap, err := tensor.FromSlice(tensor.Vector(n), make([]float32, n))
@@ -143,7 +143,7 @@ func TestLending(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := p.echo(t, heap, n)
-	if tensorFlow(t).l.Lent() != 0 {
+	if lent(t) != 0 {
 		t.Error("memory of the Go heap was lent")
 	}
 	if !heap.Buffer().Unique() {
@@ -193,3 +193,6 @@ func TestLimitCountsResults(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// lent is how many blocks of memory the library has.
+func lent(t testing.TB) int { return tensorFlow(t).engine.(local).l.Lent() }
