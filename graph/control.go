@@ -1,6 +1,8 @@
 package graph
 
 import (
+	"slices"
+
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 )
@@ -20,14 +22,7 @@ func controlKernel(it *item) Kernel {
 }
 
 // used reports whether a node gets output i.
-func (it *item) used(i int) bool {
-	for _, u := range it.unused {
-		if u == i {
-			return false
-		}
-	}
-	return true
-}
+func (it *item) used(i int) bool { return !slices.Contains(it.unused, i) }
 
 // move sets output i to input j, whose reference it takes over.
 func (c *Context) move(i, j int) {

@@ -31,7 +31,7 @@ func NewExecutor(g *Graph, s State) (*Executor, error) {
 	e, err := b.build(g)
 	if err != nil {
 		for _, made := range b.made {
-			made.closeKernels()
+			_ = made.closeKernels() // the error that led here says more
 		}
 		return nil, err
 	}

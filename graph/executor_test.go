@@ -2,6 +2,7 @@ package graph
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -106,7 +107,7 @@ func TestExecutorPrefersRootErrorsToDerivedOnes(t *testing.T) {
 		for _, err := range list {
 			r.fail(err)
 		}
-		if r.err != error(root) {
+		if !errors.Is(r.err, root) {
 			t.Errorf("%v: got %v", list, r.err)
 		}
 		r.stop(nil)

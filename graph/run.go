@@ -2,6 +2,7 @@ package graph
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -83,10 +84,10 @@ func (r *run) start(limited bool) {
 // cancelled returns the error of a run whose context has ended.
 func cancelled(ctx context.Context) error {
 	code, text := status.Cancelled, "Step was cancelled"
-	if ctx.Err() == context.DeadlineExceeded {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		code, text = status.DeadlineExceeded, "Timed out waiting for the step"
 	}
-	if cause := context.Cause(ctx); cause != ctx.Err() {
+	if cause := context.Cause(ctx); cause.Error() != ctx.Err().Error() {
 		text += ": " + status.From(cause).Message()
 	}
 	return status.New(code, text).Derived()

@@ -88,7 +88,7 @@ func (s *splitter) colocate() error {
 			case e.From == ControlSlot:
 			case !moved:
 				n.Device, moved = e.To.Device, true
-			case e.To.Device != n.Device && !(k == kindEnter && n.Bool("is_constant")):
+			case e.To.Device != n.Device && (k == kindNextIteration || !n.Bool("is_constant")):
 				return status.Errorf(status.InvalidArgument, "node %q (%s) feeds nodes on two devices, %s and %s (%q): place them on one, since the value does not come in each iteration", n.Name, n.Op, n.Device, e.To.Device, e.To.Name)
 			}
 		}
