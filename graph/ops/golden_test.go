@@ -194,6 +194,8 @@ func (g goldenCase) run(t *testing.T) []graph.Value {
 // looser has the ops whose last bits depend on the order of a sum, or on the approximation of a
 // function. Elements of all others are equal bit by bit.
 var looser = map[string]bool{
+	// TensorFlow's reciprocal root of floats is an approximation of the processor with one step of Newton.
+	"ResourceApplyAdagrad": true, "ResourceSparseApplyAdagrad": true,
 	"RandomStandardNormal double": true, "TruncatedNormal double": true,
 	"StatelessRandomNormal double": true, "StatelessTruncatedNormal double": true,
 	"BatchMatMulV2": true, "BiasAddGrad": true, "Cos": true, "Elu": true, "Erf": true, "Exp": true, "Expm1": true,
