@@ -2,6 +2,7 @@ package ops
 
 import (
 	"math"
+	"slices"
 )
 
 // basic returns the loops of the four operations, which compilers translate best when they are
@@ -163,10 +164,8 @@ func integerBinary[T integer](op string) binaryOp {
 
 func integerDivision[T integer](op string) binaryOp {
 	check := func(y []T) error {
-		for _, v := range y {
-			if v == 0 {
-				return invalid("Integer division by zero")
-			}
+		if slices.Contains(y, 0) {
+			return invalid("Integer division by zero")
 		}
 		return nil
 	}

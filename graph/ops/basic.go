@@ -1,6 +1,8 @@
 package ops
 
 import (
+	"strings"
+
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tryst-rdma/tryst/graph"
@@ -147,12 +149,9 @@ func assertKernel(c *graph.Context) error {
 	if err != nil || ok {
 		return err
 	}
-	text := "assertion failed: "
+	var texts []string
 	for i := 1; i < len(c.Inputs); i++ {
-		text += "[" + summary(c.Input(i), int(c.Node.Int("summarize"))) + "]"
-		if i < len(c.Inputs)-1 {
-			text += " "
-		}
+		texts = append(texts, "["+summary(c.Input(i), int(c.Node.Int("summarize")))+"]")
 	}
-	return status.New(status.InvalidArgument, text)
+	return status.New(status.InvalidArgument, "assertion failed: "+strings.Join(texts, " "))
 }

@@ -185,7 +185,7 @@ func checkNumerics[T float](c *graph.Context) error {
 	}
 	nan, inf := false, false
 	for _, v := range x {
-		if v-v != 0 { //nolint:staticcheck // true for infinity and what is not a number
+		if v-v != 0 { // true for infinity and what is not a number
 			nan = nan || v != v
 			inf = inf || v == v
 		}

@@ -22,7 +22,7 @@ type goldenTensor struct {
 // goldenCase is a node that TensorFlow has run.
 type goldenCase struct {
 	Op        string
-	Attrs     map[string]map[string]any
+	Attrs     map[string]map[string]json.RawMessage
 	Inputs    []goldenTensor
 	Outputs   []goldenTensor
 	Variables int // that many inputs are variables, and the outputs are their values afterwards
@@ -131,27 +131,23 @@ func (g goldenCase) attrs(t testing.TB) attrs {
 		for kind, v := range kinds {
 			switch kind {
 			case "type":
-				d, ok := tensor.ParseDType(fmt.Sprint(v))
+				d, ok := tensor.ParseDType(decode[string](t, v))
 				if !ok {
-					t.Fatalf("no type %v", v)
+					t.Fatalf("no type %s", v)
 				}
 				a[name] = d
 			case "int":
-				a[name] = int64(v.(float64))
+				a[name] = decode[int64](t, v)
+			case "float":
+				a[name] = decode[float64](t, v)
+			case "bool":
+				a[name] = decode[bool](t, v)
 			case "ints":
-				var ints []int
-				for _, n := range v.([]any) {
-					ints = append(ints, int(n.(float64)))
-				}
-				a[name] = ints
+				a[name] = decode[[]int](t, v)
 			case "strings":
-				var list []string
-				for _, s := range v.([]any) {
-					list = append(list, s.(string))
-				}
-				a[name] = list
+				a[name] = decode[[]string](t, v)
 			default:
-				a[name] = v
+				a[name] = decode[string](t, v)
 			}
 		}
 	}
@@ -159,6 +155,14 @@ func (g goldenCase) attrs(t testing.TB) attrs {
 		a["squeeze_dims"] = axis
 	}
 	return a
+}
+
+func decode[T any](t testing.TB, b json.RawMessage) (v T) {
+	t.Helper()
+	if err := json.Unmarshal(b, &v); err != nil {
+		t.Fatal(err)
+	}
+	return v
 }
 
 // run runs the case and returns its outputs.
@@ -186,7 +190,7 @@ func (g goldenCase) run(t *testing.T) []graph.Value {
 		t.Fatal(err)
 	}
 	for _, v := range inputs[:g.Variables] {
-		outs = append(outs, b.run("ReadVariableOp", attrs{"dtype": v.Opaque.(*variable).v.DType}, v)[0])
+		outs = append(outs, b.run("ReadVariableOp", attrs{"dtype": g.Outputs[len(outs)].value(t).Tensor.DType()}, v)[0])
 	}
 	return outs
 }

@@ -217,11 +217,11 @@ func (b *bench) fails(op string, a attrs, inputs ...graph.Value) error {
 func in[T tensor.Element](dims []int64, values ...T) graph.Value {
 	shape, err := tensor.NewShape(dims...)
 	if err != nil {
-		panic(err)
+		panic(err) //nolint:forbidigo // a value in a test does not fit its shape
 	}
 	t, err := tensor.FromSlice(shape, values)
 	if err != nil {
-		panic(err)
+		panic(err) //nolint:forbidigo // a value in a test does not fit its shape
 	}
 	return graph.Value{Tensor: t}
 }
@@ -235,11 +235,11 @@ func scalar[T tensor.Element](v T) graph.Value { return in(nil, v) }
 func text(dims []int64, values ...string) graph.Value {
 	shape, err := tensor.NewShape(dims...)
 	if err != nil {
-		panic(err)
+		panic(err) //nolint:forbidigo // a value in a test does not fit its shape
 	}
 	t, err := tensor.FromStrings(shape, values)
 	if err != nil {
-		panic(err)
+		panic(err) //nolint:forbidigo // a value in a test does not fit its shape
 	}
 	return graph.Value{Tensor: t}
 }

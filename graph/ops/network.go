@@ -271,9 +271,9 @@ func inTopK(c *graph.Context) error {
 			continue
 		}
 		row := x[i*width : (i+1)*width]
-		better, finite := int64(0), row[target]-row[target] == 0 //nolint:staticcheck // false for infinity and what is not a number
+		better, finite := int64(0), row[target]-row[target] == 0 // false for infinity and what is not a number
 		for _, v := range row {
-			finite = finite && v-v == 0 //nolint:staticcheck // as above
+			finite = finite && v-v == 0 // as above
 			if v > row[target] {
 				better++
 			}

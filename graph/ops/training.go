@@ -2,6 +2,7 @@ package ops
 
 import (
 	"math"
+	"strings"
 
 	"github.com/tryst-rdma/tryst/graph"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -40,9 +41,8 @@ type step[T float] struct {
 func trainingOps() []entry {
 	var entries []entry
 	for _, r := range append(denseRules(), sparseRules()...) {
-		r := r
 		sparse := false
-		rest := ""
+		var rest strings.Builder
 		for _, in := range r.order {
 			switch in {
 			case gradInput:
@@ -50,12 +50,12 @@ func trainingOps() []entry {
 				if r.name == "GradientDescent" {
 					name = "delta"
 				}
-				rest += ", " + name + ": T"
+				rest.WriteString(", " + name + ": T")
 			case indexInput:
-				rest += ", indices: Tindices"
+				rest.WriteString(", indices: Tindices")
 				sparse = true
 			default:
-				rest += ", " + r.scalars[in] + ": T"
+				rest.WriteString(", " + r.scalars[in] + ": T")
 			}
 		}
 		kind, index := "Apply", ""
@@ -69,9 +69,9 @@ func trainingOps() []entry {
 		}
 		attrs := "; T: number;" + index + " use_locking: bool = false" + r.attrs
 		if r.name != "KerasMomentum" { // the one that came after reference variables
-			entries = append(entries, entry{kind + r.name + ref + rest + ") -> (out: Ref(T))" + attrs, r.newKernel(sparse)})
+			entries = append(entries, entry{kind + r.name + ref + rest.String() + ") -> (out: Ref(T))" + attrs, r.newKernel(sparse)})
 		}
-		entries = append(entries, entry{"Resource" + kind + r.name + resource + rest + ")" + attrs + "; stateful", r.newKernel(sparse)})
+		entries = append(entries, entry{"Resource" + kind + r.name + resource + rest.String() + ")" + attrs + "; stateful", r.newKernel(sparse)})
 	}
 	return entries
 }
