@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -53,6 +54,8 @@ type Options struct {
 
 	clientTask func() cluster.Task // draws the task of a client; nil: cluster.ClientTask
 	others     []Source            // of devices over TCP and shared memory; nil: those of this host
+
+	incarnation uint64 // of the process; 0 draws one
 }
 
 // transferLog is how many transfers the log of a process holds.
@@ -120,7 +123,7 @@ type lateManager struct{ *rendezvous.Manager }
 func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ *node, err error) {
 	task := nc.task
 	n := &node{
-		task: task, incarnation: cluster.NewIncarnation(),
+		task: task, incarnation: cmp.Or(o.incarnation, cluster.NewIncarnation()),
 		log: o.Logger, allocator: o.Allocator, metrics: newMetrics(),
 	}
 	n.registry, n.gatherer = registries(o.Registerer)
