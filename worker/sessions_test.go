@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/graph"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
@@ -425,4 +427,29 @@ func TestCPUDevices(t *testing.T) {
 	if a := r.GetDeviceAttributes()[0].GetIncarnation(); a != incarnation {
 		t.Errorf("CPU:0 has the incarnation %x, want that of the process", a)
 	}
+}
+
+// FuzzServerDef: no server_def makes the worker panic, and each is either refused or gives this
+// process a name and devices.
+func FuzzServerDef(f *testing.F) {
+	def := clusterDef()
+	def.ClusterDeviceFilters = filters("/job:chief")
+	for _, d := range []*tfpb.ServerDef{def, clusterDef(), {JobName: "trainer", TaskIndex: -4, Replica: -1, Cluster: clusterDef().GetCluster()}} {
+		b, err := proto.Marshal(d)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	m := &sessions{place: Session(here, incarnation), newPeers: func(cluster.Task, *cluster.Spec) (Peers, error) { return new(fakePeers), nil }}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		def := new(tfpb.ServerDef)
+		if proto.Unmarshal(b, def) != nil {
+			return
+		}
+		place, peers, err := m.cluster(def)
+		if err == nil && (len(place.Devices) != 1 || (peers != nil) != (len(def.GetCluster().GetJob()) > 0)) {
+			t.Errorf("%v gives %v with peers %v", def, place, peers)
+		}
+	})
 }
