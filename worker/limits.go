@@ -42,6 +42,10 @@ const (
 	maxRecorded = 1 << 18
 	maxTimeline = 1 << 18
 
+	// abandonedAfter is how long a step that was cancelled waits for its CleanupGraph. A master
+	// that lives sends it as soon as all workers have ended the step.
+	abandonedAfter = 10 * time.Second
+
 	// closeWait is how long the end of a session waits for the acknowledgements that its
 	// peers are sent. Without them a peer keeps its responses until the end of the step.
 	closeWait = time.Second

@@ -45,7 +45,7 @@ func (w *Worker) runPartial(ctx context.Context, req *tfpb.RunGraphRequest, resp
 	// The master cancels the step, not only this request.
 	defer context.AfterFunc(ctx, func() {
 		p.cancel(nil)
-		w.opts.Manager.AbortStepLater(r.step)
+		w.cancelled(r.step)
 	})()
 	if begins {
 		err = p.start(r.in)

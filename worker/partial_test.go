@@ -175,6 +175,12 @@ func TestCancelOfRunGraph(t *testing.T) {
 		if d := time.Since(began); d != 2*time.Second {
 			t.Errorf("the step ended after %v, want 2s", d)
 		}
+		// A master that is gone does not clean up.
+		time.Sleep(abandonedAfter - time.Second)
+		synctest.Wait()
+		if n := g.manager.Steps(); n != 0 {
+			t.Errorf("%d steps are left", n)
+		}
 		g.Close()
 		g.manager.Close()
 	})

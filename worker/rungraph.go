@@ -89,7 +89,7 @@ func (w *Worker) runStep(ctx context.Context, req *tfpb.RunGraphRequest, resp *t
 	defer context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })()
 	// As in TensorFlow, a master that cancels ends the kernels at once and the step a second later:
 	// until then the error that made it cancel can reach the other workers.
-	defer context.AfterFunc(ctx, func() { w.opts.Manager.AbortStepLater(r.step) })()
+	defer context.AfterFunc(ctx, func() { w.cancelled(r.step) })()
 	if err := r.begin(); err != nil {
 		return err
 	}
@@ -100,6 +100,12 @@ func (w *Worker) runStep(ctx context.Context, req *tfpb.RunGraphRequest, resp *t
 		return err
 	}
 	return r.fetch(ctx, resp)
+}
+
+// cancelled ends a step whose master has cancelled it, or is gone.
+func (w *Worker) cancelled(step int64) {
+	w.opts.Manager.AbortStepLater(step)
+	w.sessions.abandon(step)
 }
 
 // runText describes a RunGraph without the values that it feeds.

@@ -27,7 +27,7 @@ type sessions struct {
 	mu       sync.Mutex // guards what follows
 	byHandle map[string]*session
 	masters  map[string]map[*session]int64 // sessions of a master by its task, with its incarnation
-	steps    map[int64]*session            // that have run here, until they are cleaned up
+	steps    map[int64]*ownedStep          // that have run here, until they are cleaned up
 	shared   graph.State                   // of all sessions that are not isolated; nil before it is needed
 	over     bool
 }
@@ -35,7 +35,7 @@ type sessions struct {
 func newSessions(o *Options) *sessions {
 	m := &sessions{
 		set: o.Kernels, place: o.Session, newPeers: o.NewPeers, limits: o.Limits,
-		byHandle: make(map[string]*session), masters: make(map[string]map[*session]int64), steps: make(map[int64]*session),
+		byHandle: make(map[string]*session), masters: make(map[string]map[*session]int64), steps: make(map[int64]*ownedStep),
 	}
 	m.open.Add(1)
 	m.legacy = m.make("", o.Session)
