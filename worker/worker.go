@@ -1,6 +1,17 @@
 // Package worker implements TensorFlow's WorkerService for this process. It serves requests
 // of masters and of other workers, and is independent of the transport.
 //
+//	Worker ── sessions ─┬─ session ── place   name and devices of this process in it
+//	                    │     ├────── state   variables, shared or its own (graph.State)
+//	                    │     ├────── peers   of a propagated cluster; else those of the process
+//	                    │     └────── graphs ── parts, one for each device ── graph.Executor
+//	                    └─ steps ── the session that owns each, until CleanupGraph
+//
+// RunGraph begins a step in the rendezvous with the place and the peers of its session, puts its
+// feeds there, runs the executors of all parts, and takes its fetches. The first error ends the
+// step; the cause is reported, what follows from it is marked as derived. A session that ends
+// cancels its steps, and frees what it owns when the last of them is over.
+//
 // RecvTensor has two kinds of requesters. A request of a Tryst peer has RecvOptions with the
 // id of its receive; its response comes from the response cache, and may be requested
 // again. Any other peer, such as TensorFlow, gets the value from the rendezvous, once. With
