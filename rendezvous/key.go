@@ -20,6 +20,10 @@ type FrameIter struct {
 // answers such a key, never a Send (PROTOCOL.md section 2).
 const PublicationPrefix = "publication:"
 
+// BufferPrefix begins the edge name of a buffer of a collective operation. The operation answers
+// such a key, never a Send (PROTOCOL.md section 2).
+const BufferPrefix = "buffer:"
+
 // Key names one value of a step:
 //
 //	src_device;incarnation;dst_device;name;frame:iter

@@ -175,8 +175,9 @@ func (b *BaseRemote) ready() (*Session, error) {
 }
 
 // Send implements Rendezvous. A source that is not of this task is
-// InvalidArgument, and so is an edge name that begins with PublicationPrefix:
-// its receivers would be answered by the publications.
+// InvalidArgument, and so is an edge name that begins with PublicationPrefix or
+// BufferPrefix: its receivers would be answered by the publications, or by the
+// collective operations.
 func (b *BaseRemote) Send(key Key, args Args, t *tensor.Tensor, dead bool) error {
 	v, err := b.value("Send", &key, args, t, dead)
 	if err != nil {
@@ -198,6 +199,9 @@ func (b *BaseRemote) value(method string, key *Key, args Args, t *tensor.Tensor,
 	case strings.HasPrefix(key.edge, PublicationPrefix):
 		return Value{}, status.Errorf(status.InvalidArgument,
 			"%s of %s: names that begin with %q are those of published tensors, so nobody would receive it; send it under another name", method, key.Describe(), PublicationPrefix)
+	case strings.HasPrefix(key.edge, BufferPrefix):
+		return Value{}, status.Errorf(status.InvalidArgument,
+			"%s of %s: names that begin with %q are those of buffers of collective operations, so nobody would receive it; send it under another name", method, key.Describe(), BufferPrefix)
 	case !s.isSource(key):
 		return Value{}, s.notSource(key.Describe())
 	}

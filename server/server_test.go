@@ -282,6 +282,7 @@ func TestNamesThatAreWrong(t *testing.T) {
 		defer x.Release()
 		wantError(t, a.Send(1, "worker 1", "x", x, false), status.InvalidArgument, "worker 1")
 		wantError(t, a.Send(1, "/job:worker/task:1", "publication:m@1/x", x, false), status.InvalidArgument, `"publication:m@1/x"`)
+		wantError(t, a.Send(1, "/job:worker/task:1", "buffer:1:x", x, false), status.InvalidArgument, `"buffer:1:x"`)
 		o := wait(t, recv(a, 1, "/job:worker/task:9", "x"), "a receive from an unknown task")
 		wantError(t, o.err, status.NotFound, "/job:worker/replica:0/task:9")
 		o = wait(t, recv(a, 1, "/job:worker/replica:0/task:1/device:GPU:0", "x"), "a receive from an unknown device")

@@ -3,8 +3,11 @@ package worker
 import (
 	"context"
 
+	"google.golang.org/protobuf/proto"
+
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // errNoCollectives is TensorFlow's error of a worker that was made without them.
@@ -20,6 +23,11 @@ func (w *Worker) RecvBuf(ctx context.Context, req *tfpb.RecvBufRequest) (*tfpb.R
 	if err := w.recentBufs.track(req.GetRequestId(), req); err != nil {
 		return nil, err
 	}
+	release, err := w.waiting.take(transport.CallerOf(ctx).Address, int64(len(req.GetBufRendezvousKey())))
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	return w.opts.Collectives.RecvBuf(ctx, req)
 }
 
@@ -28,6 +36,11 @@ func (w *Worker) CompleteGroup(ctx context.Context, req *tfpb.CompleteGroupReque
 	if w.opts.Collectives == nil {
 		return nil, errNoCollectives()
 	}
+	release, err := w.waiting.take(transport.CallerOf(ctx).Address, int64(proto.Size(req)))
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	return w.opts.Collectives.CompleteGroup(ctx, req)
 }
 
@@ -36,6 +49,11 @@ func (w *Worker) CompleteInstance(ctx context.Context, req *tfpb.CompleteInstanc
 	if w.opts.Collectives == nil {
 		return nil, errNoCollectives()
 	}
+	release, err := w.waiting.take(transport.CallerOf(ctx).Address, int64(proto.Size(req)))
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	return w.opts.Collectives.CompleteInstance(ctx, req)
 }
 

@@ -24,23 +24,19 @@ import (
 // wireStep of that step, so that the end of the step does not take a buffer back which a peer has
 // been promised.
 
-// BufferPrefix begins the edge name of a buffer's key. A collective operation answers such a key,
-// never a Send (PROTOCOL.md section 2).
-const BufferPrefix = "buffer:"
-
 // wireStep is the step of the ledger for the buffers of a step. Masters and Tryst draw steps that
 // are not negative, so no other value has it.
 func wireStep(step int64) int64 { return ^step }
 
 // bufferKey returns the key of the ledger for a buffer.
 func bufferKey(step int64, from member, to cluster.Device, key string) (rendezvous.Key, error) {
-	name := BufferPrefix + strconv.FormatUint(uint64(step), 16) + ":" + key
+	name := rendezvous.BufferPrefix + strconv.FormatUint(uint64(step), 16) + ":" + key
 	return rendezvous.NewKey(from.device, from.attributes.GetIncarnation(), to, name, rendezvous.FrameIter{})
 }
 
 // parseBuffer returns the step and the key of a buffer; false for another edge name.
 func parseBuffer(edge string) (step int64, key string, ok bool) {
-	rest, ok := strings.CutPrefix(edge, BufferPrefix)
+	rest, ok := strings.CutPrefix(edge, rendezvous.BufferPrefix)
 	if !ok {
 		return 0, "", false
 	}
@@ -56,7 +52,9 @@ func (c *Collectives) Source() rendezvous.Source { return source{c} }
 // source implements rendezvous.Source. Unlike a published tensor a buffer is taken once.
 type source struct{ c *Collectives }
 
-func (source) Publishes(key rendezvous.Key) bool { return strings.HasPrefix(key.Edge(), BufferPrefix) }
+func (source) Publishes(key rendezvous.Key) bool {
+	return strings.HasPrefix(key.Edge(), rendezvous.BufferPrefix)
+}
 
 func (s source) RecvPublished(ctx context.Context, key rendezvous.Key, done rendezvous.DoneFunc) bool {
 	if !s.Publishes(key) {
@@ -64,7 +62,7 @@ func (s source) RecvPublished(ctx context.Context, key rendezvous.Key, done rend
 	}
 	step, buffer, ok := parseBuffer(key.Edge())
 	if !ok {
-		done(rendezvous.Value{}, rendezvous.Args{}, status.Errorf(status.InvalidArgument, "%s: the name of a buffer is %sSTEP:KEY", key.Describe(), BufferPrefix))
+		done(rendezvous.Value{}, rendezvous.Args{}, status.Errorf(status.InvalidArgument, "%s: the name of a buffer is %sSTEP:KEY", key.Describe(), rendezvous.BufferPrefix))
 		return true
 	}
 	s.c.consume(ctx, step, buffer, key.Src(), key.SrcIncarnation(), func(t *tensor.Tensor, err error) {
@@ -106,6 +104,10 @@ func (c *Collectives) checkSource(d cluster.Device, incarnation uint64) error {
 func (c *Collectives) consume(ctx context.Context, step int64, key string, d cluster.Device, incarnation uint64, done consumer) {
 	if err := c.checkSource(d, incarnation); err != nil {
 		done(nil, err)
+		return
+	}
+	if len(key) > maxKey {
+		done(nil, status.Errorf(status.InvalidArgument, "the key of a buffer has %d bytes; at most %d are possible", len(key), maxKey))
 		return
 	}
 	c.mu.Lock()

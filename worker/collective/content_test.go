@@ -85,7 +85,7 @@ func TestBufferKeys(t *testing.T) {
 		}
 	}
 	p := newNetwork(t, 1).process(0)
-	for _, edge := range []string{"x", "buffer", BufferPrefix, BufferPrefix + "1", BufferPrefix + "x:k", BufferPrefix + "11111111111111111:k"} {
+	for _, edge := range []string{"x", "buffer", rendezvous.BufferPrefix, rendezvous.BufferPrefix + "1", rendezvous.BufferPrefix + "x:k", rendezvous.BufferPrefix + "11111111111111111:k"} {
 		k, err := rendezvous.NewKey(device(0, 0), 1000, device(1, 0), edge, rendezvous.FrameIter{})
 		if err != nil {
 			t.Fatal(err)

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/tryst-rdma/tryst/cluster"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/status"
@@ -15,7 +17,8 @@ import (
 type groups struct {
 	mu    sync.Mutex // guards what follows
 	table map[int32]*groupRecord
-	order []int32 // the keys in the order of their entry, for the limit
+	order []int32 // the keys in the order of their entry, for the limits
+	count int     // devices that have joined
 }
 
 // groupRecord is a group whose devices join.
@@ -23,7 +26,8 @@ type groupRecord struct {
 	size       int
 	deviceType string
 	joined     []member
-	complete   *members // when all have joined
+	index      map[cluster.Device]int // in joined
+	complete   *members               // when all have joined
 	waiting    []*groupWaiter
 }
 
@@ -47,6 +51,9 @@ func (r *joinRequest) check() (cluster.Device, error) {
 	if r.size > maxGroupSize {
 		return cluster.Device{}, status.Errorf(status.InvalidArgument, "group %d has group_size %d; at most %d are possible", r.key, r.size, maxGroupSize)
 	}
+	if n := proto.Size(r.device); n > maxAttributes {
+		return cluster.Device{}, status.Errorf(status.InvalidArgument, "the attributes of a device of group %d have %d bytes; at most %d are possible", r.key, n, maxAttributes)
+	}
 	return cluster.ParseDevice(r.device.GetName())
 }
 
@@ -67,7 +74,9 @@ func (g *groups) join(r joinRequest, done func(*members, error)) (leave func()) 
 	g.mu.Lock()
 	rec, err := g.recordLocked(r)
 	if err == nil {
-		err = rec.enter(&r, device)
+		before := len(rec.joined)
+		err = g.enterLocked(rec, &r, device)
+		g.count += len(rec.joined) - before
 	}
 	var ended []*groupWaiter
 	switch {
@@ -94,6 +103,18 @@ func (g *groups) join(r joinRequest, done func(*members, error)) (leave func()) 
 	return leave
 }
 
+// enterLocked adds a device to a record. When there are too many devices it forgets complete groups.
+func (g *groups) enterLocked(rec *groupRecord, r *joinRequest, device cluster.Device) error {
+	for g.count >= maxMembers {
+		i := slices.IndexFunc(g.order, func(key int32) bool { return g.table[key].complete != nil && key != r.key })
+		if i < 0 {
+			return status.Errorf(status.ResourceExhausted, "%d devices wait in groups of collectives here, which is the limit; end the programs whose members do not come", maxMembers)
+		}
+		g.forgetLocked(g.order[i])
+	}
+	return rec.enter(r, device)
+}
+
 // recordLocked finds or makes the record of a group.
 func (g *groups) recordLocked(r joinRequest) (*groupRecord, error) {
 	if rec := g.table[r.key]; rec != nil {
@@ -102,7 +123,7 @@ func (g *groups) recordLocked(r joinRequest) (*groupRecord, error) {
 	if err := g.makeRoomLocked(); err != nil {
 		return nil, err
 	}
-	rec := &groupRecord{size: r.size, deviceType: r.deviceType}
+	rec := &groupRecord{size: r.size, deviceType: r.deviceType, index: make(map[cluster.Device]int)}
 	g.addLocked(r.key, rec)
 	return rec, nil
 }
@@ -130,6 +151,7 @@ func (g *groups) makeRoomLocked() error {
 }
 
 func (g *groups) forgetLocked(key int32) {
+	g.count -= len(g.table[key].joined)
 	delete(g.table, key)
 	if i := slices.Index(g.order, key); i >= 0 {
 		g.order = slices.Delete(g.order, i, i+1)
@@ -145,8 +167,7 @@ func (rec *groupRecord) enter(r *joinRequest, device cluster.Device) error {
 	if r.size != rec.size {
 		return status.Errorf(status.Internal, "Collective Op %s has group_size %d and group_key %d but that group has size %d", r.name, r.size, r.key, rec.size)
 	}
-	i := slices.IndexFunc(rec.joined, func(m member) bool { return m.device == device })
-	if i >= 0 {
+	if i, ok := rec.index[device]; ok {
 		if rec.joined[i].attributes.GetIncarnation() == r.device.GetIncarnation() {
 			return nil
 		}
@@ -156,6 +177,7 @@ func (rec *groupRecord) enter(r *joinRequest, device cluster.Device) error {
 	if len(rec.joined) == rec.size {
 		return status.Errorf(status.Internal, "Collective Op %s is assigned to device %s and group_key %d but that group doesn't contain that device.", r.name, device, r.key)
 	}
+	rec.index[device] = len(rec.joined)
 	rec.joined = append(rec.joined, member{device, r.device})
 	if len(rec.joined) == rec.size {
 		rec.complete = newMembers(r.key, rec.deviceType, rec.joined)
@@ -192,7 +214,12 @@ func (g *groups) add(m *members) error {
 	if err := g.makeRoomLocked(); err != nil {
 		return err
 	}
-	g.addLocked(m.key, &groupRecord{size: m.size(), deviceType: m.deviceType, joined: m.list, complete: m})
+	index := make(map[cluster.Device]int, m.size())
+	for i, member := range m.list {
+		index[member.device] = i
+	}
+	g.addLocked(m.key, &groupRecord{size: m.size(), deviceType: m.deviceType, joined: m.list, index: index, complete: m})
+	g.count += m.size()
 	return nil
 }
 
@@ -229,7 +256,7 @@ func (g *groups) end(err error) {
 		ended = append(ended, rec.waiting...)
 		rec.waiting = nil
 	}
-	g.table, g.order = nil, nil
+	g.table, g.order, g.count = nil, nil, 0
 	g.mu.Unlock()
 	for _, w := range ended {
 		w.done(nil, err)

@@ -35,9 +35,9 @@ type instances struct {
 type instanceRecord struct {
 	what     operation
 	group    *members
-	known    []bool // which ranks have entered
-	count    int    // how many
-	source   int    // rank of the source of a broadcast; −1 while it is not known
+	known    []uint64 // which ranks have entered: one bit for each
+	count    int      // how many
+	source   int      // rank of the source of a broadcast; −1 while it is not known
 	waiting  []*instanceWaiter
 	complete bool
 }
@@ -75,7 +75,7 @@ func (t *instances) enter(group *members, e entry, done func(source int, err err
 		rec = nil
 	}
 	if rec == nil {
-		rec = &instanceRecord{what: e.what, group: group, known: make([]bool, group.size()), source: -1}
+		rec = &instanceRecord{what: e.what, group: group, known: make([]uint64, (group.size()+63)/64), source: -1}
 		if err := t.addLocked(e.key, rec); err != nil {
 			t.mu.Unlock()
 			done(-1, err)
@@ -125,8 +125,8 @@ func (rec *instanceRecord) enter(group *members, e entry) error {
 	if e.isSource {
 		rec.source = e.rank
 	}
-	if !rec.known[e.rank] {
-		rec.known[e.rank] = true
+	if bit := uint64(1) << (e.rank % 64); rec.known[e.rank/64]&bit == 0 {
+		rec.known[e.rank/64] |= bit
 		rec.count++
 	}
 	if rec.count < group.size() {

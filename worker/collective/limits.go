@@ -9,9 +9,15 @@ const (
 	maxGroups = 4096
 	// maxGroupSize is the largest group_size. It bounds the record of a group.
 	maxGroupSize = 16384
+	// maxMembers is how many devices the groups may have in all.
+	maxMembers = 65536
+	// maxAttributes is the largest message, in bytes, that describes a device of a group.
+	maxAttributes = 4096
+	// maxKey is the length of the longest key of a buffer, in bytes.
+	maxKey = 1024
 	// maxInstances is how many operations a leader or member knows. The oldest complete one is
 	// forgotten for a new one.
-	maxInstances = 65536
+	maxInstances = 16384
 	// maxGraphs is how many graph keys have a sequence of step ids at a leader.
 	maxGraphs = 65536
 	// endedSteps is how many steps that have ended are remembered, so that a late request for a

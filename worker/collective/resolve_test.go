@@ -248,6 +248,44 @@ func TestGroupsAreBounded(t *testing.T) {
 	g.end(errShutdown())
 }
 
+// TestMembersOfGroupsAreBounded: large groups push out complete ones, and not those that wait.
+func TestMembersOfGroupsAreBounded(t *testing.T) {
+	var g groups
+	join := func(key int32, size, task int) (err error) {
+		g.join(joinRequest{key: key, size: size, device: &tfpb.DeviceAttributes{Name: device(task, 0).String()}}, func(_ *members, e error) { err = e })
+		return err
+	}
+	for key := range int32(5) {
+		for task := range maxGroupSize {
+			if err := join(key+1, maxGroupSize, task); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if g.find(1) != nil || g.find(5) == nil || g.count > maxMembers {
+		t.Errorf("%d devices are known", g.count)
+	}
+	for task := range maxMembers / maxGroupSize * (maxGroupSize - 1) {
+		_ = join(100+int32(task/(maxGroupSize-1)), maxGroupSize, task)
+	}
+	for task := range 4 {
+		_ = join(int32(200+task), 2, task)
+	}
+	if err := join(300, 2, 0); status.CodeOf(err) != status.ResourceExhausted {
+		t.Errorf("one more than the limit: %v", err)
+	}
+	g.end(errShutdown())
+	if g.count != 0 {
+		t.Errorf("%d devices are counted at the end", g.count)
+	}
+	big := &tfpb.DeviceAttributes{Name: device(0, 0).String(), PhysicalDeviceDesc: strings.Repeat("x", maxAttributes)}
+	g.join(joinRequest{key: 1, size: 1, device: big}, func(_ *members, err error) {
+		if status.CodeOf(err) != status.InvalidArgument {
+			t.Errorf("attributes of %d bytes: %v", maxAttributes, err)
+		}
+	})
+}
+
 // TestInstancesAreBounded is the same for operations.
 func TestInstancesAreBounded(t *testing.T) {
 	var all instances
@@ -371,6 +409,10 @@ func TestRequestsOfStrangers(t *testing.T) {
 	}
 	if _, err := c.CompleteInstance(t.Context(), &tfpb.CompleteInstanceRequest{GroupKey: 5}); status.CodeOf(err) != status.FailedPrecondition {
 		t.Error(err)
+	}
+	long := &tfpb.RecvBufRequest{SrcDevice: device(0, 0).String(), SrcIncarnation: 1000, BufRendezvousKey: strings.Repeat("k", maxKey+1)}
+	if _, err := c.RecvBuf(t.Context(), long); status.CodeOf(err) != status.InvalidArgument {
+		t.Errorf("a long key: %v", err)
 	}
 	if _, err := c.RecvBuf(t.Context(), &tfpb.RecvBufRequest{SrcDevice: "x"}); status.CodeOf(err) != status.InvalidArgument {
 		t.Error(err)
