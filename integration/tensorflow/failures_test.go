@@ -88,8 +88,8 @@ func TestKilledInStep(t *testing.T) {
 	wantNear(t, "", chief.result().Value, []any{unavailable, 0.0}, 0)
 }
 
-// TestMasterKilled: the chief is killed in a step and started again. The Tryst task ends the step
-// and the sessions of the chief before, and serves the new one.
+// TestMasterKilled: the chief is killed in a step and started again. The Tryst task ends the run when
+// the connection breaks, drops what is left of the step when the chief is back, and serves it.
 func TestMasterKilled(t *testing.T) {
 	c := newCluster(t, map[string]int{"chief": 1, "ps": 1})
 	tryst := c.startTryst(t, serverTask{Job: "ps", Kernels: "go"})
@@ -97,12 +97,12 @@ func TestMasterKilled(t *testing.T) {
 	chief.begin("wait_in_step", args{"on": "/job:ps/task:0/device:CPU:0"})
 	chief.event("in a step")
 	chief.kill()
-	untilMetric(t, tryst, "tryst_steps", 0)
+	untilMetric(t, tryst, "tryst_running_steps", 0)
 
 	chief = c.startTask(t, "chief", 0)
-	a := args{"ps": "/job:ps", "steps": 5}
-	chief.value("train", a)
-	untilMetric(t, tryst, "tryst_worker_sessions", 0)
+	chief.value("train", args{"ps": "/job:ps", "steps": 5})
+	untilMetric(t, tryst, "tryst_steps", 0)
+	untilMetric(t, tryst, "tryst_sessions", 0)
 }
 
 // TestStopped: a Tryst ps is stopped for 15 s in a training. The training waits, and goes on with

@@ -35,13 +35,13 @@ func TestMonitoredSession(t *testing.T) {
 	}
 }
 
-// TestMonitoredSessionWithoutKernels: the kernels in Go have no SaveV2. The client's error names it,
-// the node, and what to do.
+// TestMonitoredSessionWithoutKernels: the kernels in Go have no ops for
+// checkpoints. The client's error names the first one, the node, and what to do.
 func TestMonitoredSessionWithoutKernels(t *testing.T) {
 	c := newCluster(t, map[string]int{"chief": 1, "ps": 1})
 	c.startTryst(t, serverTask{Job: "ps", Kernels: "go"})
 	r := c.startTask(t, "chief", 0).run("monitored", args{"ps": "/job:ps", "directory": t.TempDir(), "steps": 10})
-	if r.Code != status.Unimplemented || !strings.Contains(r.Message, `'SaveV2' in the kernel set "go"`) || !strings.Contains(r.Message, "run tryst-tensorflow") {
-		t.Errorf("the client got %v: %s\nwant Unimplemented with SaveV2 and what to do", r.Code, r.Message)
+	if r.Code != status.Unimplemented || !strings.Contains(r.Message, `'ShardedFilename' in the kernel set "go"`) || !strings.Contains(r.Message, "run tryst-tensorflow") {
+		t.Errorf("the client got %v: %s\nwant Unimplemented with ShardedFilename and what to do", r.Code, r.Message)
 	}
 }
