@@ -8,6 +8,7 @@
 package main
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 
@@ -24,12 +25,25 @@ import (
 // which it does for each step that ends with an error otherwise.
 const logLevel = "TF_CPP_MIN_LOG_LEVEL"
 
+// kernelProcess is the first argument of the child that --kernel-process starts. No command has the
+// name.
+const kernelProcess = "kernel-process"
+
 func main() {
+	if len(os.Args) == 3 && os.Args[1] == kernelProcess {
+		if err := tfkernels.ServeProcess(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, "tryst-tensorflow: "+err.Error())
+			os.Exit(1)
+		}
+		return
+	}
 	var directory string
+	var inChild bool
 	os.Exit(command.Main(command.Options{
 		Name: "tryst-tensorflow",
 		ServeFlags: func(flags *pflag.FlagSet) {
 			flags.StringVar(&directory, "tensorflow-library", "", "`directory` of libtensorflow_cc.so.2 (default that of the python3 on PATH)")
+			flags.BoolVar(&inChild, "kernel-process", false, "run TensorFlow's kernels in a child process, which a failed check of TensorFlow may end without the server")
 		},
 		Kernels: func(log *slog.Logger) (graph.KernelSet, func(), error) {
 			if _, ok := os.LookupEnv(logLevel); !ok {
@@ -41,12 +55,20 @@ func main() {
 			if err := collective.Register(inGo); err != nil {
 				return nil, nil, err
 			}
-			set, err := tfkernels.Open(tfkernels.Options{Directory: directory, Go: inGo})
+			o := tfkernels.Options{Directory: directory, Go: inGo}
+			if inChild {
+				self, err := os.Executable()
+				if err != nil {
+					return nil, nil, err
+				}
+				o.Process = []string{self, kernelProcess}
+			}
+			set, err := tfkernels.Open(o)
 			if err != nil {
 				return nil, nil, err
 			}
-			log.Info("graphs run with TensorFlow's kernels", "version", set.Version(), "library", set.Directory())
-			return set, func() {}, nil
+			log.Info("graphs run with TensorFlow's kernels", "version", set.Version(), "library", set.Directory(), "child", inChild)
+			return set, set.Close, nil
 		},
 	}))
 }

@@ -79,7 +79,7 @@ const maxCopied = 4 << 10
 func cut(s *Set, g *graph.Graph) (*cutter, error) {
 	c := &cutter{set: s, sets: newSets()}
 	var err error
-	if c.library, err = newLibrary(functionsOf(g.Library)); err != nil {
+	if c.library, err = newLibrary(g.Library.Functions()); err != nil {
 		return nil, err
 	}
 	c.copyNodes(g)

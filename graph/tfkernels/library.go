@@ -6,7 +6,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/tryst-rdma/tryst/graph"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 )
 
@@ -22,16 +21,6 @@ type library struct {
 type callee struct {
 	name string
 	def  []byte
-}
-
-// functionsOf returns the functions of a graph's library.
-func functionsOf(l *graph.Library) []*tfpb.FunctionDef {
-	if f, ok := any(l).(interface {
-		Functions() []*tfpb.FunctionDef
-	}); ok && l != nil {
-		return f.Functions()
-	}
-	return nil
 }
 
 func newLibrary(functions []*tfpb.FunctionDef) (*library, error) {

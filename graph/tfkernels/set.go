@@ -26,6 +26,10 @@ type Options struct {
 	// Blocking is how many functions that may wait, such as a dequeue, run at a time in one State; 0
 	// means DefaultBlocking. Each of them has a thread while it waits.
 	Blocking int
+	// Process, if not empty, is the command of a child process that opens the library in place of this
+	// one: a program that calls ServeProcess with its last argument. TensorFlow ends its process where
+	// an internal check fails; then only the child ends.
+	Process []string
 }
 
 // DefaultBlocking is the default of Options.Blocking.
@@ -41,6 +45,7 @@ type Set struct {
 
 	mu      sync.Mutex // guards the fields below
 	engine  engine
+	start   func() (engine, error)
 	kernels map[string][]*kernelDef // by op, once asked for
 }
 
@@ -60,31 +65,56 @@ func Open(o Options) (*Set, error) {
 	if err := check(dir); err != nil {
 		return nil, err
 	}
-	l, err := capi.Open(dir)
+	start := func() (engine, error) {
+		l, err := capi.Open(dir)
+		return local{l}, err
+	}
+	if len(o.Process) > 0 {
+		start = func() (engine, error) { return startProcess(o.Process, dir) }
+	}
+	e, err := start()
 	if err != nil {
 		return nil, err
 	}
-	return newSet(o, dir, local{l})
-}
-
-func newSet(o Options, dir string, e engine) (*Set, error) {
-	s := &Set{engine: e, dir: dir, version: e.version(), own: o.Go, blocking: o.Blocking, kernels: map[string][]*kernelDef{}}
+	s := &Set{start: start, engine: e, dir: dir, version: e.version(), own: o.Go, blocking: o.Blocking, kernels: map[string][]*kernelDef{}}
 	if s.blocking <= 0 {
 		s.blocking = DefaultBlocking
 	}
 	list, err := e.opList()
+	if err == nil {
+		s.ops, err = parseOpList(list)
+	}
 	if err != nil {
+		e.close()
 		return nil, err
 	}
-	s.ops, err = parseOpList(list)
-	return s, err
+	return s, nil
 }
 
-// live returns the engine of new contexts.
+// Close ends the kernel process. Without one it does nothing: the library stays open.
+func (s *Set) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.engine.close()
+}
+
+// live returns the engine of new contexts: a new one when the process of the last one has ended.
 func (s *Set) live() (engine, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.engine, s.engine.ended()
+	return s.liveLocked()
+}
+
+func (s *Set) liveLocked() (engine, error) {
+	if s.engine.ended() == nil {
+		return s.engine, nil
+	}
+	e, err := s.start()
+	if err != nil {
+		return nil, err
+	}
+	s.engine = e
+	return e, nil
 }
 
 // parseOpList returns the definitions of an OpList message: field 1, repeated OpDef.

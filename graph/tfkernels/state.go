@@ -99,6 +99,9 @@ func (s *state) NewKernel(n *graph.Node) (graph.Kernel, error) {
 	if f == nil {
 		return s.own.NewKernel(n)
 	}
+	if err := s.renew(); err != nil {
+		return nil, graph.NodeError(n.Name, err)
+	}
 	k := &kernel{s: s, f: f}
 	c, err := k.hold() // adds the function, so that a wrong one is refused now
 	if err != nil {
@@ -106,6 +109,30 @@ func (s *state) NewKernel(n *graph.Node) (graph.Kernel, error) {
 	}
 	c.release()
 	return k, nil
+}
+
+// renew gives the state a new context when the process of the present one has ended. Steps of graphs
+// that are registered then go on without their variables, as those of a worker that was restarted.
+func (s *state) renew() error {
+	x := s.hold()
+	defer x.release()
+	if x.e.ended() == nil {
+		return nil
+	}
+	c, err := s.set.newContext()
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	if s.context != x || s.closed {
+		s.mu.Unlock()
+		c.release()
+		return nil
+	}
+	s.context = c
+	s.mu.Unlock()
+	x.release()
+	return nil
 }
 
 // hold returns the present context, with a reference for the caller.
@@ -160,16 +187,21 @@ type context_ struct {
 }
 
 // newContext returns a context with one reference.
-func (s *Set) newContext() (*context_, error) {
-	e, err := s.live()
-	if err != nil {
-		return nil, err
-	}
+func newContext(e engine) (*context_, error) {
 	c, err := e.newContext()
 	if err != nil {
 		return nil, err
 	}
 	return &context_{c: c, e: e, refs: 1, uses: map[string]int{}, steps: map[context.Context]bool{}}, nil
+}
+
+// newContext returns a context of the engine that lives.
+func (s *Set) newContext() (*context_, error) {
+	e, err := s.live()
+	if err != nil {
+		return nil, err
+	}
+	return newContext(e)
 }
 
 func (c *context_) retain() *context_ {

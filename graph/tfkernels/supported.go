@@ -93,7 +93,11 @@ func (s *Set) kernelsOf(op string) ([]*kernelDef, error) {
 	if k, ok := s.kernels[op]; ok {
 		return k, nil
 	}
-	list, err := s.engine.kernels(op)
+	e, err := s.liveLocked()
+	if err != nil {
+		return nil, err
+	}
+	list, err := e.kernels(op)
 	if err != nil {
 		return nil, err
 	}
