@@ -3,6 +3,7 @@
 package tfkernels
 
 import (
+	"strconv"
 	"testing"
 
 	"github.com/tryst-rdma/tryst/tensor"
@@ -107,4 +108,30 @@ func TestReferenceVariables(t *testing.T) {
 	// With equal gradients each step of Adam goes by the rate.
 	want(t, "w", out["out"], 0.7, 1.3)
 	want(t, "w, sent without a read node", out["direct"], 0.7, 1.3)
+}
+
+// BenchmarkFunction runs a function of n nodes in a chain.
+func BenchmarkFunction(b *testing.B) {
+	for _, n := range []int{1, 200} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			s, st := session(b)
+			g := newBuilder(b, s).floats("one", 1).recv("x", tensor.Float32)
+			last := "x"
+			for i := range n {
+				name := "add" + strconv.Itoa(i)
+				g.add(name, "AddV2", last+" one", "T", tensor.Float32)
+				last = name
+			}
+			p := g.send("out", last).must(st)
+			defer p.close()
+			x := vector(b, 1, 2, 3)
+			for b.Loop() {
+				out, err := p.run(b.Context(), map[string]*tensor.Tensor{"x": x})
+				if err != nil {
+					b.Fatal(err)
+				}
+				out["out"].Release()
+			}
+		})
+	}
 }
