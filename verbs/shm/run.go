@@ -144,6 +144,8 @@ func (q *qp) finish(l *link) {
 // peerEnded ends what waits for the peer, whose process has ended or has closed its queue pair: no
 // response comes any more, so nothing waits for its time.
 func (q *qp) peerEnded(l *link) {
+	q.drive.Lock() // it guards runner
+	q.runner = true
 	if q.enter(l) {
 		q.refused = true
 		if q.req.completed < q.req.posted {
@@ -151,6 +153,7 @@ func (q *qp) peerEnded(l *link) {
 		}
 	}
 	q.leave()
+	q.drive.Unlock()
 	q.callBack()
 }
 
