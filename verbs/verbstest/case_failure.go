@@ -385,7 +385,7 @@ func brokenPeer(w *world) {
 }
 
 // peerClosesSilently: a side that only waits is not informed when the peer closes its queue
-// pair. An empty write detects it.
+// pair. An empty write detects it, at once on a device that has learnt of the end.
 func peerClosesSilently(w *world) {
 	a, b := w.pair(func(s *params) { s.retry = 1 })
 	a.recv(1, 0, 8)
@@ -394,7 +394,7 @@ func peerClosesSilently(w *world) {
 	a.stateIs(verbs.StateRTS)
 	start := time.Now()
 	a.post(verbs.SendWR{ID: 2, Op: verbs.OpWrite})
-	a.retriesExpire(2, start)
+	a.fails(2, start, 0)
 	a.expect(1, verbs.StatusFlushed)
 }
 
