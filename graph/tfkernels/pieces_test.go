@@ -430,3 +430,27 @@ func (c *context_) inSteps() int {
 	defer c.mu.Unlock()
 	return len(c.steps)
 }
+
+// TestWaitingIsApart: what may wait for another step has a function of its own, so that nothing else
+// waits with it; and at most Options.Blocking of them run at a time.
+func TestWaitingIsApart(t *testing.T) {
+	s, st := session(t)
+	b := newBuilder(t, s)
+	queue(b, true)
+	b.variable("v", 2).add("take", "QueueDequeueV2", "q", "component_types", []tensor.DType{tensor.Float32}).
+		add("read", "Neg", "v", "T", tensor.Float32).send("now", "read").
+		add("both", "AddV2", "take read", "T", tensor.Float32).send("later", "both")
+	if got := functions(t, s, b); !slices.Equal(got, []string{"both", "q read", "take"}) {
+		t.Errorf("functions %q", got)
+	}
+	b = newBuilder(t, s)
+	queue(b, true)
+	take := b.add("take", "QueueDequeueV2", "q", "component_types", []tensor.DType{tensor.Float32}).send("out", "take").must(st)
+	defer take.close()
+	for range cap(st.(*state).waiting) {
+		st.(*state).waiting <- struct{}{}
+	}
+	if _, err := take.run(t.Context(), nil); status.CodeOf(err) != status.ResourceExhausted || !strings.Contains(err.Error(), "the limit is 256") {
+		t.Errorf("beyond the limit: %v", err)
+	}
+}
