@@ -50,8 +50,8 @@ func (k *kernel) admit(ctx context.Context) (release func(), err error) {
 		}
 	}
 	select {
-	case k.s.compute <- struct{}{}:
-		return func() { <-k.s.compute }, nil
+	case k.s.set.compute <- struct{}{}:
+		return func() { <-k.s.set.compute }, nil
 	case <-ctx.Done():
 		return nil, status.From(ctx.Err()).Derived()
 	}

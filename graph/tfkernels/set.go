@@ -2,6 +2,7 @@ package tfkernels
 
 import (
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -41,7 +42,9 @@ type Set struct {
 	version  string
 	own      graph.KernelSet
 	blocking int
-	ops      map[string]*tfpb.OpDef
+	// compute has a token for each function that runs and only computes, in any state.
+	compute chan struct{}
+	ops     map[string]*tfpb.OpDef
 
 	mu      sync.Mutex // guards the fields below
 	engine  engine
@@ -76,7 +79,7 @@ func Open(o Options) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Set{start: start, engine: e, dir: dir, version: e.version(), own: o.Go, blocking: o.Blocking, kernels: map[string][]*kernelDef{}}
+	s := &Set{start: start, compute: make(chan struct{}, runtime.GOMAXPROCS(0)), engine: e, dir: dir, version: e.version(), own: o.Go, blocking: o.Blocking, kernels: map[string][]*kernelDef{}}
 	if s.blocking <= 0 {
 		s.blocking = DefaultBlocking
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"runtime"
 	"sync"
 
 	"google.golang.org/protobuf/proto"
@@ -19,9 +18,8 @@ type state struct {
 	set *Set
 	own graph.State
 
-	// compute and waiting have a token for each function that may run now: those that only compute,
-	// and those that may wait for others.
-	compute, waiting chan struct{}
+	// waiting has a token for each function that runs and may wait for others.
+	waiting chan struct{}
 
 	mu      sync.Mutex // guards the fields below; taken before context.mu
 	context *context_
@@ -33,7 +31,7 @@ type state struct {
 
 func newState(s *Set, own graph.State, c *context_) *state {
 	return &state{set: s, own: own, context: c, planned: map[*graph.Node]*function{},
-		compute: make(chan struct{}, runtime.GOMAXPROCS(0)), waiting: make(chan struct{}, s.blocking)}
+		waiting: make(chan struct{}, s.blocking)}
 }
 
 // function is a piece as it is added to a context.
