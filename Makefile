@@ -162,6 +162,12 @@ bench-roce: $(bench) ## Compare verbs over the RoCEv2 endpoint in Go with gRPC a
 	@$(unprivileged) $(bench) --transport verbs --provider roce --only verbs-beside-grpc,verbs-small,verbs-udp-loop,verbs-idle --size 1MiB,16MiB --inflight 4 \
 		--check --json-dir build/bench-roce
 
+.PHONY: bench-tensorflow
+bench-tensorflow: build/venv/installed go-ready ## Compare the steps of a TensorFlow client with a task of Tryst and with one of TensorFlow, results in build/bench-tensorflow/
+	@mkdir -p build/bench-tensorflow
+	@TENSORFLOW_PYTHON=$(CURDIR)/build/venv/bin/python PATH="$(CURDIR)/build/venv/bin:$$PATH" $(GO) test -tags interop -count=1 -timeout=1h \
+		-run TestBenchTensorFlow ./integration/tensorflow -bench-tensorflow=$(CURDIR)/build/bench-tensorflow/table.md -v | grep '^|\|FAIL\|^ok'
+
 .PHONY: bench-routes
 bench-routes: $(bench) ## Compare shm, tcp and tcp with TLS with bare copies, sockets and gRPC, results in build/bench-routes/, then bench-pull; fails like bench
 	@status=0; $(unprivileged) $(bench) --routes --size 1MiB,16MiB --inflight 4 --check --json-dir build/bench-routes $(ROUTESARGS) || status=$$?; \

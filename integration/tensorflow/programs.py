@@ -5,6 +5,7 @@ test runs it twice, on a device of Tryst and on one of TensorFlow, and compares.
 """
 
 import threading
+import time
 
 import numpy as np
 import tensorflow as tf
@@ -678,3 +679,56 @@ def broadcast_and_gather(chief, job, size, instance, source, n=10):
         options = v1.RunOptions()
         options.experimental.collective_graph_key = 6
         return [r.tolist() for r in session.run(results, options=options)]
+
+
+def timed_graph(chief, on, kind, mib):
+    """The graph of a measurement: what initialises it, what a step fetches."""
+    n = mib << 18
+    with v1.device(on):
+        if kind == "empty":
+            return tf.no_op()
+        if kind == "chain":
+            x = v = v1.get_variable("v", initializer=tf.ones([2]), use_resource=False)
+            for _ in range(200):
+                x = tf.raw_ops.AddV2(x=x, y=v)
+            return x.op
+        if kind == "from":  # the chief receives a tensor from the device
+            v = v1.get_variable("v", initializer=tf.ones([n]), use_resource=False)
+            with v1.device(chief.device):
+                return v1.strided_slice(v, [0], [1]).op
+        if kind == "to":  # the device receives a tensor from the chief
+            with v1.device(chief.device):
+                v = v1.get_variable("v", initializer=tf.ones([n]), use_resource=False)
+            return v1.strided_slice(v, [0], [1]).op
+        if kind == "small":  # 500 tensors of 8 bytes in a step
+            vs = [v1.get_variable(f"v{i}", initializer=tf.ones([2]), use_resource=False) for i in range(500)]
+            with v1.device(chief.device):
+                return tf.add_n(vs).op
+        if kind == "ps":  # pull, push a gradient, Adam
+            v = v1.get_variable("v", initializer=tf.ones([n]), use_resource=False)
+            optimizer = OPTIMIZERS["adam"]()
+            with v1.device(chief.device):
+                gradient = v * 0.5
+            return optimizer.apply_gradients([(gradient, v)])
+    raise ValueError(kind)
+
+
+@program
+def timed(chief, on, kind, steps, mib=0):
+    """The seconds of each of some steps."""
+    with v1.variable_scope(f"{kind}{mib}"):  # sessions share variables by their names
+        fetch = timed_graph(chief, on, kind, mib)
+    init = v1.global_variables_initializer()
+    c = config(chief, task_of(on))
+    c.graph_options.rewrite_options.disable_meta_optimizer = kind == "chain"  # else it becomes one AddN
+    with v1.Session(chief.target, config=c) as session:
+        session.run(init)
+        run = session.make_callable(fetch)
+        for _ in range(3):
+            run()
+        times = []
+        for _ in range(steps):
+            begin = time.perf_counter()
+            run()
+            times.append(time.perf_counter() - begin)
+        return times

@@ -1,0 +1,107 @@
+//go:build interop
+
+package tensorflow_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var benchOut = flag.String("bench-tensorflow", "", "measure steps with Tryst beside TensorFlow, and write the table to this file")
+
+// measure is a kind of step of the program timed, and how much longer than with a task of TensorFlow
+// it may take with a task of Tryst.
+type measure struct {
+	name, kind string
+	mib, steps int
+	target     float64
+}
+
+var measures = []measure{
+	{"empty step", "empty", 0, 400, 1},
+	{"200 AddV2 in a chain", "chain", 0, 200, 1},
+	{"500 tensors of 8 bytes to TensorFlow", "small", 0, 40, 1.1},
+	{"1 MiB to TensorFlow", "from", 1, 100, 1},
+	{"16 MiB to TensorFlow", "from", 16, 30, 1},
+	{"128 MiB to TensorFlow", "from", 128, 6, 1},
+	{"1 MiB from TensorFlow", "to", 1, 100, 1},
+	{"16 MiB from TensorFlow", "to", 16, 30, 1},
+	{"128 MiB from TensorFlow", "to", 128, 6, 1},
+	{"parameter server: pull and push 16 MiB, Adam", "ps", 16, 20, 1},
+}
+
+// rounds is how often each measurement is made; all tasks take part in each round, one after
+// another, so that what else the machine does hits them alike.
+const rounds = 5
+
+// TestBenchTensorFlow measures the steps of a TensorFlow client with a task of TensorFlow and with
+// tasks of Tryst, side by side. make bench-tensorflow runs it; without its flag it measures each kind
+// once, to check that it works.
+func TestBenchTensorFlow(t *testing.T) {
+	jobs := map[string]int{"chief": 1, "tf": 1}
+	for _, set := range sets {
+		jobs[set] = 1
+	}
+	c := newCluster(t, jobs)
+	for _, set := range sets {
+		c.startTrystProcess(t, serverTask{Job: set, Kernels: set})
+	}
+	c.startTask(t, "tf", 0)
+	chief := c.startTask(t, "chief", 0)
+	table := &strings.Builder{}
+	fmt.Fprintf(table, "| step | TensorFlow | %s | target |\n| --- | ---: | ---: | ---: | ---: |\n", strings.Join(sets, " | "))
+	for _, m := range measures {
+		if *benchOut == "" && m.mib <= 16 {
+			m.steps = 1
+			for _, job := range append([]string{"tf"}, sets...) {
+				chief.timed(m, job)
+			}
+			continue
+		}
+		if *benchOut == "" {
+			continue
+		}
+		// The medians of the rounds, and of the ratios to TensorFlow in the same round.
+		times, ratios := map[string][]float64{}, map[string][]float64{}
+		for range rounds {
+			tf := chief.timed(m, "tf")
+			times["tf"] = append(times["tf"], tf)
+			for _, set := range sets {
+				s := chief.timed(m, set)
+				times[set], ratios[set] = append(times[set], s), append(ratios[set], s/tf)
+			}
+		}
+		fmt.Fprintf(table, "| %s | %.3f ms |", m.name, 1e3*median(times["tf"]))
+		for _, set := range sets {
+			fmt.Fprintf(table, " %.3f ms, %.2f |", 1e3*median(times[set]), median(ratios[set]))
+		}
+		fmt.Fprintf(table, " %.1f |\n", m.target)
+	}
+	if *benchOut == "" {
+		return
+	}
+	if err := os.WriteFile(*benchOut, []byte(table.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Print(table)
+}
+
+// timed returns the median of the seconds of a step with a task of a job.
+func (p *python) timed(m measure, job string) float64 {
+	p.t.Helper()
+	list, _ := p.value("timed", args{"on": "/job:" + job + "/task:0/device:CPU:0", "kind": m.kind, "mib": m.mib, "steps": m.steps}).([]any)
+	var times []float64
+	for _, s := range list {
+		times = append(times, s.(float64))
+	}
+	return median(times)
+}
+
+func median(xs []float64) float64 {
+	s := slices.Sorted(slices.Values(xs))
+	return s[len(s)/2]
+}
