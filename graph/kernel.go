@@ -30,8 +30,8 @@ type State interface {
 	// the set lacks is Unimplemented, and the text says what to do. NewKernel may be called again
 	// for the same node name by other graphs.
 	NewKernel(n *Node) (Kernel, error)
-	// Reset drops the variables and queues of the containers; of all containers when none is named.
-	// The default container has the name "localhost", as in TensorFlow.
+	// Reset drops the variables and queues of the containers; those of the default container, which
+	// has the name "localhost", when none is named, as in TensorFlow.
 	Reset(containers []string)
 	// Close frees the state, when no step runs any more.
 	Close()

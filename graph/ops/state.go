@@ -1,6 +1,8 @@
 package ops
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/tryst-rdma/tryst/graph"
@@ -34,14 +36,17 @@ func (s *State) Rewrite(g *graph.Graph) (*graph.Graph, error) { return g, nil }
 
 // Reset implements graph.State.
 func (s *State) Reset(containers []string) {
+	if len(containers) == 0 {
+		containers = []string{defaultContainer}
+	}
+	s.reset(func() []string { return containers })
+}
+
+// reset drops the resources of the containers that names returns, which may use what mu guards.
+func (s *State) reset(names func() []string) {
 	var dropped []resource
 	s.mu.Lock()
-	if len(containers) == 0 {
-		for name := range s.containers {
-			containers = append(containers, name)
-		}
-	}
-	for _, name := range containers {
+	for _, name := range names() {
 		if name == "" {
 			name = defaultContainer
 		}
@@ -58,10 +63,10 @@ func (s *State) Reset(containers []string) {
 
 // Close implements graph.State.
 func (s *State) Close() {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
-	s.Reset(nil)
+	s.reset(func() []string {
+		s.closed = true
+		return slices.Collect(maps.Keys(s.containers))
+	})
 }
 
 // find returns a resource, which create makes if it does not exist. A nil create gives NotFound.

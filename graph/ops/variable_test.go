@@ -99,3 +99,19 @@ func TestAdamComputesAsTensorFlow(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// As in TensorFlow, a reset that names no container is one of the default container.
+func TestAResetWithoutNamesKeepsOtherContainers(t *testing.T) {
+	b := newBench(t)
+	in := func(container string) graph.Value {
+		return b.runNamed("w", "VariableV2", attrs{"dtype": tensor.Float32, "shape": tensor.Vector(1), "container": container})[0]
+	}
+	b.run("Assign", nil, in(""), vec[float32](1))
+	b.run("Assign", nil, in("box"), vec[float32](1))
+	b.state.Reset(nil)
+	b.want(b.run("IsVariableInitialized", nil, in(""))[0], "bool[]: false")
+	b.want(b.run("IsVariableInitialized", nil, in("box"))[0], "bool[]: true")
+	last := in("box")
+	b.state.Close()
+	b.want(b.run("IsVariableInitialized", nil, last)[0], "bool[]: false")
+}
