@@ -39,12 +39,12 @@ func peerNamespace(c *net.UnixConn) (uint64, error) {
 	if failed != nil {
 		return 0, notSaid("SO_PEERPIDFD", failed)
 	}
-	defer unix.Close(pidfd) //nolint:errcheck // it was only read
+	defer unix.Close(pidfd)
 	ns, err := unix.IoctlRetInt(pidfd, pidfdGetUserNamespace)
 	if err != nil {
 		return 0, notSaid("PIDFD_GET_USER_NAMESPACE", err)
 	}
-	defer unix.Close(ns) //nolint:errcheck // likewise
+	defer unix.Close(ns)
 	var st unix.Stat_t
 	if err := unix.Fstat(ns, &st); err != nil {
 		return 0, fmt.Errorf("stat of a user namespace: %w", err)
