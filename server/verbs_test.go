@@ -77,7 +77,13 @@ func (w *verbsTown) provider(i int) verbs.Provider {
 
 func (w *verbsTown) start(i int, change ...func(*config.Config)) *VerbsServer {
 	w.t.Helper()
-	v, err := StartVerbs(w.t.Context(), w.settings(i, change...), Options{Provider: w.provider(i), Allocator: tensortest.NewAllocator(w.t)})
+	return w.startWith(i, Options{}, change...)
+}
+
+func (w *verbsTown) startWith(i int, o Options, change ...func(*config.Config)) *VerbsServer {
+	w.t.Helper()
+	o.Provider, o.Allocator = w.provider(i), tensortest.NewAllocator(w.t)
+	v, err := StartVerbs(w.t.Context(), w.settings(i, change...), o)
 	if err != nil {
 		w.t.Fatal(err)
 	}
