@@ -2,6 +2,7 @@ package graph
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -174,4 +175,27 @@ func TestCheapKernelsRunBesideExpensiveOnes(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestRunAllocatesNothingForANode: what a run allocates does not grow with the graph.
+func TestRunAllocatesNothingForANode(t *testing.T) {
+	s := newFakeSet()
+	var lines strings.Builder
+	lines.WriteString("c = Const() dtype=int32 value=#1\ni0 = Identity(c) T=int32\n")
+	for i := range 200 {
+		fmt.Fprintf(&lines, "i%d = Identity(i%d) T=int32\n", i+1, i)
+	}
+	e, err := NewExecutor(importGraph(t, s, lines.String()), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := &Step{Allocator: tensor.Heap{}}
+	allocs := testing.AllocsPerRun(20, func() {
+		if err := e.Run(t.Context(), step); err != nil {
+			t.Error(err)
+		}
+	})
+	if allocs > 60 {
+		t.Errorf("a run of 200 nodes allocates %v times", allocs)
+	}
 }
