@@ -27,7 +27,7 @@ func workerService(s *service) *grpc.ServiceDesc {
 		workerMethod("CleanupGraph", w.CleanupGraph),
 		workerMethod("CleanupAll", w.CleanupAll),
 		method(desc.ServiceName, "RecvTensor", s.recvTensor),
-		workerMethod("RecvBuf", w.RecvBuf),
+		method(desc.ServiceName, "RecvBuf", s.recvBuf),
 		workerMethod("Logging", w.Logging),
 		workerMethod("Tracing", w.Tracing),
 		workerMethod("CompleteGroup", w.CompleteGroup),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -158,5 +159,5 @@ func (c *Collectives) RecvBuf(ctx context.Context, req *tfpb.RecvBufRequest) (*t
 	if n := r.t.Size(); n != req.GetNumBytes() {
 		return nil, status.Errorf(status.Internal, "Tensor Size Mismatch: the buffer of key %s has %d bytes, but %d were requested", req.GetBufRendezvousKey(), n, req.GetNumBytes())
 	}
-	return &tfpb.RecvBufResponse{NumBytes: r.t.Size(), TransportOptions: &anypb.Any{TypeUrl: extraURL, Value: appendContent(nil, r.t.Bytes(), c.opts.Chunk)}}, nil
+	return &tfpb.RecvBufResponse{NumBytes: r.t.Size(), SendStartMicros: time.Now().UnixMicro(), TransportOptions: &anypb.Any{TypeUrl: extraURL, Value: appendContent(nil, r.t.Bytes(), c.opts.Chunk)}}, nil
 }
