@@ -18,6 +18,7 @@ import (
 	"github.com/tryst-rdma/tryst/graph/ops"
 	"github.com/tryst-rdma/tryst/graph/tfkernels"
 	"github.com/tryst-rdma/tryst/internal/command"
+	"github.com/tryst-rdma/tryst/internal/config/sources"
 	"github.com/tryst-rdma/tryst/worker/collective"
 )
 
@@ -46,10 +47,8 @@ func main() {
 			flags.BoolVar(&inChild, "kernel-process", false, "run TensorFlow's kernels in a child process, which a failed check of TensorFlow may end without the server")
 		},
 		Kernels: func(log *slog.Logger) (graph.KernelSet, func(), error) {
-			if _, ok := os.LookupEnv(logLevel); !ok {
-				if err := os.Setenv(logLevel, "2"); err != nil {
-					return nil, nil, err
-				}
+			if err := sources.SetForLibrary(logLevel, "2"); err != nil {
+				return nil, nil, err
 			}
 			inGo := ops.New()
 			if err := collective.Register(inGo); err != nil {

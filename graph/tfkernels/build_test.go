@@ -40,10 +40,14 @@ func (b *builder) add(name, op, inputs string, attrs ...any) *builder {
 		}
 	}
 	for i := 0; i < len(attrs); i += 2 {
-		n.Def.Attr[attrs[i].(string)] = attr(attrs[i+1])
+		name, ok := attrs[i].(string)
+		if !ok {
+			b.t.Fatalf("%s: %v is no name of an attribute", n.Name, attrs[i])
+		}
+		n.Def.Attr[name] = attr(attrs[i+1])
 	}
 	n.InTypes, n.OutTypes = argTypes(def.GetInputArg(), n), argTypes(def.GetOutputArg(), n)
-	for _, in := range strings.Fields(inputs) {
+	for in := range strings.FieldsSeq(inputs) {
 		if c, ok := strings.CutPrefix(in, "^"); ok {
 			from := b.node(c)
 			n.ControlIn = append(n.ControlIn, from)

@@ -25,7 +25,7 @@ func ServeProcess(dir string) error {
 		return status.New(status.InvalidArgument, "no parent: a kernel process is started by serve --kernel-process")
 	}
 	conn, err := net.FileConn(f)
-	f.Close()
+	_ = f.Close() // conn has a descriptor of its own
 	if err != nil {
 		return status.Errorf(status.InvalidArgument, "no parent: a kernel process is started by serve --kernel-process: %v", err)
 	}

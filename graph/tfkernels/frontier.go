@@ -151,8 +151,7 @@ func (c *cutter) group() error {
 func (c *cutter) join() {
 	users := c.users()
 	into := map[*piece]*piece{}
-	for i := len(c.pieces) - 1; i >= 0; i-- {
-		p := c.pieces[i]
+	for _, p := range slices.Backward(c.pieces) {
 		if !c.pure(p) {
 			continue
 		}

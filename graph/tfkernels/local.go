@@ -51,7 +51,8 @@ func (c *localContext) delete()    { c.c.Delete() }
 
 // run runs a function, on the thread of the caller. The end of ctx cancels it.
 func (c *localContext) run(ctx context.Context, r *run) error {
-	call, ok := c.calls.Load(r.function)
+	f, _ := c.calls.Load(r.function)
+	call, ok := f.(*capi.Call)
 	if !ok {
 		return status.Errorf(status.Internal, "function %s is not there", r.function)
 	}
@@ -67,7 +68,7 @@ func (c *localContext) run(ctx context.Context, r *run) error {
 		close(cancelled)
 	})
 	handles := make([]capi.Handle, len(r.outputs))
-	err = c.c.Execute(call.(*capi.Call), inputs, cancel, handles)
+	err = c.c.Execute(call, inputs, cancel, handles)
 	if !stop() {
 		<-cancelled
 	}

@@ -395,7 +395,7 @@ func TestArraysLiveForAStep(t *testing.T) {
 		t.Fatal("no handle went from piece to piece")
 	}
 	defer kept.Release()
-	c := st.(*state).hold()
+	c := as[*state](t, st).hold()
 	defer c.release()
 	end()
 	for c.inSteps() > 0 {
@@ -447,8 +447,8 @@ func TestWaitingIsApart(t *testing.T) {
 	queue(b, true)
 	take := b.add("take", "QueueDequeueV2", "q", "component_types", []tensor.DType{tensor.Float32}).send("out", "take").must(st)
 	defer take.close()
-	for range cap(st.(*state).waiting) {
-		st.(*state).waiting <- struct{}{}
+	for range cap(as[*state](t, st).waiting) {
+		as[*state](t, st).waiting <- struct{}{}
 	}
 	if _, err := take.run(t.Context(), nil); status.CodeOf(err) != status.ResourceExhausted || !strings.Contains(err.Error(), "the limit is 256") {
 		t.Errorf("beyond the limit: %v", err)

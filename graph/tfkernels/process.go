@@ -56,7 +56,6 @@ func startProcess(command []string, dir string) (*process, error) {
 	p.cmd = exec.Command(command[0], append(command[1:len(command):len(command)], dir)...)
 	p.cmd.ExtraFiles = []*os.File{theirs}
 	p.cmd.Stdout, p.cmd.Stderr = os.Stdout, p.last
-	p.cmd.Env = append(os.Environ(), "GOTRACEBACK=none")    // a failed CHECK is not a fault of the Go code
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a signal from the terminal is for this process only
 	if err := p.cmd.Start(); err != nil {
 		conn.Close()
@@ -87,7 +86,7 @@ func socketPair() (ours net.Conn, theirs *os.File, err error) {
 	defer f.Close()
 	theirs = os.NewFile(uintptr(fds[1]), "kernel process")
 	if ours, err = net.FileConn(f); err != nil {
-		theirs.Close()
+		_ = theirs.Close()
 		return nil, nil, err
 	}
 	return ours, theirs, nil

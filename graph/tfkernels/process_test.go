@@ -113,10 +113,10 @@ func TestKernelProcessIsKilled(t *testing.T) {
 		_, err := waits.run(t.Context(), nil)
 		end <- err
 	}()
-	for len(st.(*state).waiting) == 0 {
+	for len(as[*state](t, st).waiting) == 0 {
 		runtime.Gosched()
 	}
-	child := s.engine.(*process)
+	child := as[*process](t, s.engine)
 	if err := child.cmd.Process.Signal(syscall.SIGABRT); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package tfkernels
 
 import (
+	"maps"
 	"strconv"
 	"strings"
 
@@ -108,9 +109,7 @@ func (c *cutter) token(tokens map[*node]value, in value) value {
 func (c *cutter) useToken(n *node) error {
 	op := strings.TrimPrefix(n.op, "Ref")
 	def := &tfpb.NodeDef{Name: n.name, Op: op, Device: n.device, Attr: map[string]*tfpb.AttrValue{}}
-	for name, a := range n.def.GetAttr() {
-		def.Attr[name] = a
-	}
+	maps.Copy(def.Attr, n.def.GetAttr())
 	def.Attr["T"] = typeAttr(tensor.Bool)
 	n.op, n.def, n.opDef = op, def, c.set.ops[op]
 	n.inTypes, n.outTypes = base(n.inTypes), base(n.outTypes)

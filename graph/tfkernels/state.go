@@ -245,13 +245,11 @@ func (c *context_) use(f *function) error {
 	defer c.mu.Unlock()
 	for i, other := range f.library.all {
 		if err := c.addLocked(other.name, other.def); err != nil {
-			c.dropLocked(f.library.all[:i])
-			return err
+			return errors.Join(err, c.dropLocked(f.library.all[:i]))
 		}
 	}
 	if err := c.addLocked(f.name, f.def); err != nil {
-		c.dropLocked(f.library.all)
-		return err
+		return errors.Join(err, c.dropLocked(f.library.all))
 	}
 	return nil
 }

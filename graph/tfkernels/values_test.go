@@ -195,4 +195,4 @@ func TestLimitCountsResults(t *testing.T) {
 }
 
 // lent is how many blocks of memory the library has.
-func lent(t testing.TB) int { return tensorFlow(t).engine.(local).l.Lent() }
+func lent(t testing.TB) int { return as[local](t, tensorFlow(t).engine).l.Lent() }
