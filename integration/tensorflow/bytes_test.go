@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -30,7 +31,7 @@ import (
 // same bytes, except for the time of the send.
 func TestSameBytes(t *testing.T) {
 	bed := start(t, options{})
-	for _, v := range append(smallValues(), largeValues()[0]) {
+	for _, v := range append(smallValues(t), largeValues()[0]) {
 		t.Run(v.name, func(t *testing.T) {
 			bed := bed.in(t)
 			x := v.make(t, bed.alloc)
@@ -66,7 +67,7 @@ const golden = "../../transport/grpc/testdata/tensorflow.txt"
 func TestGolden(t *testing.T) {
 	bed := start(t, options{})
 	var lines []string
-	for _, d := range tensortest.PlainDTypes() {
+	for _, d := range plainTypes(t) {
 		lines = append(lines, d.String()+" 2 3")
 	}
 	lines = append(lines, "float", "bool", "float 0", "int64 4 0 7", "double 1 2 1 3 2", "uint8 300", "uint8 1024", "uint8 1025",
@@ -98,12 +99,15 @@ func TestGolden(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want, err := os.ReadFile(golden)
+	file, err := os.ReadFile(golden)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(want) != text {
-		t.Errorf("got responses\n%s\nwant, from %s,\n%s", text, golden, want)
+	want := strings.Split(string(file), "\n")
+	for _, line := range strings.Split(text, "\n") {
+		if !strings.HasPrefix(line, "#") && !slices.Contains(want, line) {
+			t.Errorf("got the response\n%s\nwhich is not in %s", line, golden)
+		}
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 // encodes, we decode.
 func TestTensorFlowToTryst(t *testing.T) {
 	bed := start(t, options{})
-	for _, v := range append(smallValues(), largeValues()...) {
+	for _, v := range append(smallValues(t), largeValues()...) {
 		t.Run(v.name, func(t *testing.T) {
 			bed := bed.in(t)
 			x := v.make(t, bed.alloc)
@@ -35,7 +35,7 @@ func TestTensorFlowToTryst(t *testing.T) {
 // tensor of any size is one message in each direction.
 func TestRoundTripThroughTensorFlow(t *testing.T) {
 	bed := start(t, options{})
-	values := append(smallValues(), largeValues()...)
+	values := append(smallValues(t), largeValues()...)
 	values = append(values,
 		random("resource", tensor.Resource, 3),
 		// A VariantTensorDataProto. TensorFlow accepts only the types that it knows, such as int.

@@ -15,7 +15,7 @@ import (
 // them, in the messages of RunGraph.
 func TestGoMasterFeedsAndFetches(t *testing.T) {
 	bed := start(t, options{})
-	for _, v := range smallValues() {
+	for _, v := range smallValues(t) {
 		t.Run(v.name, func(t *testing.T) {
 			bed := bed.in(t)
 			x := v.make(t, bed.alloc)

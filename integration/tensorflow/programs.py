@@ -456,8 +456,8 @@ FAILURES = {
     "gather": lambda: tf.gather(tf.constant([1.0, 2.0, 3.0]), v1.placeholder_with_default([1, 9], [2])),
     "reshape": lambda: tf.reshape(tf.constant([1.0, 2.0, 3.0]), v1.placeholder_with_default([2, 2], [2])),
     "divide": lambda: v1.div(tf.constant([4, 6]), v1.placeholder_with_default([2, 0], [2])),
-    "uninitialised": lambda: v1.get_variable("never", [2], use_resource=False) + 1.0,
-    "uninitialised resource": lambda: v1.get_variable("never", [2], use_resource=True) + 1.0,
+    "uninitialised": lambda: tf.raw_ops.AddV2(x=v1.get_variable("never", [2], use_resource=False)._ref(), y=[1.0, 2.0]),
+    "uninitialised resource": lambda: tf.raw_ops.ReadVariableOp(resource=v1.get_variable("never", [2], use_resource=True).handle, dtype=tf.float32),
     "add": lambda: tf.raw_ops.AddV2(x=v1.placeholder_with_default([1.0, 2.0], [None]), y=v1.placeholder_with_default([1.0, 2.0, 3.0], [None])),
 }
 
@@ -465,7 +465,10 @@ FAILURES = {
 @program
 def failure(chief, on, kind, where):
     """A kernel that fails on the device or on the chief, while the other side waits for a value that depends on it."""
-    with v1.device(on if where == "there" else chief.device):
+    # The kernel on the chief fails after the step has begun on the device: a master can lose the cancel of a call that it has not sent yet.
+    with v1.device(on):
+        begun = v1.placeholder_with_default(1.0, []) + 1.0
+    with v1.device(on if where == "there" else chief.device), tf.control_dependencies([begun]):
         x = FAILURES[kind]()
     with v1.device(chief.device if where == "there" else on):
         y = tf.identity(x) * tf.constant(2, x.dtype)

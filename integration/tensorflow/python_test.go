@@ -5,12 +5,18 @@ package tensorflow_test
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/tensor/tensortest"
 )
 
 // process is a Python process of the test.
@@ -22,6 +28,33 @@ type process struct {
 	stderr bytes.Buffer
 	killed bool
 	waited sync.Once
+}
+
+// knownTypes has the types that this TensorFlow knows: an old one lacks some.
+var knownTypes = sync.OnceValues(func() (map[tensor.DType]bool, error) {
+	out, err := exec.Command(os.Getenv("TENSORFLOW_PYTHON"), "-c", "from tensorflow.core.framework import types_pb2; print(*types_pb2.DataType.values())").Output()
+	if err != nil {
+		return nil, fmt.Errorf("ask TensorFlow for its types: %w", err)
+	}
+	known := map[tensor.DType]bool{}
+	for _, field := range strings.Fields(string(out)) {
+		n, err := strconv.Atoi(field)
+		if err != nil {
+			return nil, err
+		}
+		known[tensor.DType(n)] = true
+	}
+	return known, nil
+})
+
+// plainTypes returns the types of plain elements that Tryst and this TensorFlow know.
+func plainTypes(t testing.TB) []tensor.DType {
+	t.Helper()
+	known, err := knownTypes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(tensortest.PlainDTypes(), func(d tensor.DType) bool { return !known[d] })
 }
 
 // startWorker starts worker.py and returns the address on which TensorFlow listens.

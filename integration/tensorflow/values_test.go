@@ -54,9 +54,10 @@ func slice[T tensor.Element](t testing.TB, values ...T) *tensor.Tensor {
 // smallValues returns values of every type, and of shapes and sizes that are encoded differently:
 // TensorFlow and Tryst copy content of up to 1024 bytes behind the header, and send longer content
 // by reference.
-func smallValues() []value {
+func smallValues(t testing.TB) []value {
+	t.Helper()
 	var vs []value
-	for _, d := range tensortest.PlainDTypes() {
+	for _, d := range plainTypes(t) {
 		vs = append(vs, random(d.String(), d, 3, 5))
 	}
 	return append(vs,
