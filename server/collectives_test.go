@@ -170,3 +170,26 @@ func TestAGroupWhoseMemberDies(t *testing.T) {
 		})
 	}
 }
+
+// TestCollectivesOfSeveralDevices: each of two servers is in the group with two CPU devices.
+func TestCollectivesOfSeveralDevices(t *testing.T) {
+	w := newVerbsTown(t, 2)
+	groups := make([]*collective.Group, 4)
+	servers := make([]*Server, 2)
+	for i := range servers {
+		servers[i] = start(t, w.settings(i, func(c *config.Config) { c.Transport, c.CPUDevices = "grpc", 2 }), Options{})
+	}
+	errs := together(4, func(i int) (err error) {
+		d := servers[i/2].Device()
+		d.Index = i % 2
+		groups[i], err = servers[i/2].Collectives().NewGroup(t.Context(), collective.GroupOptions{Key: 1, Size: 4, Device: d})
+		return err
+	})
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	errs = together(4, func(i int) error { return collectiveRound(t, servers[i/2], groups[i], 1000) })
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}

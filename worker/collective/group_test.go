@@ -188,6 +188,17 @@ func TestMistakesOfOneMember(t *testing.T) {
 	}
 }
 
+func TestMistakesOfADeviceInTheSameProcess(t *testing.T) {
+	groups := newNetwork(t, 2).members(t, 7)
+	errs := each(2, func(i int) error {
+		_, err := groups[i].AllReduce(t.Context(), ramp(t, i, 100+100*i), Add)
+		return err
+	})
+	if err := errors.Join(errs...); errs[0] == nil || errs[1] == nil || !strings.Contains(err.Error(), "Tensor Size Mismatch") {
+		t.Error(errs)
+	}
+}
+
 func TestAMemberThatDiesEndsTheOperationAtAllOthers(t *testing.T) {
 	n := newNetwork(t, 1, 1, 1, 1)
 	groups := n.members(t, 7)

@@ -2,8 +2,10 @@ package collective
 
 import (
 	"errors"
+	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/tryst-rdma/tryst/graph"
@@ -270,5 +272,32 @@ func TestATimeoutEndsAKernel(t *testing.T) {
 		append([]*tensor.Tensor{slice[float32](t, 1)}, numbers(t, 2, 1, 1)...)...)
 	if status.CodeOf(err) != status.DeadlineExceeded || !strings.Contains(err.Error(), timedOutWaiting) {
 		t.Error(err)
+	}
+}
+
+// TestCloseWaitsForKernels: when Close returns no kernel is under way.
+func TestCloseWaitsForKernels(t *testing.T) {
+	p := newNetwork(t, 1).process(0)
+	var ended atomic.Bool
+	began := make(chan struct{})
+	k := &kernel{first: &params{}, compute: func(r *run) (*tensor.Tensor, error) {
+		close(began)
+		<-r.s.ctx.Done()
+		for range 1000 {
+			runtime.Gosched()
+		}
+		return nil, errShutdown()
+	}}
+	c := &graph.Context{Ctx: t.Context(), Step: &graph.Step{ID: 1, Collectives: p.Collectives}, Node: &graph.Node{Name: "op"}}
+	k.ComputeAsync(c, func(error) { ended.Store(true) })
+	<-began
+	p.Close()
+	if !ended.Load() {
+		t.Error("a kernel is still under way")
+	}
+	var after error
+	k.ComputeAsync(c, func(err error) { after = err })
+	if status.CodeOf(after) != status.Aborted {
+		t.Errorf("a kernel after Close: %v", after)
 	}
 }
