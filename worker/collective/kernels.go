@@ -1,7 +1,6 @@
 package collective
 
 import (
-	"context"
 	"strings"
 	"time"
 
@@ -120,10 +119,6 @@ type run struct {
 	c *graph.Context
 	s *Step
 	p params
-	m *members
-	k kind
-
-	ctx context.Context // of the present part of the run
 }
 
 // run runs the operation. An error ends all operations of the step, here and at the others: the

@@ -2,6 +2,7 @@ package collective
 
 import (
 	"errors"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -48,9 +49,7 @@ func (p *process) evaluate(t *testing.T, step int64, op string, a attrs, inputs 
 	}
 	name := p.devices[0].GetName()
 	node := &tfpb.NodeDef{Name: "op", Op: op, Device: name, Attr: map[string]*tfpb.AttrValue{"T": typeAttr(tensor.Float32)}}
-	for k, v := range a {
-		node.Attr[k] = v
-	}
+	maps.Copy(node.Attr, a)
 	def := &tfpb.GraphDef{Versions: &tfpb.VersionDef{Producer: 1882}}
 	for i, in := range inputs {
 		value, err := tensorproto.ToProto(in)
@@ -109,9 +108,7 @@ func TestKernelsOfBothVersions(t *testing.T) {
 	with := func(instance int64, more attrs) attrs {
 		a := attrs{"instance_key": intAttr(instance)}
 		for _, m := range []attrs{first, more} {
-			for k, v := range m {
-				a[k] = v
-			}
+			maps.Copy(a, m)
 		}
 		return a
 	}

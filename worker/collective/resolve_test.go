@@ -373,7 +373,7 @@ func TestManagerStepSequence(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := member.NextStepID(7)
-	if first != get() || first != get() || first&^stepIDMask != 0 {
+	if again := get(); first != again || again != get() || first&^stepIDMask != 0 {
 		t.Errorf("the member has %d, the leader %d", first, get())
 	}
 	member.RetireStepID(7, first)
