@@ -619,8 +619,11 @@ def trace(chief, ps):
     with v1.Session(chief.target, config=config(chief, ps)) as session:
         session.run(init)
         session.run(minimize)
-        metadata = v1.RunMetadata()
-        session.run([loss, minimize], options=v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE), run_metadata=metadata)
+        for _ in range(50):  # the master of TensorFlow 2.13 sometimes asks before the transfers are logged
+            metadata = v1.RunMetadata()
+            session.run([loss, minimize], options=v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE), run_metadata=metadata)
+            if any(n.node_name == "RecvTensor" for d in metadata.step_stats.dev_stats if d.device.startswith(ps + "/") for n in d.node_stats):
+                break
     nodes, transfers, timed = set(), set(), True
     for d in metadata.step_stats.dev_stats:
         if not d.device.startswith(ps + "/"):
