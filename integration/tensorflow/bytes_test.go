@@ -104,7 +104,7 @@ func TestGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := strings.Split(string(file), "\n")
-	for _, line := range strings.Split(text, "\n") {
+	for line := range strings.SplitSeq(text, "\n") {
 		if !strings.HasPrefix(line, "#") && !slices.Contains(want, line) {
 			t.Errorf("got the response\n%s\nwhich is not in %s", line, golden)
 		}

@@ -4,6 +4,7 @@ package tensorflow_test
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 )
 
@@ -42,9 +43,7 @@ func TestPrograms(t *testing.T) {
 // on returns the arguments for a job.
 func (tr trial) on(job string) args {
 	a := args{}
-	for k, v := range tr.args {
-		a[k] = v
-	}
+	maps.Copy(a, tr.args)
 	if tr.ps {
 		a["ps"] = "/job:" + job
 	} else {

@@ -37,7 +37,7 @@ var knownTypes = sync.OnceValues(func() (map[tensor.DType]bool, error) {
 		return nil, fmt.Errorf("ask TensorFlow for its types: %w", err)
 	}
 	known := map[tensor.DType]bool{}
-	for _, field := range strings.Fields(string(out)) {
+	for field := range strings.FieldsSeq(string(out)) {
 		n, err := strconv.Atoi(field)
 		if err != nil {
 			return nil, err

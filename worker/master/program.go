@@ -78,7 +78,7 @@ func (p *Program) Run(ctx context.Context, step int64, feeds map[string]*tensor.
 		}
 		t, err := tensorproto.ToProto(x)
 		if err != nil {
-			return nil, status.From(err).WithPrefix("master: RunGraph: feed "+name+": ")
+			return nil, status.From(err).WithPrefix("master: RunGraph: feed " + name + ": ")
 		}
 		request.Send = append(request.Send, &tfpb.NamedTensorProto{Name: p.feeds[name], Tensor: t})
 	}
@@ -112,7 +112,7 @@ func fetched(r *tfpb.RunGraphResponse, names map[string]string) (values map[stri
 		}
 		if values[name], err = tensorproto.FromProto(v.GetTensor(), tensor.Heap{}); err != nil {
 			delete(values, name)
-			return values, status.From(err).WithPrefix("master: RunGraph: fetch "+name+": ")
+			return values, status.From(err).WithPrefix("master: RunGraph: fetch " + name + ": ")
 		}
 	}
 	for _, name := range names {
