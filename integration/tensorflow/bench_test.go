@@ -96,7 +96,11 @@ func (p *python) timed(m measure, job string) float64 {
 	list, _ := p.value("timed", args{"on": "/job:" + job + "/task:0/device:CPU:0", "kind": m.kind, "mib": m.mib, "steps": m.steps}).([]any)
 	var times []float64
 	for _, s := range list {
-		times = append(times, s.(float64))
+		seconds, ok := s.(float64)
+		if !ok {
+			p.t.Fatalf("%s: timed returned %v (%T) where seconds are wanted", m.kind, s, s)
+		}
+		times = append(times, seconds)
 	}
 	return median(times)
 }

@@ -24,9 +24,11 @@ func TestOpsAreDefinedAsInTensorFlow(t *testing.T) {
 	set := ops.New()
 	names := set.Ops()
 	p := startPython(t, "op_defs.py")
+	written := make(chan error, 1)
 	go func() {
-		io.WriteString(p.stdin, strings.Join(names, "\n")+"\n")
+		_, err := io.WriteString(p.stdin, strings.Join(names, "\n")+"\n")
 		p.stdin.Close()
+		written <- err
 	}()
 	found := 0
 	for _, name := range names {
@@ -50,6 +52,9 @@ func TestOpsAreDefinedAsInTensorFlow(t *testing.T) {
 		for _, difference := range compareDefs(set.OpDef(name), want) {
 			t.Errorf("%s: %s", name, difference)
 		}
+	}
+	if err := <-written; err != nil {
+		t.Errorf("send the names of the ops to op_defs.py: %v", err)
 	}
 	if found < len(names)*9/10 {
 		t.Errorf("TensorFlow has %d of %d ops", found, len(names))

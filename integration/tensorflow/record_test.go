@@ -4,6 +4,7 @@ package tensorflow_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"sync"
 	"testing"
@@ -90,10 +91,18 @@ type bytesCodec struct{}
 func (bytesCodec) Name() string { return "proto" }
 
 func (bytesCodec) Marshal(v any) (mem.BufferSlice, error) {
-	return mem.BufferSlice{mem.SliceBuffer(*v.(*[]byte))}, nil
+	b, ok := v.(*[]byte)
+	if !ok {
+		return nil, fmt.Errorf("marshal %T: only *[]byte is possible", v)
+	}
+	return mem.BufferSlice{mem.SliceBuffer(*b)}, nil
 }
 
 func (bytesCodec) Unmarshal(data mem.BufferSlice, v any) error {
-	*v.(*[]byte) = data.Materialize()
+	b, ok := v.(*[]byte)
+	if !ok {
+		return fmt.Errorf("unmarshal to %T: only *[]byte is possible", v)
+	}
+	*b = data.Materialize()
 	return nil
 }
