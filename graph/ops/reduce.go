@@ -184,19 +184,19 @@ func newReduce(op string) NewFunc {
 		case tensor.Float64:
 			k = newFold[float64, float64](op, math.Inf(-1), math.Inf(1))
 		case tensor.Int32:
-			k = newFold[int32, int32](op, math.MinInt32, math.MaxInt32)
+			k = newIntFold[int32, int64](op, math.MinInt32, math.MaxInt32)
 		case tensor.Int64:
 			k = newFold[int64, int64](op, math.MinInt64, math.MaxInt64)
 		case tensor.Int8:
-			k = newFold[int8, int8](op, math.MinInt8, math.MaxInt8)
+			k = newIntFold[int8, int64](op, math.MinInt8, math.MaxInt8)
 		case tensor.Int16:
-			k = newFold[int16, int16](op, math.MinInt16, math.MaxInt16)
+			k = newIntFold[int16, int64](op, math.MinInt16, math.MaxInt16)
 		case tensor.Uint8:
-			k = newFold[uint8, uint8](op, 0, math.MaxUint8)
+			k = newIntFold[uint8, uint64](op, 0, math.MaxUint8)
 		case tensor.Uint16:
-			k = newFold[uint16, uint16](op, 0, math.MaxUint16)
+			k = newIntFold[uint16, uint64](op, 0, math.MaxUint16)
 		case tensor.Uint32:
-			k = newFold[uint32, uint32](op, 0, math.MaxUint32)
+			k = newIntFold[uint32, uint64](op, 0, math.MaxUint32)
 		case tensor.Uint64:
 			k = newFold[uint64, uint64](op, 0, math.MaxUint64)
 		default:
@@ -204,6 +204,15 @@ func newReduce(op string) NewFunc {
 		}
 		return k, nil
 	})
+}
+
+// newIntFold is newFold for integers of at most 32 bits. As in TensorFlow a mean is summed and divided
+// in W, since neither the sum nor the count need fit T. Sums and products wrap around in T.
+func newIntFold[T, W integer](op string, lowest, highest T) graph.Kernel {
+	if op == "Mean" {
+		return newFold[T, W](op, 0, 0)
+	}
+	return newFold[T, T](op, lowest, highest)
 }
 
 // newFold returns the kernel of a reduction. lowest and highest are the ends of the type.
