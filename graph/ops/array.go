@@ -1,6 +1,8 @@
 package ops
 
 import (
+	"math"
+
 	"github.com/tryst-rdma/tryst/graph"
 	"github.com/tryst-rdma/tryst/tensor"
 )
@@ -304,13 +306,9 @@ func rangeKernel[T int32 | int64 | float32 | float64](c *graph.Context) error {
 	if (delta > 0 && start > limit) || (delta < 0 && start < limit) {
 		return invalid("Requires start <= limit when delta > 0, and start >= limit when delta < 0: %v/%v", start, limit)
 	}
-	size := (float64(limit) - float64(start)) / float64(delta)
-	if size != size || size >= 1<<62 {
+	n, ok := rangeSize(start, limit, delta)
+	if !ok {
 		return invalid("Requires ((limit - start) / delta) <= 9223372036854775807")
-	}
-	n := int64(size)
-	if float64(n) < size {
-		n++
 	}
 	out, err := setOutput[T](c, 0, tensor.Vector(int(n)))
 	if err != nil {
@@ -320,6 +318,24 @@ func rangeKernel[T int32 | int64 | float32 | float64](c *graph.Context) error {
 		out[i] = x
 	}
 	return nil
+}
+
+// rangeSize returns how many elements a Range has, and false when they are too many. As in TensorFlow
+// floats are computed in their own type, and integers without rounding.
+func rangeSize[T int32 | int64 | float32 | float64](start, limit, delta T) (int64, bool) {
+	if half := T(1) / 2; half != 0 {
+		size := math.Ceil(math.Abs(float64((limit - start) / delta)))
+		return int64(size), size < 1<<62
+	}
+	distance, step := uint64(limit)-uint64(start), uint64(delta) // limit−start may exceed T
+	if delta < 0 {
+		distance, step = -distance, -step
+	}
+	n := distance / step
+	if distance%step != 0 {
+		n++
+	}
+	return int64(n), n < 1<<62
 }
 
 func newLinSpace(n *graph.Node, _ *State) (graph.Kernel, error) {
