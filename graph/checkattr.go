@@ -12,7 +12,7 @@ import (
 )
 
 // checkAttrs compares the attributes of a node with the definition of its op, and adds those that
-// are left out.
+// are left out. Attributes that the op does not declare stay, and mean nothing.
 func (im *importer) checkAttrs(n *Node) error {
 	declared := 0
 	for _, a := range n.OpDef.GetAttr() {
@@ -36,16 +36,12 @@ func (im *importer) checkAttrs(n *Node) error {
 	if len(n.Def.GetAttr()) == declared {
 		return nil
 	}
-	isCall := im.lib.find(n.Op) != nil
 	for name, v := range n.Def.GetAttr() {
 		if slices.ContainsFunc(n.OpDef.GetAttr(), func(a *tfpb.OpDef_AttrDef) bool { return a.GetName() == name }) {
 			continue
 		}
-		// The master adds hints: names with an underscore, names of its compiler with a dot
-		// ("tfg.legacy_call"), and attributes of the nodes that it made a call of.
-		if !strings.HasPrefix(name, "_") && !strings.Contains(name, ".") && !isCall {
-			return status.Errorf(status.InvalidArgument, "NodeDef mentions attr '%s' not in Op %s: node %q: the master may be newer than this process", name, n.Op, n.Name)
-		}
+		// A newer master may know more attributes, and each adds hints. TensorFlow ignores them too;
+		// their constants count, since the graph holds them.
 		if err := im.takeConstants(v); err != nil {
 			return attrError(n, name, err)
 		}

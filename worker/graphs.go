@@ -39,8 +39,8 @@ type executor interface {
 	Run(ctx context.Context, step *graph.Step) error
 }
 
-// RegisterGraph makes a graph ready to run. An op, type or attribute that the kernels of this
-// process lack is refused here, with the name of the node.
+// RegisterGraph makes a graph ready to run. An op, type or value of an attribute that the
+// kernels of this process lack is refused here, with the name of the node.
 func (w *Worker) RegisterGraph(_ context.Context, req *tfpb.RegisterGraphRequest) (*tfpb.RegisterGraphResponse, error) {
 	if w.sessions == nil {
 		return nil, refuse("RegisterGraph")
