@@ -35,6 +35,10 @@ func (w *Worker) runPartial(ctx context.Context, req *tfpb.RunGraphRequest, resp
 		return err
 	}
 	defer r.in.release()
+	call := ctx
+	ctx, cancel := context.WithCancelCause(call)
+	defer cancel(nil)
+	defer context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })()
 	p, begins, err := s.findPartial(r)
 	if !begins {
 		s.endRun(r.graph) // else its executors do
@@ -43,7 +47,7 @@ func (w *Worker) runPartial(ctx context.Context, req *tfpb.RunGraphRequest, resp
 		return err
 	}
 	// The master cancels the step, not only this request.
-	defer context.AfterFunc(ctx, func() {
+	defer context.AfterFunc(call, func() {
 		p.cancel(nil)
 		w.cancelled(r.step)
 	})()
@@ -59,7 +63,10 @@ func (w *Worker) runPartial(ctx context.Context, req *tfpb.RunGraphRequest, resp
 		err = p.last(err)
 		s.endPartial(r.step, p)
 	}
-	return err
+	if err != nil {
+		return r.cause(ctx, status.From(err))
+	}
+	return nil
 }
 
 // findPartial returns the partial run of a step, and makes it when there is none.
