@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -197,6 +198,23 @@ func TestUnprovenConnectionsAreBounded(t *testing.T) {
 	}
 	if _, err := others.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("one too many: %v", err)
+	}
+}
+
+// TestDocumentsHaveTheBoundOfUnprovenConnections: what an operator reads is the number of the code.
+func TestDocumentsHaveTheBoundOfUnprovenConnections(t *testing.T) {
+	for file, text := range map[string]string{
+		"../../docs/security.md": "closes what comes beyond %d (`verbs/tcp TestUnprovenConnectionsAreBounded`)",
+		"../../PROTOCOL.md":      "while %d connections of the device are without a proved greeting",
+	} {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		words := strings.Join(strings.Fields(string(b)), " ")
+		if want := fmt.Sprintf(text, maxUnproven); !strings.Contains(words, want) {
+			t.Errorf("%s does not have %q", file, want)
+		}
 	}
 }
 
