@@ -104,10 +104,10 @@ test-rxe: build/bin/testreport $(softroce) ## Test what needs the kernel's Soft-
 	@REPORT='$(report) --' REQUIRED='$(ALLOWED_SKIPS)' scripts/test-rxe.sh $(softroce) '$(PKG)' $(rxeflags) -- -shuffle=on $(TESTARGS)
 
 .PHONY: test-all
-test-all: $(softroce) ## Run test, test-race, test-rxe, check-capture and interop; prints first what it will install
+test-all: $(softroce) ## Run test, test-race, test-rxe, check-capture, storm and interop; prints first what it will install
 	@scripts/will-install.sh $(softroce)
 	@scripts/seccomp-profile.sh || echo "the tests under the seccomp filter of containers will be skipped"
-	@for part in test test-race test-rxe check-capture interop; do echo "=== make $$part"; $(MAKE) --no-print-directory $$part; done
+	@for part in test test-race test-rxe check-capture storm interop; do echo "=== make $$part"; $(MAKE) --no-print-directory $$part; done
 
 .PHONY: check-capture
 check-capture: build/scapy/installed ## Check the packets that make test-rxe captured with tshark and scapy
