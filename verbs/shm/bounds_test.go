@@ -15,7 +15,7 @@ import (
 // TestNumberOfMappingsIsBounded: many small memfds of one process do not use up the mappings of this
 // one, and keep no other process from sharing memory.
 func TestNumberOfMappingsIsBounded(t *testing.T) {
-	m := mappings{limit: maxMappedPeer}
+	m := mappings{limit: maxMappedPeer, populate: readAll}
 	add := func(peer byte) (*mapping, error) {
 		f := must(newMemfd(4096))(t)
 		defer f.free()
@@ -152,7 +152,7 @@ func TestLongMessagesAreCopiedInLongSlices(t *testing.T) {
 // TestMemoryOfTwoProcessesIsApart: before Linux 5.9 memfds of two processes may have one inode number.
 // The memory of one must not stand for that of the other.
 func TestMemoryOfTwoProcessesIsApart(t *testing.T) {
-	m := mappings{limit: maxMappedPeer}
+	m := mappings{limit: maxMappedPeer, populate: readAll}
 	f := must(newMemfd(4096))(t)
 	defer f.free()
 	var list []*mapping

@@ -34,7 +34,7 @@ func (p *Provider) Open(name string) (verbs.Device, error) {
 	probe.free()
 	d := &device{provider: p, logger: p.options.Logger, qps: make(map[verbs.QPN]*qp)}
 	d.Init(name, limits(), soft.Hooks{RegionClosed: d.regionClosed, WindowClosed: windowClosed})
-	d.maps.limit = maxMappedPeer
+	d.maps.limit, d.maps.populate = maxMappedPeer, readAll
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	rand.Read(d.gid[:]) // never fails
 	if d.userNS, err = p.ownNS(); err != nil {
