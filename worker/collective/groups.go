@@ -103,14 +103,12 @@ func (g *groups) join(r joinRequest, done func(*members, error)) (leave func()) 
 	return leave
 }
 
-// enterLocked adds a device to a record. When there are too many devices it forgets complete groups.
+// enterLocked adds a device to a record. When there are too many devices it forgets other groups.
 func (g *groups) enterLocked(rec *groupRecord, r *joinRequest, device cluster.Device) error {
 	for g.count >= maxMembers {
-		i := slices.IndexFunc(g.order, func(key int32) bool { return g.table[key].complete != nil && key != r.key })
-		if i < 0 {
+		if !g.evictLocked(rec) {
 			return status.Errorf(status.ResourceExhausted, "%d devices wait in groups of collectives here, which is the limit; end the programs whose members do not come", maxMembers)
 		}
-		g.forgetLocked(g.order[i])
 	}
 	return rec.enter(r, device)
 }
@@ -136,18 +134,33 @@ func (g *groups) addLocked(key int32, rec *groupRecord) {
 	g.order = append(g.order, key)
 }
 
-// makeRoomLocked forgets the oldest complete group when there are too many.
+// makeRoomLocked forgets a group when there are too many.
 func (g *groups) makeRoomLocked() error {
-	if len(g.table) < maxGroups {
+	if len(g.table) < maxGroups || g.evictLocked(nil) {
 		return nil
 	}
-	for _, key := range g.order {
-		if g.table[key].complete != nil {
+	return status.Errorf(status.ResourceExhausted, "%d groups of collectives wait for their members here, which is the limit; end the programs whose members do not come", maxGroups)
+}
+
+// evictLocked forgets the oldest complete group. If there is none, it forgets the oldest one that
+// nobody waits for any more: the calls of its devices were cancelled. It reports whether there was
+// one besides keep.
+func (g *groups) evictLocked(keep *groupRecord) bool {
+	idle := -1
+	for i, key := range g.order {
+		switch rec := g.table[key]; {
+		case rec == keep:
+		case rec.complete != nil:
 			g.forgetLocked(key)
-			return nil
+			return true
+		case len(rec.waiting) == 0 && idle < 0:
+			idle = i
 		}
 	}
-	return status.Errorf(status.ResourceExhausted, "%d groups of collectives wait for their members here, which is the limit; end the programs whose members do not come", maxGroups)
+	if idle >= 0 {
+		g.forgetLocked(g.order[idle])
+	}
+	return idle >= 0
 }
 
 func (g *groups) forgetLocked(key int32) {

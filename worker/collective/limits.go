@@ -5,7 +5,8 @@ import "time"
 // Bounds on what peers can make this process keep.
 const (
 	// maxGroups is how many groups a leader or member knows. The oldest complete group is
-	// forgotten for a new one; its members resolve it again.
+	// forgotten for a new one, or the oldest one that nobody waits for; its members resolve it
+	// again.
 	maxGroups = 4096
 	// maxGroupSize is the largest group_size. It bounds the record of a group.
 	maxGroupSize = 16384

@@ -286,6 +286,42 @@ func TestMembersOfGroupsAreBounded(t *testing.T) {
 	})
 }
 
+// TestGroupsThatNobodyWaitsForMakeRoom: a device stays a member when its call is cancelled, but the
+// group is forgotten when there are too many groups or devices. A group with a waiting device stays.
+func TestGroupsThatNobodyWaitsForMakeRoom(t *testing.T) {
+	var g groups
+	join := func(key int32, size, task int) (leave func(), err error) {
+		leave = g.join(joinRequest{key: key, size: size, device: &tfpb.DeviceAttributes{Name: device(task, 0).String()}}, func(_ *members, e error) { err = e })
+		return leave, err
+	}
+	if _, err := join(1, 2, 0); err != nil { // waits
+		t.Fatal(err)
+	}
+	for key := range int32(maxGroups + 10) {
+		leave, err := join(10+key, 2, 0)
+		if err != nil {
+			t.Fatalf("group %d: %v", key, err)
+		}
+		leave()
+	}
+	if rec := g.table[1]; len(g.table) != maxGroups || rec == nil || len(rec.waiting) != 1 {
+		t.Errorf("%d groups are known; the one that waits is %v", len(g.table), rec)
+	}
+	for task := range maxMembers + 10 {
+		leave, err := join(100_000+int32(task/1000), maxGroupSize, task)
+		if err != nil {
+			t.Fatalf("device %d: %v", task, err)
+		}
+		leave()
+	}
+	if rec := g.table[1]; g.count > maxMembers || rec == nil || len(rec.waiting) != 1 {
+		t.Errorf("%d devices are known; the group that waits is %v", g.count, rec)
+	}
+	if _, err := join(1, 2, 1); err != nil || g.find(1) == nil {
+		t.Errorf("the group that waited is not complete: %v", err)
+	}
+}
+
 // TestInstancesAreBounded is the same for operations.
 func TestInstancesAreBounded(t *testing.T) {
 	var all instances
