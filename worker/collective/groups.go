@@ -42,6 +42,7 @@ type joinRequest struct {
 	deviceType string
 	device     *tfpb.DeviceAttributes
 	patience   time.Duration // how long a leader is called that is not reached; 0: as long as the context
+	member     bool          // of a process that is not the leader
 }
 
 func (r *joinRequest) check() (cluster.Device, error) {
@@ -80,7 +81,7 @@ func (g *groups) join(r joinRequest, done func(*members, error)) (leave func()) 
 	}
 	var ended []*groupWaiter
 	switch {
-	case status.CodeOf(err) == status.FailedPrecondition:
+	case rec != nil && status.CodeOf(err) == status.FailedPrecondition:
 		g.forgetLocked(r.key)
 		ended, rec.waiting = rec.waiting, nil
 	case err == nil && rec.complete != nil:
@@ -113,10 +114,14 @@ func (g *groups) enterLocked(rec *groupRecord, r *joinRequest, device cluster.De
 	return rec.enter(r, device)
 }
 
-// recordLocked finds or makes the record of a group.
+// recordLocked finds or makes the record of a group. Only the leader makes one: it would wait for
+// ever elsewhere, since the other devices enter at the leader.
 func (g *groups) recordLocked(r joinRequest) (*groupRecord, error) {
 	if rec := g.table[r.key]; rec != nil {
 		return rec, nil
+	}
+	if r.member {
+		return nil, status.Errorf(status.FailedPrecondition, "group %d was forgotten while a device entered it: a member has restarted, or there are too many groups. Run the operation again", r.key)
 	}
 	if err := g.makeRoomLocked(); err != nil {
 		return nil, err
@@ -217,11 +222,19 @@ func (g *groups) find(key int32) *members {
 	return nil
 }
 
-// add enters a group that the leader has sent.
+// add enters a group that the leader has sent. What waits for a group that it replaces gets
+// FailedPrecondition.
 func (g *groups) add(m *members) error {
+	var over []*groupWaiter
+	defer func() {
+		for _, w := range over {
+			w.done(nil, errMadeAgain(m.key))
+		}
+	}()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.table[m.key] != nil {
+	if rec := g.table[m.key]; rec != nil {
+		over, rec.waiting = rec.waiting, nil
 		g.forgetLocked(m.key)
 	}
 	if err := g.makeRoomLocked(); err != nil {

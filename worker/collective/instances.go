@@ -65,13 +65,16 @@ type entry struct {
 // gives up calls leave.
 //
 // An operation that all members have entered may begin again with another type or shape: the next
-// step of a graph may have tensors of another size.
+// step of a graph may have tensors of another size. Members that wait in an operation of a group
+// that was made again get FailedPrecondition.
 func (t *instances) enter(group *members, e entry, done func(source int, err error)) (leave func()) {
 	leave = func() {}
+	var over []*instanceWaiter // of a group that was made again
+	defer func() { endInstances(over, errMadeAgain(e.key.group)) }()
 	t.mu.Lock()
 	rec := t.table[e.key]
 	if rec != nil && (rec.group != group || rec.complete && !rec.what.equal(e.what)) {
-		t.forgetLocked(e.key)
+		over = t.forgetLocked(e.key)
 		rec = nil
 	}
 	if rec == nil {
@@ -159,11 +162,32 @@ func (t *instances) addLocked(key instanceKey, rec *instanceRecord) error {
 	return nil
 }
 
-func (t *instances) forgetLocked(key instanceKey) {
+// forgetLocked removes an operation. The caller ends those that wait for it, outside the lock.
+func (t *instances) forgetLocked(key instanceKey) []*instanceWaiter {
+	rec := t.table[key]
 	delete(t.table, key)
 	if i := slices.Index(t.order, key); i >= 0 {
 		t.order = slices.Delete(t.order, i, i+1)
 	}
+	if rec == nil {
+		return nil
+	}
+	waiting := rec.waiting
+	rec.waiting = nil
+	return waiting
+}
+
+// endInstances ends waits with an error, outside the lock.
+func endInstances(waiting []*instanceWaiter, err error) {
+	for _, w := range waiting {
+		w.done(-1, err)
+	}
+}
+
+// errMadeAgain is the error of members that wait for a group, or in one, that was replaced: a member
+// has restarted meanwhile.
+func errMadeAgain(group int32) error {
+	return status.Errorf(status.FailedPrecondition, "group %d was made again while this member waited: another member has restarted. Run the operation again", group)
 }
 
 func (t *instances) leave(rec *instanceRecord, w *instanceWaiter) {
@@ -188,11 +212,11 @@ func (t *instances) find(group *members, key instanceKey, what operation) (sourc
 
 // add enters an operation that the leader has confirmed.
 func (t *instances) add(group *members, key instanceKey, what operation, source int) error {
+	var over []*instanceWaiter
+	defer func() { endInstances(over, errMadeAgain(key.group)) }()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.table[key] != nil {
-		t.forgetLocked(key)
-	}
+	over = t.forgetLocked(key)
 	return t.addLocked(key, &instanceRecord{what: what, group: group, source: source, complete: true})
 }
 
@@ -206,7 +230,5 @@ func (t *instances) end(err error) {
 	}
 	t.table, t.order = nil, nil
 	t.mu.Unlock()
-	for _, w := range ended {
-		w.done(-1, err)
-	}
+	endInstances(ended, err)
 }

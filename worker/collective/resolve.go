@@ -35,7 +35,8 @@ func (c *Collectives) CompleteGroup(ctx context.Context, req *tfpb.CompleteGroup
 // group returns a group, once it is complete, that a device is a member of. A member asks the
 // leader the first time.
 func (c *Collectives) group(ctx context.Context, r joinRequest, k kind) (*members, error) {
-	if !c.leads() && c.groups.find(r.key) == nil {
+	r.member = !c.leads()
+	if r.member && c.groups.find(r.key) == nil {
 		resp, err := callLeader(ctx, c, r.patience, func(ctx context.Context, w leader) (*tfpb.CompleteGroupResponse, error) {
 			return w.CompleteGroup(ctx, &tfpb.CompleteGroupRequest{
 				GroupKey: r.key, GroupSize: int32(r.size), DeviceType: r.deviceType, //nolint:gosec // checked by the leader

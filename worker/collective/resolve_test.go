@@ -338,6 +338,59 @@ func TestInstancesAreBounded(t *testing.T) {
 	}
 }
 
+// TestAGroupThatIsMadeAgainEndsWhatWaits: a member waits in a broadcast of a group, or for a group,
+// that another one replaces.
+func TestAGroupThatIsMadeAgainEndsWhatWaits(t *testing.T) {
+	var all instances
+	e := entry{key: instanceKey{group: 4, instance: 1}, what: operation{broadcast, tensor.Float32, tensor.Vector(3)}}
+	enter := func(m *members) *error {
+		err := new(error)
+		all.enter(m, e, func(_ int, e error) { *err = e })
+		return err
+	}
+	first := enter(group(1, 1))
+	second := enter(group(1, 1))
+	if err := *first; status.CodeOf(err) != status.FailedPrecondition || !strings.Contains(err.Error(), "made again") {
+		t.Errorf("after a broadcast of the new group: %v", err)
+	}
+	if *second != nil {
+		t.Errorf("in the new group: %v", *second)
+	}
+	if err := all.add(group(1, 1), e.key, e.what, 0); err != nil {
+		t.Error(err)
+	}
+	if err := *second; status.CodeOf(err) != status.FailedPrecondition {
+		t.Errorf("after an operation that the leader has confirmed: %v", err)
+	}
+
+	var g groups
+	var err error
+	g.join(joinRequest{key: 4, size: 2, device: &tfpb.DeviceAttributes{Name: device(0, 0).String()}}, func(_ *members, e error) { err = e })
+	m := group(1, 1)
+	m.key = 4
+	if err := g.add(m); err != nil {
+		t.Error(err)
+	}
+	if status.CodeOf(err) != status.FailedPrecondition || !strings.Contains(err.Error(), "made again") {
+		t.Errorf("after a group that the leader has sent: %v", err)
+	}
+}
+
+// TestAMemberDoesNotWaitForItself: only the leader waits for the devices of a group. At a member a
+// group can be forgotten between the leader's response and its use.
+func TestAMemberDoesNotWaitForItself(t *testing.T) {
+	var g groups
+	var err error
+	r := joinRequest{key: 4, size: 2, device: &tfpb.DeviceAttributes{Name: device(0, 0).String()}, member: true}
+	g.join(r, func(_ *members, e error) { err = e })
+	if status.CodeOf(err) != status.FailedPrecondition || !strings.Contains(err.Error(), "forgotten") {
+		t.Error(err)
+	}
+	if len(g.table) != 0 {
+		t.Error("the member has made the group")
+	}
+}
+
 func TestAStepThatEndedAnswersAtOnce(t *testing.T) {
 	n := newNetwork(t, 1, 1)
 	provideKey0(t, n)
