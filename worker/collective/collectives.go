@@ -71,7 +71,9 @@ func New(o Options) *Collectives {
 	if o.LeaderTimeout == 0 {
 		o.LeaderTimeout = DefaultLeaderTimeout
 	}
-	return &Collectives{opts: o, steps: make(map[int64]*Step)}
+	c := &Collectives{opts: o, steps: make(map[int64]*Step)}
+	c.groups.over = c.instances.endGroup
+	return c
 }
 
 // Step is the collective operations of one step in this process.

@@ -15,6 +15,8 @@ import (
 // groups are the groups that this process knows: as their leader, which waits for all members, or
 // as a member, which has got them from the leader. The zero value is ready for use.
 type groups struct {
+	over func(*members) // is called outside the lock for a group that a restart has ended; may be nil
+
 	mu    sync.Mutex // guards what follows
 	table map[int32]*groupRecord
 	order []int32 // the keys in the order of their entry, for the limits
@@ -80,10 +82,12 @@ func (g *groups) join(r joinRequest, done func(*members, error)) (leave func()) 
 		g.count += len(rec.joined) - before
 	}
 	var ended []*groupWaiter
+	var broken *members
 	switch {
 	case rec != nil && status.CodeOf(err) == status.FailedPrecondition:
 		g.forgetLocked(r.key)
 		ended, rec.waiting = rec.waiting, nil
+		broken = rec.complete
 	case err == nil && rec.complete != nil:
 		ended, rec.waiting = rec.waiting, nil
 	case err == nil:
@@ -101,6 +105,7 @@ func (g *groups) join(r joinRequest, done func(*members, error)) (leave func()) 
 	for _, w := range ended {
 		w.done(complete, err)
 	}
+	g.ended(broken)
 	return leave
 }
 
@@ -253,9 +258,21 @@ func (g *groups) add(m *members) error {
 // meanwhile stays.
 func (g *groups) forget(m *members) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	if rec := g.table[m.key]; rec != nil && rec.complete == m {
+	rec := g.table[m.key]
+	known := rec != nil && rec.complete == m
+	if known {
 		g.forgetLocked(m.key)
+	}
+	g.mu.Unlock()
+	if known {
+		g.ended(m)
+	}
+}
+
+// ended reports the end of a complete group; m may be nil.
+func (g *groups) ended(m *members) {
+	if m != nil && g.over != nil {
+		g.over(m)
 	}
 }
 

@@ -72,6 +72,11 @@ func (t *instances) enter(group *members, e entry, done func(source int, err err
 	var over []*instanceWaiter // of a group that was made again
 	defer func() { endInstances(over, errMadeAgain(e.key.group)) }()
 	t.mu.Lock()
+	if group.over {
+		t.mu.Unlock()
+		done(-1, errMadeAgain(e.key.group))
+		return leave
+	}
 	rec := t.table[e.key]
 	if rec != nil && (rec.group != group || rec.complete && !rec.what.equal(e.what)) {
 		over = t.forgetLocked(e.key)
@@ -187,7 +192,7 @@ func endInstances(waiting []*instanceWaiter, err error) {
 // errMadeAgain is the error of members that wait for a group, or in one, that was replaced: a member
 // has restarted meanwhile.
 func errMadeAgain(group int32) error {
-	return status.Errorf(status.FailedPrecondition, "group %d was made again while this member waited: another member has restarted. Run the operation again", group)
+	return status.Errorf(status.FailedPrecondition, "group %d ended while this member waited: another member has restarted, so the group is made again. Run the operation again", group)
 }
 
 func (t *instances) leave(rec *instanceRecord, w *instanceWaiter) {
@@ -218,6 +223,25 @@ func (t *instances) add(group *members, key instanceKey, what operation, source 
 	defer t.mu.Unlock()
 	over = t.forgetLocked(key)
 	return t.addLocked(key, &instanceRecord{what: what, group: group, source: source, complete: true})
+}
+
+// endGroup forgets the operations of a group that a restart has ended, and ends what waits in them.
+func (t *instances) endGroup(m *members) {
+	var over []*instanceWaiter
+	t.mu.Lock()
+	m.over = true
+	t.order = slices.DeleteFunc(t.order, func(key instanceKey) bool {
+		rec := t.table[key]
+		if rec.group != m {
+			return false
+		}
+		over = append(over, rec.waiting...)
+		rec.waiting = nil
+		delete(t.table, key)
+		return true
+	})
+	t.mu.Unlock()
+	endInstances(over, errMadeAgain(m.key))
 }
 
 // end ends all waits with err.

@@ -17,6 +17,7 @@ type members struct {
 	deviceType string
 	list       []member
 	perTask    []int // devices of each task, in the order of the ranks
+	over       bool  // a restart has ended the group; guarded by instances.mu
 
 	mu    sync.Mutex // guards what follows
 	tryst map[cluster.Task]bool

@@ -376,6 +376,28 @@ func TestAGroupThatIsMadeAgainEndsWhatWaits(t *testing.T) {
 	}
 }
 
+// TestARestartedMemberEndsTheBroadcastsOfItsGroup: the one that waits need not wait until the new
+// group begins the same operation.
+func TestARestartedMemberEndsTheBroadcastsOfItsGroup(t *testing.T) {
+	n := newNetwork(t, 1, 1)
+	groups := n.members(t, 4)
+	leader := n.process(0)
+	var got error
+	leader.instances.enter(groups[0].m, entry{key: instanceKey{group: 4, instance: 9}, what: operation{kind: broadcast}}, func(_ int, err error) { got = err })
+	_, err := n.start(t, 1, 1, 77).NewGroup(t.Context(), GroupOptions{Key: 4, Size: 2})
+	if status.CodeOf(err) != status.FailedPrecondition || status.CodeOf(got) != status.FailedPrecondition {
+		t.Errorf("the restarted member: %v; the one that waits: %v", err, got)
+	}
+	if len(leader.instances.table) != 0 {
+		t.Error("the operation of the old group is left")
+	}
+	got = nil
+	leader.instances.enter(groups[0].m, entry{key: instanceKey{group: 4, instance: 9}, what: operation{kind: broadcast}}, func(_ int, err error) { got = err })
+	if status.CodeOf(got) != status.FailedPrecondition || len(leader.instances.table) != 0 {
+		t.Errorf("a member that enters the old group late: %v", got)
+	}
+}
+
 // TestAMemberDoesNotWaitForItself: only the leader waits for the devices of a group. At a member a
 // group can be forgotten between the leader's response and its use.
 func TestAMemberDoesNotWaitForItself(t *testing.T) {
