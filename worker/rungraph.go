@@ -87,10 +87,14 @@ func (w *Worker) runStep(ctx context.Context, req *tfpb.RunGraphRequest, resp *t
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })()
+	if err := r.join(); err != nil {
+		return err
+	}
 	// As in TensorFlow, a master that cancels ends the kernels at once and the step a second later:
-	// until then the error that made it cancel can reach the other workers.
+	// until then the error that made it cancel can reach the other workers. The step is owned by now,
+	// so that one whose master was gone before is cleaned up too.
 	defer context.AfterFunc(ctx, func() { w.cancelled(r.step) })()
-	if err := r.begin(); err != nil {
+	if err := rendezvous.SendTensors(r.r, r.in.keys, r.in.tensors); err != nil {
 		return err
 	}
 	report := r.record(req.GetExecOpts())
@@ -124,7 +128,7 @@ type run struct {
 	step    int64
 	in      feeds
 	out     outputs
-	r       *rendezvous.BaseRemote // set by begin
+	r       *rendezvous.BaseRemote // set by join
 	observe func(graph.NodeRun)    // nil when nobody wants to know
 }
 
@@ -151,14 +155,6 @@ func (r *run) join() (err error) {
 		r.w.sessions.own(r.step, r.session)
 	}
 	return err
-}
-
-// begin begins the step in the rendezvous and feeds it.
-func (r *run) begin() error {
-	if err := r.join(); err != nil {
-		return err
-	}
-	return rendezvous.SendTensors(r.r, r.in.keys, r.in.tensors)
 }
 
 // execute runs the parts of the graph. The first error ends the others and the receives of the
