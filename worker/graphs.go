@@ -73,7 +73,7 @@ func (w *Worker) register(s *session, req *tfpb.RegisterGraphRequest) (handle st
 }
 
 // compileGraph returns the parts of a graph, ready to run.
-func (w *Worker) compileGraph(s *session, def *tfpb.GraphDef) ([]part, error) {
+func (w *Worker) compileGraph(s *session, def *tfpb.GraphDef) (parts []part, err error) {
 	state, err := s.open()
 	if err != nil {
 		return nil, err
@@ -86,7 +86,12 @@ func (w *Worker) compileGraph(s *session, def *tfpb.GraphDef) ([]part, error) {
 	if err != nil {
 		return nil, err
 	}
-	var parts []part
+	g := new(registered)
+	defer func() {
+		if err != nil {
+			g.close() // the kernels of the devices before
+		}
+	}()
 	for _, device := range slices.Sorted(maps.Keys(split)) {
 		p := part{device: device}
 		if p.graph, err = state.Rewrite(split[device]); err != nil {
@@ -95,9 +100,9 @@ func (w *Worker) compileGraph(s *session, def *tfpb.GraphDef) ([]part, error) {
 		if p.executor, err = graph.NewExecutor(p.graph, state); err != nil {
 			return nil, err
 		}
-		parts = append(parts, p)
+		g.parts = append(g.parts, p)
 	}
-	return parts, nil
+	return g.parts, nil
 }
 
 // reserve counts a graph of size bytes that is being registered; registered must follow.

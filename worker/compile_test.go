@@ -1,0 +1,75 @@
+package worker
+
+import (
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/tryst-rdma/tryst/graph"
+	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+)
+
+// closingSet has one op, Close, whose kernels count what is open. It makes as many as left says.
+type closingSet struct {
+	left int
+	open atomic.Int64
+	fail func() error // instead of a kernel, when none is left
+}
+
+func (*closingSet) Name() string { return "closing" }
+func (*closingSet) OpDef(name string) *tfpb.OpDef {
+	if name != "Close" {
+		return nil
+	}
+	return &tfpb.OpDef{Name: name}
+}
+func (s *closingSet) NewState() (graph.State, error)             { return s, nil }
+func (*closingSet) Rewrite(g *graph.Graph) (*graph.Graph, error) { return g, nil }
+func (*closingSet) Reset([]string)                               {}
+func (*closingSet) Close()                                       {}
+func (s *closingSet) NewKernel(*graph.Node) (graph.Kernel, error) {
+	if s.left == 0 {
+		return nil, s.fail()
+	}
+	s.left--
+	s.open.Add(1)
+	return closingKernel{s}, nil
+}
+
+type closingKernel struct{ s *closingSet }
+
+func (closingKernel) Compute(*graph.Context) error { return nil }
+func (k closingKernel) Close() error               { k.s.open.Add(-1); return nil }
+
+// twoDevices registers a graph with one node on each of two devices.
+func twoDevices(t *testing.T, set *closingSet) (*fixture, error) {
+	f := newFixture(t, Options{Kernels: set, Session: SessionOf(here, incarnation, 2)})
+	t.Cleanup(func() {
+		f.Close()
+		f.close()
+	})
+	if _, err := f.CreateWorkerSession(t.Context(), &tfpb.CreateWorkerSessionRequest{SessionHandle: testSession}); err != nil {
+		t.Fatal(err)
+	}
+	req := registration(testSession, "a")
+	second := Device(here)
+	second.Index = 1
+	req.GraphDef.Node = []*tfpb.NodeDef{
+		{Name: "a", Op: "Close", Device: Device(here).String()},
+		{Name: "b", Op: "Close", Device: second.String()},
+	}
+	_, err := f.RegisterGraph(t.Context(), req)
+	return f, err
+}
+
+// TestAGraphThatCannotBeRegisteredClosesItsKernels also those of the devices that had succeeded.
+func TestAGraphThatCannotBeRegisteredClosesItsKernels(t *testing.T) {
+	set := &closingSet{left: 1, fail: func() error { return errors.New("no kernel is left") }}
+	if _, err := twoDevices(t, set); err == nil || !strings.Contains(err.Error(), "no kernel is left") {
+		t.Fatalf("error %v", err)
+	}
+	if n := set.open.Load(); n != 0 {
+		t.Errorf("%d kernels are open", n)
+	}
+}
