@@ -28,14 +28,19 @@ type Executor struct {
 // nodes, and those of the functions that they call. The error names the node.
 func NewExecutor(g *Graph, s State) (*Executor, error) {
 	b := &builder{state: s, library: g.Library, of: make(map[*body]*Executor), workers: NewWorkers(0)}
+	done := false
+	defer func() {
+		if !done { // an error, or a panic of the set
+			for _, made := range b.made {
+				_ = made.closeKernels() // what led here says more
+			}
+		}
+	}()
 	e, err := b.build(g)
 	if err != nil {
-		for _, made := range b.made {
-			_ = made.closeKernels() // the error that led here says more
-		}
 		return nil, err
 	}
-	e.all = b.made
+	done, e.all = true, b.made
 	return e, nil
 }
 

@@ -146,20 +146,21 @@ func (r *run) context(c *Context, t task, out []Value) {
 func compute(k Kernel, c *Context) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = panicked(c.Node, p)
+			err = Recovered("the kernel of op "+c.Node.Op, p)
 		}
 	}()
 	return k.Compute(c)
 }
 
-// panicked returns the error for a panic, with the place where it happened.
-func panicked(n *Node, p any) error {
+// Recovered returns the error for a panic of what, with the place where it happened. p is the result of
+// recover. The deferred function itself calls it.
+func Recovered(what string, p any) error {
 	var pcs [32]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
 	for {
 		f, more := frames.Next()
 		if !more || !strings.HasPrefix(f.Function, "runtime.") {
-			return status.Errorf(status.Internal, "the kernel of op %s panicked, which is a bug: %v (%s:%d)", n.Op, p, f.Function, f.Line)
+			return status.Errorf(status.Internal, "%s panicked, which is a bug: %v (%s:%d)", what, p, f.Function, f.Line)
 		}
 	}
 }
@@ -190,7 +191,7 @@ func (w *worker) runAsync(t task) {
 func (a *asyncTask) begin() {
 	defer func() {
 		if p := recover(); p != nil {
-			a.done(panicked(a.t.item.node, p))
+			a.done(Recovered("the kernel of op "+a.t.item.node.Op, p))
 		}
 	}()
 	a.t.item.async.ComputeAsync(&a.c, a.done)

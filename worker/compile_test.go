@@ -8,6 +8,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/graph"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	"github.com/tryst-rdma/tryst/status"
 )
 
 // closingSet has one op, Close, whose kernels count what is open. It makes as many as left says.
@@ -71,5 +72,27 @@ func TestAGraphThatCannotBeRegisteredClosesItsKernels(t *testing.T) {
 	}
 	if n := set.open.Load(); n != 0 {
 		t.Errorf("%d kernels are open", n)
+	}
+}
+
+// TestAPanicWhileAGraphIsRegisteredIsAnError of that call: other sessions go on.
+func TestAPanicWhileAGraphIsRegisteredIsAnError(t *testing.T) {
+	var none []error
+	set := &closingSet{left: 1, fail: func() error { return none[len(none)] }}
+	f, err := twoDevices(t, set)
+	if status.CodeOf(err) != status.Internal || !strings.Contains(err.Error(), "RegisterGraph panicked, which is a bug: runtime error: index out of range") {
+		t.Fatalf("error %v", err)
+	}
+	if n := set.open.Load(); n != 0 {
+		t.Errorf("%d kernels are open", n)
+	}
+	if got := f.Stats(); got.Graphs != 0 {
+		t.Errorf("stats %+v", got)
+	}
+	set.left = 2
+	req := registration(testSession, "a")
+	req.GraphDef.Node[0].Op = "Close"
+	if _, err := f.RegisterGraph(t.Context(), req); err != nil {
+		t.Errorf("the next graph: %v", err)
 	}
 }

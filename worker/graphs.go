@@ -74,6 +74,16 @@ func (w *Worker) register(s *session, req *tfpb.RegisterGraphRequest) (handle st
 
 // compileGraph returns the parts of a graph, ready to run.
 func (w *Worker) compileGraph(s *session, def *tfpb.GraphDef) (parts []part, err error) {
+	g := new(registered)
+	defer func() {
+		// The graph comes from a stranger: what it breaks here must not end the steps of all sessions.
+		if p := recover(); p != nil {
+			err = graph.Recovered("RegisterGraph", p)
+		}
+		if err != nil {
+			g.close() // the kernels of the devices before
+		}
+	}()
 	state, err := s.open()
 	if err != nil {
 		return nil, err
@@ -86,12 +96,6 @@ func (w *Worker) compileGraph(s *session, def *tfpb.GraphDef) (parts []part, err
 	if err != nil {
 		return nil, err
 	}
-	g := new(registered)
-	defer func() {
-		if err != nil {
-			g.close() // the kernels of the devices before
-		}
-	}()
 	for _, device := range slices.Sorted(maps.Keys(split)) {
 		p := part{device: device}
 		if p.graph, err = state.Rewrite(split[device]); err != nil {
