@@ -53,6 +53,8 @@ type mistakes struct {
 	skipEpoch bool // the responder does not look whether the poster took its memory back
 	// onSlice is called after each slice that was copied; nil for none.
 	onSlice func()
+	// inSlice is called while a slice is copied; nil for none.
+	inSlice func()
 }
 
 // New returns the provider of shared memory.

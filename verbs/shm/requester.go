@@ -435,6 +435,9 @@ func (q *qp) scatter(l *link, sgl []verbs.SGE, off uint64, src []byte) (status v
 			if !ok {
 				return verbs.StatusLocalProtection
 			}
+			if f := q.pd.dev.provider.mistakes.inSlice; f != nil {
+				f()
+			}
 			from := src[:n]
 			for _, to := range pieces {
 				if err := guardedCopy(to, from[:len(to)]); err != nil {

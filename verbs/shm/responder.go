@@ -460,6 +460,9 @@ func (q *qp) copySlice(src []byte, at uint64, place func(at, n uint64, pieces []
 	if r != copied {
 		return r
 	}
+	if f := q.pd.dev.provider.mistakes.inSlice; f != nil {
+		f()
+	}
 	for _, to := range pieces {
 		if err := guardedCopy(to, src[:len(to)]); err != nil {
 			return badPlace

@@ -4,6 +4,8 @@ package shm
 
 import (
 	"bytes"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -101,9 +103,85 @@ func TestSourceOfAClosedRegionNeverArrives(t *testing.T) {
 	y.ends(2, verbs.StatusFlushed)
 }
 
-// TestCloseWaitsForTheSlice: when Close of the destination's region has returned, nothing is
-// written to it any more.
+// TestCloseWaitsForTheSlice: closing what gives access to memory waits while a slice is copied to it.
+// After it nothing is written.
 func TestCloseWaitsForTheSlice(t *testing.T) {
+	through := func(w verbs.Window, wr verbs.SendWR) verbs.SendWR {
+		wr.RKey = w.RKey()
+		return wr
+	}
+	type operation struct {
+		wr    verbs.SendWR
+		close func() error
+		into  []byte
+		want  verbs.Status
+	}
+	for name, of := range map[string]func(t *testing.T, x, y *testEnd) operation{
+		"the region of a WRITE": func(_ *testing.T, x, y *testEnd) operation {
+			return operation{x.to(y, 1, verbs.OpWrite, 0, 8*sliceSize, 0), y.mr.Close, y.mem, verbs.StatusRemoteAccess}
+		},
+		"the window of a WRITE": func(t *testing.T, x, y *testEnd) operation {
+			w := must(y.qp.BindWindow(y.mr, 0, 8*sliceSize, verbs.AccessRemoteWrite))(t)
+			return operation{through(w, x.to(y, 1, verbs.OpWrite, 0, 8*sliceSize, 0)), w.Close, y.mem, verbs.StatusRemoteAccess}
+		},
+		"the queue pair of a WRITE": func(_ *testing.T, x, y *testEnd) operation {
+			return operation{x.to(y, 1, verbs.OpWrite, 0, 8*sliceSize, 0), y.qp.Close, y.mem, verbs.StatusRetryExceeded}
+		},
+		"the queue pair of a WRITE, by a reset": func(_ *testing.T, x, y *testEnd) operation {
+			return operation{x.to(y, 1, verbs.OpWrite, 0, 8*sliceSize, 0), y.qp.ToReset, y.mem, verbs.StatusRetryExceeded}
+		},
+		"the region of a receive": func(_ *testing.T, x, y *testEnd) operation {
+			y.recv(2, 0, 8*sliceSize)
+			return operation{x.to(y, 1, verbs.OpSend, 0, 8*sliceSize, 0), y.mr.Close, y.mem, verbs.StatusRemoteOperation}
+		},
+		"the region that a READ fills": func(_ *testing.T, x, y *testEnd) operation {
+			return operation{x.to(y, 1, verbs.OpRead, 0, 8*sliceSize, 0), x.mr.Close, x.mem, verbs.StatusLocalProtection}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := New(Options{})
+			closed, once := make(chan error, 1), false
+			var early atomic.Bool
+			var o operation
+			p.mistakes.inSlice = func() {
+				if once {
+					return
+				}
+				once = true
+				go func() { closed <- o.close() }()
+				for range 2000 {
+					runtime.Gosched()
+				}
+				early.Store(len(closed) > 0)
+			}
+			x, y := newPair(t, p, 8*sliceSize)
+			// Both are connected. The empty message has no slice.
+			x.post(verbs.SendWR{ID: 9, Op: verbs.OpWrite, Signaled: true})
+			x.ends(9, verbs.StatusOK)
+			y.post(verbs.SendWR{ID: 9, Op: verbs.OpWrite, Signaled: true})
+			y.ends(9, verbs.StatusOK)
+			for i := range x.mem {
+				x.mem[i], y.mem[i] = 1, 1
+			}
+			o = of(t, x, y)
+			x.post(o.wr)
+			if err := <-closed; err != nil {
+				t.Fatal(err)
+			}
+			clear(o.into)
+			x.ends(1, o.want)
+			if early.Load() {
+				t.Error("Close has returned while a slice was copied")
+			}
+			if !bytes.Equal(o.into, make([]byte, len(o.into))) {
+				t.Error("the memory was written after Close")
+			}
+		})
+	}
+}
+
+// TestNothingIsWrittenAfterClose of the destination's region, between two slices.
+func TestNothingIsWrittenAfterClose(t *testing.T) {
 	p := New(Options{})
 	entered, leave := make(chan struct{}), make(chan struct{})
 	once := false
