@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -130,6 +131,45 @@ func TestCancelledPartialRun(t *testing.T) {
 		g.Close()
 		g.manager.Close()
 	})
+}
+
+// TestEndOfASessionEndsAPartialRun: the request of a partial run that waits for an output ends with its
+// session, or with the worker, and reports why.
+func TestEndOfASessionEndsAPartialRun(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		end        func(*graphs, string)
+	}{
+		{"delete", "session " + testSession + " was deleted", (*graphs).delete},
+		{"close", "Call was aborted", func(g *graphs, _ string) { g.Close() }},
+	} {
+		for _, last := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s last=%v", c.name, last), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					g := newGraphs(t, Options{})
+					s := g.open(&tfpb.CreateWorkerSessionRequest{})
+					handle := g.register(s, func(ctx context.Context, _ *graph.Step) error {
+						<-ctx.Done()
+						return status.From(ctx.Err())
+					})
+					ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+					defer cancel()
+					began := time.Now()
+					time.AfterFunc(time.Second, func() { c.end(g, s) })
+					_, err := g.RunGraph(ctx, partial(t, s, handle, 1, last, nil, "never"))
+					wantCode(t, err, status.Aborted, c.text)
+					if d := time.Since(began); d != time.Second {
+						t.Errorf("the request ended after %v, want 1s", d)
+					}
+					g.Close()
+					if n := g.manager.Steps(); n != 0 {
+						t.Errorf("%d steps are left", n)
+					}
+					g.manager.Close()
+				})
+			})
+		}
+	}
 }
 
 // TestCleanupEndsAPartialRun: the cleanup of a step ends its partial run, so that one which a master
