@@ -115,6 +115,13 @@ var faults = []fault{
 	{name: "shared memory taken away", weight: 10, link: true, of: config.ProviderShm, do: func(s *storm, _ context.Context, task int, _ time.Duration, _ int64) {
 		s.sever(task, true) // until the process ends
 	}},
+	{name: "no descriptor left", weight: 12, link: true, blocks: true, do: func(s *storm, ctx context.Context, task int, d time.Duration, _ int64) {
+		s.poor(task, true)
+		s.proxies[task].Refuse(tcp.Magic) // its connections are cut, and it can accept no other ones
+		s.proxies[task].Refuse("")
+		pause(ctx, d)
+		s.poor(task, false)
+	}},
 }
 
 // makeFaults makes faults until ctx ends, and returns when all are repaired.
@@ -216,6 +223,16 @@ func (s *storm) sever(task int, forGood bool) {
 	defer s.mu.Unlock()
 	if m := s.members[task]; m.isUp {
 		s.tellLocked(m, command{Op: opSever, For: forGood})
+	}
+}
+
+// poor takes all free descriptors of a task away, or gives them back. A life that starts meanwhile has its
+// own.
+func (s *storm) poor(task int, yes bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m := s.members[task]; m.isUp {
+		s.tellLocked(m, command{Op: opPoor, For: !yes})
 	}
 }
 

@@ -43,7 +43,7 @@ type command struct {
 	Again   bool // of opStep: an earlier life of the task was in the step
 	Peer    int  // of opGone
 	Percent int  // of opLose
-	For     bool // of opSever: as long as the process lives
+	For     bool // of opSever: as long as the process lives; of opPoor: no longer
 }
 
 type op string
@@ -54,6 +54,7 @@ const (
 	opEnd   op = "end"   // end a step
 	opLose  op = "lose"  // drop a share of the UDP packets that arrive
 	opSever op = "sever" // break the connections of shared memory
+	opPoor  op = "poor"  // have no descriptor free; with For, have some again
 	opIdle  op = "idle"  // say when nothing is held for peers any more
 	opClose op = "close" // stop; answered at the end
 	opUp    op = "up"    // the answer that the process is up
@@ -135,6 +136,7 @@ type node struct {
 	work    sync.WaitGroup // goroutines of steps
 	chances atomic.Int64   // to make the planted mistake
 	recvs   atomic.Int64
+	rich    func()            // gives back the descriptors that poor has taken; nil if it has not
 	pulls   map[string][]byte // of the puller: the contents of the file, by name
 
 	mu    sync.Mutex // guards the fields below
@@ -222,12 +224,30 @@ func (n *node) runTask() {
 			}
 		case opSever:
 			severShared(c.For)
+		case opPoor:
+			n.poor(!c.For)
 		case opIdle:
 			n.work.Go(n.idle)
 		case opClose:
 			n.stop(in)
 			return
 		}
+	}
+}
+
+// poor takes the free descriptors of this process away, or gives them back.
+func (n *node) poor(yes bool) {
+	if n.rich != nil {
+		n.rich()
+		n.rich = nil
+	}
+	if !yes {
+		return
+	}
+	var err error
+	if n.rich, err = runOut(); err != nil {
+		fmt.Fprintln(os.Stderr, "descriptors:", err)
+		os.Exit(exitNoFault)
 	}
 }
 

@@ -107,6 +107,27 @@ func TestProcessesDieAndStop(t *testing.T) {
 	}
 }
 
+// TestDescriptorsRunOut: a process has no descriptor free while values move, so that it can open no
+// connection and no memfd. Its receives go another way or fail, and nothing is lost. Afterwards the
+// device carries values again.
+func TestDescriptorsRunOut(t *testing.T) {
+	const d = 500 * time.Millisecond
+	for _, w := range worlds {
+		if len(w.kinds) != 1 || w.kinds[0] == config.ProviderRoCE { // roce opens nothing for a channel
+			continue
+		}
+		w.same = true
+		wire := w.carry[0]
+		t.Run(w.name, func(t *testing.T) {
+			runStorm(t, t.TempDir(), options{seed: 5, time: scriptTime, world: w, fallback: "grpc", faults: true, script: []act{
+				{until: wire},
+				{fault: "no descriptor left", task: 0, d: d, until: wire},
+				{fault: "no descriptor left", task: allTasks, d: d, until: wire},
+			}})
+		})
+	}
+}
+
 // TestRoutesComeAndGo: shared memory is taken away, then TCP too, and processes that start again have
 // both. Values go over the best route that is left, and the rules hold.
 func TestRoutesComeAndGo(t *testing.T) {

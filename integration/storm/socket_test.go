@@ -39,9 +39,21 @@ func isUDP(fd int) bool {
 // forGood it closes its listening sockets for connections, too. Nothing else here has sockets of
 // this type.
 func severShared(forGood bool) {
+	shutDown(sharedSockets(forGood))
+}
+
+func shutDown(sockets []int) {
+	for _, fd := range sockets {
+		_ = unix.Shutdown(fd, unix.SHUT_RDWR) // it may have ended
+	}
+}
+
+// sharedSockets returns the connections by which this process shares memory, and its listening sockets
+// for them if asked for.
+func sharedSockets(listening bool) (list []int) {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
-		return
+		return nil
 	}
 	for _, e := range entries {
 		fd, err := strconv.Atoi(e.Name())
@@ -51,10 +63,37 @@ func severShared(forGood bool) {
 		if kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || kind != unix.SOCK_SEQPACKET {
 			continue
 		}
-		if listens, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err == nil && (listens == 0 || forGood) {
-			_ = unix.Shutdown(fd, unix.SHUT_RDWR) // it may have ended
+		if listens, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err == nil && (listens == 0 || listening) {
+			list = append(list, fd)
 		}
 	}
+	return list
+}
+
+// runOut leaves this process no descriptor: no connection, no memfd and no file can be opened. Then it
+// breaks the connections by which it shares memory, so that it needs some. It returns what gives the
+// descriptors back.
+func runOut() (repair func(), err error) {
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		return nil, err
+	}
+	cut := sharedSockets(false)
+	f, err := os.Open("/")
+	if err != nil {
+		return nil, err
+	}
+	lowest := f.Fd() // the lowest free one, and all above
+	f.Close()        //nolint:errcheck // a directory
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(lowest), Max: old.Max}); err != nil {
+		return nil, err
+	}
+	if f, err := os.Open("/"); err == nil {
+		f.Close() //nolint:errcheck // a directory
+		return nil, fmt.Errorf("a file can be opened with a limit of %d descriptors", lowest)
+	}
+	shutDown(cut)
+	return func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &old) }, nil
 }
 
 // Opcodes of the socket filter, and the address of the kernel's random number (linux/filter.h).
