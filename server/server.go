@@ -16,6 +16,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
@@ -24,6 +25,7 @@ import (
 	"github.com/tryst-rdma/tryst/checkpoint"
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
@@ -274,7 +276,8 @@ func (s *Server) Transfers() []transport.Transfer { return s.transfers.Transfers
 // refuses new sends and receives, ends waiting ones with Aborted, and waits until peers have
 // acknowledged the cached responses. When ctx ends or the shutdown timeout passes, it cuts
 // off the rest, and the error says so. It returns when all goroutines of the server have
-// ended. It may be called again.
+// ended. It leaves a kernel that goes on computing: its goroutine ends with it, and the error says
+// so. Close may be called again.
 func (s *Server) Close(ctx context.Context) error {
 	s.closed.Do(func() {
 		defer s.ended.end()
@@ -315,15 +318,13 @@ func (s *Server) stop(ctx context.Context) error {
 	}
 	s.manager.Shutdown()
 	s.cache.Close()
-	if s.worker != nil {
-		s.worker.Close() // the receives of its steps have ended
-	}
-	var err error
+	kernels := s.stopWorker(ctx) // the receives of its steps have ended
+	err := kernels
 	if s.rdma != nil {
-		err = s.rdma.stop(ctx)
+		err = errors.Join(err, s.rdma.stop(ctx))
 	}
 	s.manager.Close()
-	s.stopGRPC(ctx)
+	s.stopGRPC(ctx, kernels == nil)
 	err = errors.Join(err, s.node.close(ctx))
 	s.work.Wait()
 	s.callbacks.wait()
@@ -339,8 +340,40 @@ func (s *Server) stop(ctx context.Context) error {
 	return err
 }
 
-// stopGRPC waits for the calls in progress, until ctx ends.
-func (s *Server) stopGRPC(ctx context.Context) {
+// kernelGrace is how long stopWorker waits for kernels when its context has ended. Kernels that
+// wait return at once then, and a session takes up to a second to close its peers.
+const kernelGrace = 2 * time.Second
+
+// stopWorker ends the steps of graphs and waits for their kernels until ctx ends. A kernel that
+// computes does not look at its context and may take hours. What it uses stays valid: it has
+// references to its tensors, and what it sends meets a step that has ended.
+func (s *Server) stopWorker(ctx context.Context) error {
+	if s.worker == nil {
+		return nil
+	}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		s.worker.Close()
+	}()
+	select {
+	case <-closed:
+		return nil
+	case <-ctx.Done():
+	}
+	grace := time.NewTimer(kernelGrace)
+	defer grace.Stop()
+	select {
+	case <-closed:
+		return nil
+	case <-grace.C:
+		return status.New(status.DeadlineExceeded, "kernels of running steps, or graphs that masters register, go on computing; the server does not wait for them: they end by themselves or with the process")
+	}
+}
+
+// stopGRPC waits for the calls in progress, until ctx ends. handlers says whether to wait for the
+// handlers of calls that were cut off.
+func (s *Server) stopGRPC(ctx context.Context, handlers bool) {
 	if !s.accepting {
 		_ = s.socket.Close() // nobody has been accepted
 	}
@@ -359,7 +392,9 @@ func (s *Server) stopGRPC(ctx context.Context) {
 	case <-graceful:
 	case <-ctx.Done():
 		s.grpc.Stop()
-		<-graceful
+		if handlers {
+			<-graceful
+		}
 	}
 	if s.accepting {
 		<-s.serving
