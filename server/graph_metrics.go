@@ -25,7 +25,8 @@ func (m *metrics) counter(name, help string, read func() float64) {
 	m.all = append(m.all, prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, read))
 }
 
-// opMetrics has the times of kernels by op. The ops are those of the kernel set.
+// opMetrics has the times of kernels by op. The ops are those of the kernel set; all calls of functions
+// by their names are one.
 type opMetrics struct {
 	worker           *worker.Worker
 	kernels, seconds *prometheus.Desc

@@ -60,18 +60,30 @@ func (w *Worker) ran(began time.Time) {
 // sample reports whether the kernels of a step that begins now are counted.
 func (c *counts) sample() bool { return c.begun.Add(1)%sampleSteps == 1 }
 
-// kernel counts a kernel. The ops are those of the kernel set, so their number is bounded.
-func (c *counts) kernel(run graph.NodeRun) {
+// calledByName counts for the nodes that call a function by its name. A master chooses these names.
+const calledByName = "function"
+
+// countedOp returns the name that a node counts under. These names are those of the kernel set, of the
+// executor, and one more, so their number is bounded.
+func (w *Worker) countedOp(n *graph.Node) string {
+	if graph.Named(w.opts.Kernels, n.Op) {
+		return n.Op
+	}
+	return calledByName
+}
+
+// kernel counts a kernel of an op.
+func (c *counts) kernel(op string, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ops == nil {
 		c.ops = make(map[string]*OpTime)
 	}
-	t := c.ops[run.Node.Op]
+	t := c.ops[op]
 	if t == nil {
 		t = new(OpTime)
-		c.ops[run.Node.Op] = t
+		c.ops[op] = t
 	}
 	t.Runs++
-	t.Time += run.End.Sub(run.Start)
+	t.Time += took
 }

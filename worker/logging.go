@@ -160,7 +160,7 @@ func (r *run) observer(own *recorder, costs *costs) func(graph.NodeRun) {
 	}
 	return func(n graph.NodeRun) {
 		if sampled {
-			r.w.counts.kernel(n)
+			r.w.counts.kernel(r.w.countedOp(n.Node), n.End.Sub(n.Start))
 		}
 		if costs != nil {
 			costs.add(n)

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"maps"
 	"runtime"
 	"testing"
 	"time"
@@ -255,6 +256,28 @@ func TestKernelsAreSampled(t *testing.T) {
 	g.OpTimes(func(op string, t OpTime) { got[op] = t })
 	if got["_Recv"] != (OpTime{2, 4 * time.Millisecond}) || got["Neg"] != (OpTime{4, 8 * time.Millisecond}) {
 		t.Errorf("ops %v", got)
+	}
+}
+
+// TestCallsByNameAreCountedAsOne: a node may call a function by its name, which a master chooses. The
+// number of names that are counted is bounded all the same.
+func TestCallsByNameAreCountedAsOne(t *testing.T) {
+	g := newGraphs(t, Options{})
+	s := g.open(&tfpb.CreateWorkerSessionRequest{})
+	handle := g.register(s, func(_ context.Context, step *graph.Step) error {
+		for _, op := range []string{"f1", "f2", "Neg", "Merge", graph.PieceOp} {
+			step.Observe(graph.NodeRun{Node: &graph.Node{Op: op}, Start: began, End: began.Add(time.Millisecond)})
+		}
+		return nil
+	})
+	if _, err := g.RunGraph(t.Context(), running(s, handle, 1)); err != nil { // the first step is sampled
+		t.Fatal(err)
+	}
+	got := map[string]OpTime{}
+	g.OpTimes(func(op string, t OpTime) { got[op] = t })
+	one := OpTime{1, time.Millisecond}
+	if want := map[string]OpTime{"function": {2, 2 * time.Millisecond}, "Neg": one, "Merge": one, graph.PieceOp: one}; !maps.Equal(got, want) {
+		t.Errorf("counted %v, want %v", got, want)
 	}
 }
 

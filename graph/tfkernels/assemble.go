@@ -10,8 +10,8 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// functionOp is the op of the nodes that stand for pieces. No op of TensorFlow has the name.
-const functionOp = "_TrystFunction"
+// functionOp is the op of the nodes that stand for pieces.
+const functionOp = graph.PieceOp
 
 // unit is a piece as a function and as a node: its arguments and results.
 type unit struct {
