@@ -57,7 +57,7 @@ func (w *Worker) runPartial(ctx context.Context, req *tfpb.RunGraphRequest, resp
 		err = p.feed(r.in)
 	}
 	if err == nil {
-		err = p.fetch(ctx, r.out, resp)
+		err = r.out.receive(ctx, p.run.r, resp)
 	}
 	if req.GetIsLastPartialRun() {
 		err = p.last(err)
@@ -128,18 +128,6 @@ func (p *partialRun) start(in feeds) error {
 
 func (p *partialRun) feed(in feeds) error {
 	return rendezvous.SendTensors(p.run.r, in.keys, in.tensors)
-}
-
-// fetch adds the values of a request's outputs to its response. It ends with the session, too.
-func (p *partialRun) fetch(ctx context.Context, out outputs, resp *tfpb.RunGraphResponse) error {
-	s := p.run.session
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })()
-	if err := out.receive(ctx, p.run.r, resp); err != nil {
-		return p.run.cause(ctx, status.From(err))
-	}
-	return nil
 }
 
 // last returns the outcome of the whole run, for its last request, whose own error is err. The

@@ -225,39 +225,3 @@ func TestCancelOfRunGraph(t *testing.T) {
 		g.manager.Close()
 	})
 }
-
-// TestAPartialRunEndsWithItsSession also while a request waits for an output that nothing sends.
-func TestAPartialRunEndsWithItsSession(t *testing.T) {
-	for _, last := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			g := newGraphs(t, Options{})
-			s := g.open(&tfpb.CreateWorkerSessionRequest{})
-			handle := g.register(s, func(ctx context.Context, _ *graph.Step) error {
-				<-ctx.Done()
-				return ctx.Err()
-			})
-			got := make(chan error, 1)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			go func() {
-				_, err := g.RunGraph(ctx, partial(t, s, handle, 1, last, nil, "never"))
-				got <- err
-			}()
-			synctest.Wait()
-			if _, err := g.DeleteWorkerSession(t.Context(), &tfpb.DeleteWorkerSessionRequest{SessionHandle: s}); err != nil {
-				t.Fatal(err)
-			}
-			synctest.Wait()
-			select {
-			case err := <-got:
-				if status.CodeOf(err) != status.Aborted {
-					t.Errorf("error %v, want that of the session", err)
-				}
-			default:
-				t.Error("the request waits for ever")
-				cancel()
-				<-got
-			}
-		})
-	}
-}
