@@ -151,14 +151,17 @@ func (r *run) record(o *tfpb.ExecutorOpts) (report func(*tfpb.RunGraphResponse))
 	}
 }
 
-// observer returns what each kernel of a step calls; nil when nobody wants to know.
-func (r *run) observer(own *recorder, costs *costs) func(graph.NodeRun) {
+// observer is called for each kernel of a step, with the device that it ran on.
+type observer func(device string, n graph.NodeRun)
+
+// observer returns the observer of a step; nil when nobody wants to know.
+func (r *run) observer(own *recorder, costs *costs) observer {
 	recordings := r.w.records.recordings()
 	sampled := r.w.counts.sample()
 	if own == nil && costs == nil && len(recordings) == 0 && !sampled {
 		return nil
 	}
-	return func(n graph.NodeRun) {
+	return func(device string, n graph.NodeRun) {
 		if sampled {
 			r.w.counts.kernel(r.w.countedOp(n.Node), n.End.Sub(n.Start))
 		}
@@ -170,10 +173,10 @@ func (r *run) observer(own *recorder, costs *costs) func(graph.NodeRun) {
 		}
 		stats := kernelStats(n)
 		if own != nil {
-			own.add(r.step, n.Node.Device, stats)
+			own.add(r.step, device, stats)
 		}
 		for _, rec := range recordings {
-			rec.add(r.step, n.Node.Device, stats)
+			rec.add(r.step, device, stats)
 		}
 	}
 }

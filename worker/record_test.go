@@ -241,6 +241,26 @@ func TestRecord(t *testing.T) {
 	}
 }
 
+// TestKernelsOfFunctionsHaveADevice: the nodes of a function body name none. They run on the device of
+// their caller.
+func TestKernelsOfFunctionsHaveADevice(t *testing.T) {
+	g := newGraphs(t, Options{})
+	s := g.open(&tfpb.CreateWorkerSessionRequest{})
+	handle := g.register(s, func(_ context.Context, step *graph.Step) error {
+		step.Observe(graph.NodeRun{Node: &graph.Node{Name: "inner", Op: "Neg"}, Start: began, End: began})
+		return nil
+	})
+	req := running(s, handle, 1)
+	req.ExecOpts = &tfpb.ExecutorOpts{RecordTimeline: true}
+	r, err := g.RunGraph(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := r.GetStepStats().GetDevStats(); len(d) != 1 || d[0].GetDevice() != Device(here).String() {
+		t.Errorf("the timeline has %v, want one kernel on %s", d, Device(here))
+	}
+}
+
 // TestKernelsAreSampled: the kernels of the first step, and of one in sampleSteps, are counted by op.
 func TestKernelsAreSampled(t *testing.T) {
 	g := newGraphs(t, Options{})

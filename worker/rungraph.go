@@ -129,7 +129,7 @@ type run struct {
 	in      feeds
 	out     outputs
 	r       *rendezvous.BaseRemote // set by join
-	observe func(graph.NodeRun)    // nil when nobody wants to know
+	observe observer               // nil when nobody wants to know
 }
 
 // newRun checks a request. The caller releases the feeds, and ends the run of the graph.
@@ -164,15 +164,12 @@ func (r *run) execute(outer context.Context) error {
 	began := time.Now()
 	ctx, cancel := context.WithCancel(outer)
 	defer cancel()
-	step := &graph.Step{
-		ID: r.step, Rendezvous: r.r, Allocator: r.w.opts.Allocator, Workers: r.w.workers, Observe: r.observe, Collectives: r.w.collectives(),
-	}
 	var (
 		mu     sync.Mutex // guards failed
 		failed status.Group
 	)
 	one := func(p part) {
-		err := p.executor.Run(ctx, step)
+		err := p.executor.Run(ctx, r.stepOf(p))
 		if err == nil {
 			return
 		}
@@ -199,6 +196,16 @@ func (r *run) execute(outer context.Context) error {
 		return r.cause(ctx, err)
 	}
 	return nil
+}
+
+// stepOf returns the step for a part. Nodes in function bodies have no device: they are observed on
+// that of the part.
+func (r *run) stepOf(p part) *graph.Step {
+	step := &graph.Step{ID: r.step, Rendezvous: r.r, Allocator: r.w.opts.Allocator, Workers: r.w.workers, Collectives: r.w.collectives()}
+	if r.observe != nil {
+		step.Observe = func(n graph.NodeRun) { r.observe(p.device, n) }
+	}
+	return step
 }
 
 // cause returns why the session or the worker has ended, if that ended the step, and err otherwise.
