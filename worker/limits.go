@@ -42,6 +42,10 @@ const (
 	maxRecorded = 1 << 18
 	maxTimeline = 1 << 18
 
+	// logIdle: without a request that enables it or fetches from it for so long the log of
+	// transfers ends, whose master may have died. It is longer than steps take.
+	logIdle = 15 * time.Minute
+
 	// abandonedAfter is how long a step that was cancelled waits for its CleanupGraph. A master
 	// that lives sends it as soon as all workers have ended the step.
 	abandonedAfter = 10 * time.Second

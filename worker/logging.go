@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/tryst-rdma/tryst/graph"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
@@ -20,7 +21,10 @@ type records struct {
 	log     *recorder
 	wanted  atomic.Int64 // masters that have enabled the log
 	records atomic.Pointer[[]*recorder]
-	mu      sync.Mutex // serialises changes of records
+
+	mu   sync.Mutex  // serialises changes of wanted and records; guards what follows
+	used time.Time   // when a master last enabled the log or fetched from it
+	idle *time.Timer // calls expire; nil before the first use
 }
 
 func newRecords() *records { return &records{log: newRecorder(maxLogged, true)} }
@@ -85,11 +89,11 @@ func (w *Worker) Record(ctx context.Context) []*tfpb.LabeledStepStats {
 
 // Logging switches the log of transfers for a master, and returns what it has of some steps. It counts
 // the masters that have enabled it, as TensorFlow's worker does, so that one of several clients
-// does not end it for the others.
+// does not end it for the others. A log that no master uses for some time ends.
 func (w *Worker) Logging(_ context.Context, req *tfpb.LoggingRequest) (*tfpb.LoggingResponse, error) {
 	r, resp := w.records, new(tfpb.LoggingResponse)
-	if req.GetEnableRpcLogging() {
-		r.wanted.Add(1)
+	if req.GetEnableRpcLogging() || len(req.GetFetchStepId()) > 0 {
+		r.use(req.GetEnableRpcLogging())
 	}
 	// Masters of earlier releases disable it by a request that neither enables nor fetches.
 	if req.GetDisableRpcLogging() || !req.GetEnableRpcLogging() && len(req.GetFetchStepId()) == 0 && !req.GetClear() {
@@ -109,11 +113,45 @@ func (w *Worker) Logging(_ context.Context, req *tfpb.LoggingRequest) (*tfpb.Log
 // disable uncounts a master. The count may not fall below 0: a master may disable twice after a
 // call that was cancelled.
 func (r *records) disable() {
-	for {
-		n := r.wanted.Load()
-		if n <= 0 || r.wanted.CompareAndSwap(n, n-1) {
-			return
-		}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.wanted.Load() > 0 {
+		r.wanted.Add(-1)
+	}
+}
+
+// use notes that a master enables the log or fetches from it; expire follows when none does for logIdle.
+func (r *records) use(enable bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if enable {
+		r.wanted.Add(1)
+	}
+	r.used = time.Now()
+	if r.idle == nil {
+		r.idle = time.AfterFunc(logIdle, r.expire)
+	} else {
+		r.idle.Reset(logIdle)
+	}
+}
+
+// expire ends the log, which masters that have died have left on.
+func (r *records) expire() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if time.Since(r.used) < logIdle {
+		return // it was used while the timer fired
+	}
+	r.wanted.Store(0)
+	r.log.clear()
+}
+
+// close stops the timer.
+func (r *records) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.idle != nil {
+		r.idle.Stop()
 	}
 }
 

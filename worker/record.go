@@ -46,7 +46,9 @@ func (r *recorder) add(step int64, device string, stats *tfpb.NodeExecStats) {
 		if !r.forgets || len(r.order) == 0 || r.order[0] == step {
 			return
 		}
-		r.dropLocked(r.order[0])
+		r.n -= r.steps[r.order[0]].n
+		delete(r.steps, r.order[0])
+		r.order = r.order[1:] // a search would cost each transfer as much as there are steps
 	}
 	s := r.steps[step]
 	if s == nil {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tryst-rdma/tryst/graph"
@@ -106,6 +107,33 @@ func TestLoggingIsCounted(t *testing.T) {
 	if logs() {
 		t.Error("the last master has not ended the log")
 	}
+}
+
+// TestALogThatNobodyUsesEnds: a master that dies does not disable the log. One that lives fetches.
+func TestALogThatNobodyUsesEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGraphs(t, Options{})
+		g.logging(&tfpb.LoggingRequest{EnableRpcLogging: true})
+		for step := range int64(3) { // each fetch keeps it on
+			time.Sleep(logIdle - time.Second)
+			g.Transferred(transfer(step, 8))
+			if got := g.logging(&tfpb.LoggingRequest{FetchStepId: []int64{step}}); len(got) != 1 {
+				t.Fatalf("the log has %v while a master fetches", got)
+			}
+		}
+		g.Transferred(transfer(7, 8))
+		time.Sleep(logIdle)
+		synctest.Wait()
+		if n := g.records.log.n; n != 0 {
+			t.Errorf("the log keeps %d records", n)
+		}
+		g.Transferred(transfer(8, 8))
+		if got := g.logging(&tfpb.LoggingRequest{FetchStepId: []int64{7, 8}}); len(got) != 0 {
+			t.Errorf("a log that nobody uses has %v", got)
+		}
+		g.Close()
+		g.manager.Close()
+	})
 }
 
 // TestRecordsAreBounded: a log forgets its oldest steps, a recording drops what comes too late.

@@ -137,6 +137,7 @@ func New(o Options) *Worker {
 // Close ends all sessions and the steps that they run, and waits for them. Later calls for
 // sessions and graphs end with Aborted. It may be called more than once.
 func (w *Worker) Close() {
+	w.records.close()
 	if w.sessions != nil {
 		w.sessions.close()
 	}
