@@ -16,6 +16,7 @@ import (
 //  2. It releases the inputs, and passes the outputs to the propagator, under the lock of the run.
 //  3. Of the tasks that become ready it runs the cheap ones itself, one after another. The others
 //     go to Workers; if there is nothing cheap the goroutine keeps one of them, if it is a worker.
+//     After its turn a worker lets those go first that wait in Workers.
 //  4. A kernel that waits goes on with a goroutine of its own at step 2, unless it is done at once.
 //
 // The run ends when no task is left. After an error no further kernel begins.

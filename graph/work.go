@@ -14,9 +14,10 @@ import (
 // worker is what one goroutine of a run keeps between tasks.
 type worker struct {
 	r       *run
-	limited bool   // it counts in Workers
-	queue   []task // to run on this goroutine
-	next    int    // index in queue
+	limited bool          // it counts in Workers
+	used    time.Duration // of the turn: what the tasks took, where a cheap one counts as cheapKernel
+	queue   []task        // to run on this goroutine
+	next    int           // index in queue
 	ready   []task
 	dropped []Value
 	c       Context
@@ -42,9 +43,22 @@ func (r *run) spawn(t task) {
 	})
 }
 
-// loop runs the tasks in the queue, and those that become ready meanwhile.
+// turn is how long a worker goes on while others wait for its place. A loop of the graph may have no
+// end, and as many of them as there are places would stop all other steps.
+const turn = 10 * time.Millisecond
+
+// loop runs the tasks in the queue, and those that become ready meanwhile. After its turn the worker
+// gives its place to those that wait, and goes on when it gets one again. The caller must not use
+// it afterwards.
 func (w *worker) loop() {
 	for w.next < len(w.queue) {
+		if w.used += cheapKernel; w.used > turn {
+			w.used = 0
+			if w.limited && w.r.limit.wanted() {
+				w.r.limit.run(w.loop)
+				return
+			}
+		}
 		t := w.queue[w.next]
 		w.next++
 		if w.next == len(w.queue) {
@@ -131,7 +145,9 @@ func (w *worker) run(t task) {
 	}
 	start := time.Now()
 	err := compute(t.item.kernel, &w.c)
-	t.item.cost.add(time.Since(start))
+	took := time.Since(start)
+	t.item.cost.add(took)
+	w.used += took
 	w.complete(t, &w.c, err, start)
 }
 

@@ -46,6 +46,13 @@ func (w *Workers) work(f func()) {
 	}
 }
 
+// wanted reports whether functions wait for a place.
+func (w *Workers) wanted() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.waiting) > 0
+}
+
 // tryBegin lets the caller count as a worker, if the limit allows it. It then calls end.
 func (w *Workers) tryBegin() bool {
 	w.mu.Lock()
