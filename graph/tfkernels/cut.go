@@ -82,6 +82,7 @@ func cut(s *Set, g *graph.Graph) (*cutter, error) {
 	if c.library, err = newLibrary(g.Library.Functions()); err != nil {
 		return nil, err
 	}
+	c.library.containers = s.containers(g.Library.Functions()...)
 	c.copyNodes(g)
 	if err := c.readReferences(); err != nil {
 		return nil, err

@@ -16,8 +16,8 @@ type kernel struct {
 	s *state
 	f *function
 
-	mu     sync.Mutex // guards the fields below; taken before context.mu
-	in     *context_  // where the function was added last; no reference
+	mu     sync.Mutex // guards the fields below; taken before state.mu and context.mu
+	now    *version   // what was added last; has no reference to the context
 	closed bool
 }
 
@@ -59,51 +59,98 @@ func (k *kernel) admit(ctx context.Context) (release func(), err error) {
 
 // run runs the function once.
 func (k *kernel) run(c *graph.Context) error {
-	x, err := k.hold()
+	v, err := k.hold()
 	if err != nil {
 		return err
 	}
-	defer x.release()
+	defer k.put(v)
 	if k.f.perStep {
-		x.inStep(c.Ctx)
+		v.x.inStep(c.Ctx)
 	}
-	err = x.c.run(c.Ctx, &run{function: k.f.name, owner: x, inputs: c.Inputs, outputs: c.Outputs, allocator: c.Step.Allocator})
+	err = v.x.c.run(c.Ctx, &run{function: v.f.name, owner: v.x, inputs: c.Inputs, outputs: c.Outputs, allocator: c.Step.Allocator})
 	if err != nil {
-		return k.explain(c, err)
+		return k.explain(c, v.f, err)
 	}
 	return nil
 }
 
-// hold returns the present context, with a reference for the caller and with the function in it.
-func (k *kernel) hold() (*context_, error) {
-	x := k.s.hold()
+// version is the function as it was added to a context, with the containers of some generations.
+type version struct {
+	x    *context_
+	f    *function
+	at   *generations // for which f is right; guarded by kernel.mu
+	uses int          // the kernel, and the runs; guarded by kernel.mu
+}
+
+// hold returns the version for the present context and generations, after it has added its function. The
+// caller gives it back to put, and has a reference to the context until then.
+func (k *kernel) hold() (*version, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.in == x {
-		return x, nil
+	x, g := k.s.hold()
+	v := k.now
+	if v == nil || v.x != x || v.at != g {
+		var err error
+		if v, err = k.renewLocked(x, g); err != nil {
+			x.release()
+			return nil, err
+		}
 	}
-	if err := x.use(k.f); err != nil {
-		x.release()
+	v.uses++
+	return v, nil
+}
+
+// renewLocked makes the version for a context and generations the present one.
+func (k *kernel) renewLocked(x *context_, g *generations) (*version, error) {
+	f, err := k.f.at(k.s.set, g)
+	if err != nil {
 		return nil, err
 	}
-	k.in = x
-	return x, nil
+	old := k.now
+	if old != nil && old.x == x && old.f.name == f.name {
+		old.at = g
+		return old, nil
+	}
+	if err := x.use(f); err != nil {
+		return nil, err
+	}
+	k.now = &version{x: x, f: f, at: g, uses: 1}
+	if old != nil {
+		old.uses--
+		if old.uses == 0 && old.x == x { // another context had a Reset, and took its functions along
+			_ = x.unuse(old.f) // what is left goes with the context
+		}
+	}
+	return k.now, nil
+}
+
+// put ends a use of a version. The last one removes the function, when the version is not the present
+// one any more.
+func (k *kernel) put(v *version) {
+	k.mu.Lock()
+	v.uses--
+	last := v.uses == 0
+	k.mu.Unlock()
+	if last {
+		_ = v.x.unuse(v.f) // the run has its result; what is left goes with the context
+	}
+	v.x.release()
 }
 
 // Close removes the function when no other kernel uses it. No run is under way any more.
 func (k *kernel) Close() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.closed || k.in == nil {
+	if k.closed || k.now == nil {
 		return nil
 	}
 	k.closed = true
-	x := k.s.hold()
+	x, _ := k.s.hold()
 	defer x.release()
-	if x != k.in {
+	if x != k.now.x {
 		return nil // a Reset has dropped the function
 	}
-	return x.unuse(k.f)
+	return x.unuse(k.now.f)
 }
 
 var (
@@ -114,11 +161,12 @@ var (
 )
 
 // explain returns an error of TensorFlow as its worker would: with the node, and without the function.
-func (k *kernel) explain(c *graph.Context, err error) error {
+func (k *kernel) explain(c *graph.Context, f *function, err error) error {
 	s := status.From(err)
 	text := eagerSuffix.ReplaceAllString(functionNode.ReplaceAllString(s.Message(), ""), "")
 	text = moreNodes.ReplaceAllString(text, "$1")
-	text = strings.ReplaceAll(text, k.f.name, c.Node.Name)
+	text = strings.ReplaceAll(text, f.name, c.Node.Name)
+	text = f.originals(text)
 	e := status.New(s.Code(), text)
 	if c.Ctx.Err() != nil && s.Code() == status.Cancelled {
 		e = e.Derived()

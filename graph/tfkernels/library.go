@@ -3,6 +3,7 @@ package tfkernels
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"sync"
 
 	"google.golang.org/protobuf/proto"
 
@@ -15,6 +16,12 @@ import (
 type library struct {
 	names map[string]string // in the context, by the name in the graph
 	all   []callee
+	// containers are those that nodes of the functions name.
+	containers []string
+
+	mu       sync.Mutex // guards the fields below
+	now      *library   // what at made last
+	nowNames []string   // the names of containers that are in it
 }
 
 // callee is a function that others may call.

@@ -395,7 +395,7 @@ func TestArraysLiveForAStep(t *testing.T) {
 		t.Fatal("no handle went from piece to piece")
 	}
 	defer kept.Release()
-	c := as[*state](t, st).hold()
+	c, _ := as[*state](t, st).hold()
 	defer c.release()
 	end()
 	for c.inSteps() > 0 {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"slices"
 	"sync"
 
 	"google.golang.org/protobuf/proto"
@@ -26,12 +27,16 @@ type state struct {
 	// planned are the functions that Rewrite has made, by the node that stands for each, until
 	// NewKernel takes them.
 	planned map[*graph.Node]*function
-	closed  bool
+	// generations are those of the containers of the present context.
+	generations *generations
+	// used are the containers that functions have named since the state is there.
+	used   map[string]bool
+	closed bool
 }
 
 func newState(s *Set, own graph.State, c *context_) *state {
 	return &state{set: s, own: own, context: c, planned: map[*graph.Node]*function{},
-		waiting: make(chan struct{}, s.blocking)}
+		generations: &generations{}, used: map[string]bool{}, waiting: make(chan struct{}, s.blocking)}
 }
 
 // function is a piece as it is added to a context.
@@ -42,6 +47,10 @@ type function struct {
 	waits   bool
 	// perStep says that a node makes or uses what lives only for a step.
 	perStep bool
+	// containers are those that its nodes, and those of the library, name.
+	containers []string
+	// generations are those that the nodes have, or nil when they have the names of the client.
+	generations *generations
 }
 
 // Rewrite implements graph.State: it makes pieces.
@@ -63,9 +72,11 @@ func (s *state) Rewrite(g *graph.Graph) (*graph.Graph, error) {
 	}
 	functions := make([]*function, len(units))
 	for i, u := range units {
-		if functions[i], err = newFunction(u.definition(c.library)); err != nil {
+		def := u.definition(c.library)
+		if functions[i], err = newFunction(def); err != nil {
 			return nil, graph.NodeError(u.node.Name, err)
 		}
+		functions[i].containers = slices.Concat(s.set.containers(def), c.library.containers)
 		functions[i].waits, functions[i].perStep, functions[i].library = u.p.waits, u.p.perStep(), c.library
 	}
 	s.mu.Lock()
@@ -93,6 +104,11 @@ func (s *state) NewKernel(n *graph.Node) (graph.Kernel, error) {
 	s.mu.Lock()
 	f := s.planned[n]
 	delete(s.planned, n)
+	if f != nil {
+		for _, name := range f.containers {
+			s.used[name] = true // before the function can run: see Reset
+		}
+	}
 	s.mu.Unlock()
 	if f == nil {
 		return s.own.NewKernel(n)
@@ -101,18 +117,18 @@ func (s *state) NewKernel(n *graph.Node) (graph.Kernel, error) {
 		return nil, graph.NodeError(n.Name, err)
 	}
 	k := &kernel{s: s, f: f}
-	c, err := k.hold() // adds the function, so that a wrong one is refused now
+	v, err := k.hold() // adds the function, so that a wrong one is refused now
 	if err != nil {
 		return nil, graph.NodeError(n.Name, err)
 	}
-	c.release()
+	k.put(v)
 	return k, nil
 }
 
 // renew gives the state a new context when the process of the present one has ended. Steps of graphs
 // that are registered then go on without their variables, as those of a worker that was restarted.
 func (s *state) renew() error {
-	x := s.hold()
+	x, _ := s.hold()
 	defer x.release()
 	if x.e.ended() == nil {
 		return nil
@@ -133,31 +149,54 @@ func (s *state) renew() error {
 	return nil
 }
 
-// hold returns the present context, with a reference for the caller.
-func (s *state) hold() *context_ {
+// hold returns the present context, with a reference for the caller, and the generations of its
+// containers.
+func (s *state) hold() (*context_, *generations) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.context.retain()
+	return s.context.retain(), s.generations
 }
 
-// Reset implements graph.State. TensorFlow's C API cannot empty one container, so a context without
-// variables takes the place of the present one; steps that run end with the old one.
+// Reset implements graph.State. When no function has named another container, a context without
+// variables takes the place of the present one; steps that run end with the old one. Otherwise the
+// containers get a new generation, and their old values keep their memory until the context ends.
 func (s *state) Reset(containers []string) {
 	s.own.Reset(containers)
-	c, err := s.set.newContext()
-	if err != nil {
-		return // a context needs no more than memory
+	names := orDefault(containers)
+	if len(names) == 0 {
+		names = []string{defaultContainer}
 	}
 	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		c.release()
-		return
-	}
-	old := s.context
-	s.context = c
+	all := s.areAllLocked(names)
 	s.mu.Unlock()
-	old.release()
+	var c *context_
+	if all {
+		var err error
+		if c, err = s.set.newContext(); err != nil {
+			c = nil // the process of the kernels ended and does not start; its variables are gone
+		}
+	}
+	s.mu.Lock()
+	if c != nil && !s.closed && s.areAllLocked(names) {
+		c, s.context = s.context, c
+		s.generations = &generations{}
+	} else {
+		s.generations = s.generations.next(names)
+	}
+	s.mu.Unlock()
+	if c != nil {
+		c.release()
+	}
+}
+
+// areAllLocked reports whether the named containers are all that functions have named.
+func (s *state) areAllLocked(names []string) bool {
+	for used := range s.used {
+		if !slices.Contains(names, used) {
+			return false
+		}
+	}
+	return true
 }
 
 // Close implements graph.State.
