@@ -70,6 +70,8 @@ type cutter struct {
 	pieces []*piece
 	// library has the functions of the graph, which nodes may have as op.
 	library *library
+	// bodies are the functions of the graph whose nodes have not been checked.
+	bodies map[string]*tfpb.FunctionDef
 }
 
 // maxCopied is the largest Const, in bytes, that is copied into each piece that uses it.
@@ -77,12 +79,15 @@ const maxCopied = 4 << 10
 
 // cut returns the nodes of g in topological order, each with its piece.
 func cut(s *Set, g *graph.Graph) (*cutter, error) {
-	c := &cutter{set: s, sets: newSets()}
+	c := &cutter{set: s, sets: newSets(), bodies: map[string]*tfpb.FunctionDef{}}
 	var err error
 	if c.library, err = newLibrary(g.Library.Functions()); err != nil {
 		return nil, err
 	}
 	c.library.containers = s.containers(g.Library.Functions()...)
+	for _, f := range g.Library.Functions() {
+		c.bodies[f.GetSignature().GetName()] = f
+	}
 	c.copyNodes(g)
 	if err := c.readReferences(); err != nil {
 		return nil, err
@@ -202,7 +207,7 @@ func (c *cutter) classify() {
 	for _, n := range c.nodes {
 		switch {
 		case n.place == inGo:
-		case mayWait(n.op):
+		case c.waits(n):
 			n.place = apart
 		case c.mayCopy(n) && !forGo[n]:
 			n.place = copied

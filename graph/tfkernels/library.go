@@ -16,6 +16,7 @@ import (
 type library struct {
 	names map[string]string // in the context, by the name in the graph
 	all   []callee
+	waits map[string]bool // those that may wait for others, by the name in the graph
 	// containers are those that nodes of the functions name.
 	containers []string
 
@@ -45,6 +46,7 @@ func newLibrary(functions []*tfpb.FunctionDef) (*library, error) {
 		name := f.GetSignature().GetName()
 		l.names[name] = name + suffix
 	}
+	l.waits = l.callers(functions, hasWait)
 	for _, f := range functions {
 		f = proto.CloneOf(f)
 		f.Signature.Name = l.names[f.GetSignature().GetName()]

@@ -64,6 +64,9 @@ func (s *state) Rewrite(g *graph.Graph) (*graph.Graph, error) {
 			if err := c.supported(n); err != nil {
 				return nil, err
 			}
+			if err := c.bodiesSupported(n); err != nil {
+				return nil, err
+			}
 		}
 	}
 	out, units, err := c.assemble(g)

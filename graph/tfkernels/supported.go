@@ -72,12 +72,7 @@ func types(n *node) (text string) {
 // fits reports whether the types of a node are among those of the kernel.
 func (k *kernelDef) fits(n *node) bool {
 	for _, c := range k.constraints {
-		a := n.def.GetAttr()[c.attr]
-		has := a.GetList().GetType()
-		if a.GetList() == nil {
-			has = []tfpb.DataType{a.GetType()}
-		}
-		for _, t := range has {
+		for _, t := range n.types(c.attr) {
 			if !slices.Contains(c.types, t) {
 				return false
 			}
