@@ -3,13 +3,14 @@ package ops
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 )
 
 // grain is how many elements one goroutine computes at least: fewer take less time than to start it.
 const grain = 64 << 10
 
 // parallel calls f for parts of [0, n), on several goroutines when there are many elements, and
-// returns when all calls have returned.
+// returns when all calls have returned. A panic of any of them is one of parallel, when all have ended.
 func parallel(n int, f func(from, to int)) { parallelCost(n, 1, f) }
 
 // parallelCost is parallel for elements that take as long as cost simple ones.
@@ -22,11 +23,25 @@ func parallelCost(n, cost int, f func(from, to int)) {
 		return
 	}
 	var wg sync.WaitGroup
+	var failed atomic.Pointer[any] // the first panic of another goroutine
 	for p := 1; p < parts; p++ {
-		wg.Go(func() { f(partStart(p, parts, n), partStart(p+1, parts, n)) })
+		wg.Go(func() {
+			defer func() {
+				if v := recover(); v != nil {
+					failed.CompareAndSwap(nil, &v)
+				}
+			}()
+			f(partStart(p, parts, n), partStart(p+1, parts, n))
+		})
 	}
+	// Also after a panic: the executor gives back the memory that the others write to.
+	defer func() {
+		wg.Wait()
+		if v := failed.Load(); v != nil {
+			panic(*v) //nolint:forbidigo // the executor recovers it, which it cannot on another goroutine
+		}
+	}()
 	f(0, partStart(1, parts, n))
-	wg.Wait()
 }
 
 // partStart returns where part p of n elements begins.
