@@ -195,6 +195,9 @@ func (im *importer) checkValue(v *tfpb.AttrValue) error {
 		if !tensor.DType(t).Base().Valid() {
 			return status.Errorf(status.InvalidArgument, "%d is no type", int32(t))
 		}
+		if tensor.DType(t).IsRef() { // only the definition of an op makes references
+			return status.Errorf(status.InvalidArgument, "AttrValue must not have reference type value of %v", tensor.DType(t))
+		}
 	}
 	for _, s := range shapes {
 		if err := checkPartialShape(s); err != nil {

@@ -131,6 +131,7 @@ func TestImportRefuses(t *testing.T) {
 		{"cycle of one", "a = Identity(a) T=int32", status.InvalidArgument, `the graph has a cycle of 1 nodes: "a" -> "a"`},
 		{"cycle through control into Merge", c + "m = Merge(c, ^n) T=int32 N=1\nn = NoOp(^m)", status.InvalidArgument, "the graph has a cycle of 2 nodes"},
 		{"no type", c + "i = Identity(c) T=0", status.InvalidArgument, ""},
+		{"reference type", "i = Identity(c) T=int32_ref", status.InvalidArgument, "AttrValue must not have reference type value of int32_ref"},
 		{"gradient of a function", "g = SymbolicGradient()", status.Unimplemented, `node "g": SymbolicGradient`},
 	} {
 		_, err := Import(parseGraph(t, tc.lines), ImportOptions{Set: newFakeSet()})
