@@ -55,6 +55,9 @@ func (in *instance) run(c call) (*body, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := refuseArguments(in.f.GetNodeDef()); err != nil {
+		return nil, err
+	}
 	for _, d := range in.f.GetNodeDef() {
 		def, err := in.substitute(d)
 		if err != nil {

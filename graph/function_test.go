@@ -204,3 +204,16 @@ func TestLibraryListsItsFunctions(t *testing.T) {
 		t.Errorf("%v", list)
 	}
 }
+
+// TestOnlyFunctionsHaveArgumentsAndResults: a graph, or a body, that brings _Arg or _Retval is refused.
+func TestOnlyFunctionsHaveArgumentsAndResults(t *testing.T) {
+	for name, tc := range map[string]struct{ lines, body string }{
+		"_Retval in a body":  {"c = f(three)", "a = _Retval(x) T=int32 index=0\ny <- x"},
+		"_Arg in a body":     {"c = f(three)", "a = _Arg() T=int32 index=0\ny <- a:output:0"},
+		"_Retval in a graph": {"a = _Retval(three) T=int32 index=0", "y <- x"},
+		"_Arg in a graph":    {"a = _Arg() T=int32 index=0", "y <- x"},
+	} {
+		_, err := Import(withLibrary(t, three+tc.lines, function(t, "f(x: int32) -> (y: int32)", tc.body)), ImportOptions{Set: newFakeSet()})
+		checkError(t, name, err, status.InvalidArgument, `node "a" has the op _`)
+	}
+}

@@ -70,6 +70,9 @@ func Import(def *tfpb.GraphDef, o ImportOptions) (*Graph, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := refuseArguments(def.GetNode()); err != nil {
+		return nil, err
+	}
 	im := importer{lib: lib, budget: b, producer: def.GetVersions().GetProducer()}
 	g, err := im.run(def.GetNode())
 	if err != nil {
@@ -79,6 +82,17 @@ func Import(def *tfpb.GraphDef, o ImportOptions) (*Graph, error) {
 		return nil, err
 	}
 	return g, nil
+}
+
+// refuseArguments refuses the nodes that only the body of a function has, one for each argument and
+// result. A second _Retval of a result would set it from another goroutine.
+func refuseArguments(defs []*tfpb.NodeDef) error {
+	for _, d := range defs {
+		if k := kindOf(d.GetOp()); k == kindArg || k == kindRetval {
+			return status.Errorf(status.InvalidArgument, "node %q has the op %s, which is made for the arguments and results of a function: a graph must not have it", d.GetName(), d.GetOp())
+		}
+	}
+	return nil
 }
 
 // importer imports the nodes of one graph or function body.
