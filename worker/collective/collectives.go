@@ -125,8 +125,12 @@ func (c *Collectives) newStep(id int64) *Step {
 	return s
 }
 
-// EndStep ends a step: what still runs ends with Aborted, here and at peers.
+// EndStep ends a step: what still runs ends with Aborted, here and at peers. It does nothing for
+// the step of the Groups, whose id any master can send.
 func (c *Collectives) EndStep(id int64) {
+	if id == groupStep {
+		return
+	}
 	c.mu.Lock()
 	s := c.steps[id]
 	delete(c.steps, id)
@@ -140,7 +144,11 @@ func (c *Collectives) EndStep(id int64) {
 }
 
 // AbortStep ends the operations of a step with err, here and at peers. The step stays until EndStep.
+// It does nothing for the step of the Groups, as EndStep.
 func (c *Collectives) AbortStep(id int64, err error) {
+	if id == groupStep {
+		return
+	}
 	c.mu.Lock()
 	s := c.steps[id]
 	c.mu.Unlock()

@@ -11,7 +11,8 @@ import (
 )
 
 // groupStep is the step of the operations that belong to no graph. TensorFlow's eager runtime has
-// the same, so its workers can be members of a Group.
+// the same, so its workers can be members of a Group. Graphs cannot use it here, and it ends only with
+// the Collectives: a Group ends by Close.
 const groupStep = 0
 
 // Group is this process's membership in a group of processes that compute together, for a Go

@@ -282,6 +282,31 @@ func TestBadArgumentsOfAGroup(t *testing.T) {
 	}
 }
 
+// TestStepsOfMastersDoNotEndGroups: any master can run, abort and clean up a step with the id that the
+// groups have.
+func TestStepsOfMastersDoNotEndGroups(t *testing.T) {
+	n := newNetwork(t, 1, 1)
+	c := n.process(0)
+	use := func(groups []*Group) {
+		t.Helper()
+		if err := errors.Join(each(2, func(i int) error { return groups[i].Barrier(t.Context()) })...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	groups := n.members(t, 7)
+	c.EndStep(groupStep)
+	use(groups)
+	c.AbortStep(groupStep, status.New(status.Internal, "a kernel failed"))
+	use(groups)
+	def := attrs{"merge_op": textAttr("Max"), "final_op": textAttr("Id")}
+	inputs := append([]*tensor.Tensor{ramp(t, 0, 10)}, numbers(t, -1, 7, 1)...) // a bad group_size fails the step
+	if _, err := c.evaluate(t, groupStep, "CollectiveReduceV2", def, inputs...); status.CodeOf(err) != status.InvalidArgument || !strings.Contains(err.Error(), "step 0") {
+		t.Errorf("a kernel in step 0: %v", err)
+	}
+	use(groups)
+	use(n.members(t, 8))
+}
+
 // TestAGroupWithAMemberOfTensorFlow: that one runs kernels in the step of the eager runtime.
 func TestAGroupWithAMemberOfTensorFlow(t *testing.T) {
 	for leader := range 2 {

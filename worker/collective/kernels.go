@@ -99,6 +99,10 @@ func (k *kernel) ComputeAsync(c *graph.Context, done func(error)) {
 		done(status.Errorf(status.Internal, "Failed to get CollectiveExecutor from OpKernelContext for Op %s", c.Node.Name))
 		return
 	}
+	if c.Step.ID == groupStep { // an error would end all Groups of this process
+		done(status.Errorf(status.InvalidArgument, "Collective Op %s runs in step %d, which belongs to the groups of Go programs; use another step_id", c.Node.Name, groupStep))
+		return
+	}
 	if err := all.enter(); err != nil {
 		done(err)
 		return
