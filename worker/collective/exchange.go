@@ -52,7 +52,7 @@ func (x *exchange) device() cluster.Device { return x.m.list[x.rank].device }
 // do runs f on a goroutine of the run.
 func (x *exchange) do(f func() error) {
 	x.work.Go(func() {
-		if err := f(); err != nil {
+		if err := guard(f); err != nil {
 			x.fail(err)
 		}
 	})

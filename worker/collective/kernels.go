@@ -129,7 +129,11 @@ type run struct {
 // step fails as a whole.
 func (k *kernel) run(c *graph.Context, s *Step) (*tensor.Tensor, error) {
 	r := &run{kernel: k, c: c, s: s}
-	out, err := r.all()
+	var out *tensor.Tensor
+	err := guard(func() (err error) {
+		out, err = r.all()
+		return err
+	})
 	if err != nil {
 		s.abort(err)
 	}
