@@ -19,7 +19,8 @@ const (
 	// maxInstances is how many operations a leader or member knows. The oldest complete one is
 	// forgotten for a new one.
 	maxInstances = 16384
-	// maxGraphs is how many graph keys have a sequence of step ids at a leader.
+	// maxGraphs is how many graph keys have a sequence of step ids at a leader. The oldest is forgotten
+	// for a new one.
 	maxGraphs = 65536
 	// endedSteps is how many steps that have ended are remembered, so that a late request for a
 	// buffer ends at once.

@@ -20,6 +20,9 @@ const stepIDMask = 1<<56 - 1 | 1<<56
 type sequences struct {
 	mu   sync.Mutex // guards what follows
 	next map[int64]int64
+	// order has the graphs in the order of their entry. The oldest is forgotten for a new one when there
+	// are too many; its masters refresh its id.
+	order []int64
 }
 
 // get returns the next step id of a graph, and draws one when there is none.
@@ -52,8 +55,12 @@ func (s *sequences) set(graph, id int64) error {
 }
 
 func (s *sequences) setLocked(graph, id int64) error {
-	if _, ok := s.next[graph]; !ok && len(s.next) >= maxGraphs {
-		return status.Errorf(status.ResourceExhausted, "%d graphs with collectives have step ids here, which is the limit; restart the process", maxGraphs)
+	if _, ok := s.next[graph]; !ok {
+		if len(s.next) >= maxGraphs {
+			delete(s.next, s.order[0])
+			s.order = s.order[1:]
+		}
+		s.order = append(s.order, graph)
 	}
 	if s.next == nil {
 		s.next = make(map[int64]int64)
