@@ -99,6 +99,9 @@ func (e *examiner) path(check, wire string, r Reached) {
 		return
 	}
 	text := fmt.Sprintf("round trip over %s: median %v, min %v, p99 %v of %d messages", wire, short(m.Median), short(m.Min), short(m.P99), m.Echoes)
+	if m.Bytes > 0 {
+		text = fmt.Sprintf("round trip over %s: median %v, min %v, p99 %v of %d receives of %s", wire, short(m.Median), short(m.Min), short(m.P99), m.Echoes, bytesText(uint64(m.Bytes)))
+	}
 	if m.Device != "" {
 		text += ", by " + m.Device
 	}

@@ -55,16 +55,27 @@ func ReachVerbs(c config.Client, o server.Options, rate bool) func(context.Conte
 		if s, _ := cl.Verbs(); s.Choice.Type != verbs.GIDTypeProcess {
 			r.Text = fmt.Sprintf("a channel to %v, path MTU %d, and %s in full packets came through", p.GID, int(p.MTU), bytesText(uint64(p.Bytes))) //nolint:gosec // some packets
 		}
-		if m, err := cl.Measure(ctx, task); err != nil {
+		if r.Path, err = measurePath(ctx, cl, task, rate); err != nil {
 			r.Unmeasured = err
-		} else {
-			r.Path = &m
 		}
 		if rate {
 			r.Rate, r.NoRate = pullRate(ctx, cl)
 		}
 		return r
 	}
+}
+
+// measurePath measures the path to a task; nil with an error. Over TCP and shared memory it times receives
+// if that is asked for, and the server publishes something.
+func measurePath(ctx context.Context, cl *server.Client, task cluster.Task, receives bool) (*server.Measured, error) {
+	m, err := cl.Measure(ctx, task)
+	if err != nil {
+		return nil, err
+	}
+	if receives && (m.Provider == config.ProviderShm || m.Provider == config.ProviderTCP) {
+		err = cl.MeasureReceives(ctx, &m)
+	}
+	return &m, err
 }
 
 // pullRate pulls some of the first publication with content, twice, and returns the bytes a second

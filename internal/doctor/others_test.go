@@ -18,6 +18,7 @@ import (
 // against one that does not reach it. That is no fault while another route does.
 func TestEveryRouteHasALine(t *testing.T) {
 	const peer = "peer x"
+	timed := Reached{Path: &server.Measured{Device: "shm0", Provider: config.ProviderShm, Echoes: 100, Median: 9 * time.Microsecond, Bytes: 8}}
 	works := Reached{Path: &server.Measured{Device: "shm0", Provider: config.ProviderShm, Echoes: 100, Median: 20 * time.Microsecond}, Rate: 4.2e9}
 	refused := status.New(status.FailedPrecondition, "they run on two hosts")
 	for name, c := range map[string]struct {
@@ -32,6 +33,7 @@ func TestEveryRouteHasALine(t *testing.T) {
 		"a device that was named": {Facts{Required: true, Others: []Other{{Provider: "shm", Named: true, Err: errors.New("no memfd here")}}},
 			"shm", "the setting provider names it: no memfd here", Fail},
 		"a route":        {Facts{Peers: []Peer{{Task: "x", Others: []OtherReached{{"shm", works}}}}}, peer, "bandwidth over shm: 4200 MB/s", OK},
+		"its receives":   {Facts{Peers: []Peer{{Task: "x", Others: []OtherReached{{"shm", timed}}}}}, peer, "p99 0s of 100 receives of 8 B", OK},
 		"its round trip": {Facts{Peers: []Peer{{Task: "x", Others: []OtherReached{{"shm", works}}}}}, peer, "round trip over shm: median 20µs", OK},
 		"a route beside another": {Facts{Required: true, Peers: []Peer{{Task: "x", Others: []OtherReached{{"shm", Reached{Err: refused}}, {"tcp", works}}}}},
 			peer, "not over shm: FailedPrecondition: they run on two hosts", OK},
@@ -187,7 +189,12 @@ func TestMeasuresEachRoute(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer x.Release()
-	if _, err := s.Catalog().PublishTensors("m", x.Named("w [1]")); err != nil {
+	small, err := tensor.FromSlice(tensor.Vector(2), make([]float32, 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer small.Release()
+	if _, err := s.Catalog().PublishTensors("m", x.Named("w [1]"), small.Named("step")); err != nil {
 		t.Fatal(err)
 	}
 	o := Options{Client: cfg.Client, From: s.Addr().String(), Measure: true}.OnThisHost()
@@ -199,6 +206,10 @@ func TestMeasuresEachRoute(t *testing.T) {
 	for _, r := range f.Peers[0].Others {
 		if r.Err != nil || r.NoRate != nil || r.Rate <= 0 || r.Path == nil || r.Path.Provider != r.Provider {
 			t.Errorf("%s: %+v", r.Provider, r.Reached)
+		}
+		// Acknowledgements are delayed, so they say nothing of a round trip of microseconds.
+		if m := r.Path; m == nil || m.Bytes != 8 || m.Echoes < 10 || m.Min <= 0 || m.Median < m.Min || m.P99 < m.Median {
+			t.Errorf("%s: receives of the smallest tensor: %+v", r.Provider, m)
 		}
 	}
 	if worst := Examine(f).Worst(); worst == Fail {
