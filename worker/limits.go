@@ -50,6 +50,11 @@ const (
 	// that lives sends it as soon as all workers have ended the step.
 	abandonedAfter = 10 * time.Second
 
+	// maxRested is how many steps of a session may have run and wait for their CleanupGraph. A
+	// master sends it after each step. The oldest is cleaned up beyond this, or beyond
+	// max-running-steps if that is more.
+	maxRested = 4096
+
 	// closeWait is how long the end of a session waits for the acknowledgements that its
 	// peers are sent. Without them a peer keeps its responses until the end of the step.
 	closeWait = time.Second

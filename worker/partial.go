@@ -87,15 +87,18 @@ func (s *session) findPartial(r *run) (p *partialRun, begins bool, err error) {
 	p = &partialRun{run: r, executed: make(chan struct{})}
 	p.ctx, p.cancel = context.WithCancelCause(s.ctx)
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if first := s.partial[r.step]; first != nil { // another request was faster
-		s.steps--
-		p.cancel(nil)
-		return first, false, nil
+	first := s.partial[r.step]
+	if first == nil {
+		s.partial[r.step] = p
+		s.users++ // until the executors have ended
+		s.mu.Unlock()
+		return p, true, nil
 	}
-	s.partial[r.step] = p
-	s.users++ // until the executors have ended
-	return p, true, nil
+	s.steps-- // another request was faster
+	s.mu.Unlock()
+	p.cancel(nil)
+	r.rest() // without the lock of the session
+	return first, false, nil
 }
 
 // endPartial forgets a partial run, whose executors have ended or are cancelled.
@@ -118,6 +121,7 @@ func (p *partialRun) start(in feeds) error {
 	p.run.observe = p.run.observer(nil, nil)
 	go func() {
 		defer p.run.session.release()
+		defer p.run.rest()
 		defer p.run.session.endRun(p.run.graph)
 		defer p.cancel(nil)
 		p.err = p.run.execute(p.ctx)

@@ -90,6 +90,7 @@ func (w *Worker) runStep(ctx context.Context, req *tfpb.RunGraphRequest, resp *t
 	if err := r.join(); err != nil {
 		return err
 	}
+	defer r.rest()
 	// As in TensorFlow, a master that cancels ends the kernels at once and the step a second later:
 	// until then the error that made it cancel can reach the other workers. The step is owned by now,
 	// so that one whose master was gone before is cleaned up too.
@@ -129,6 +130,7 @@ type run struct {
 	in      feeds
 	out     outputs
 	r       *rendezvous.BaseRemote // set by join
+	owned   *ownedStep             // set by join
 	observe observer               // nil when nobody wants to know
 }
 
@@ -152,10 +154,13 @@ func (w *Worker) newRun(s *session, req *tfpb.RunGraphRequest) (*run, error) {
 // join begins the step in the rendezvous with the session, which owns it until its cleanup.
 func (r *run) join() (err error) {
 	if r.r, err = r.w.opts.Manager.Begin(r.step, r.session.place, r.session.remoter()); err == nil {
-		r.w.sessions.own(r.step, r.session)
+		r.owned = r.w.sessions.own(r.step, r.session)
 	}
 	return err
 }
+
+// rest ends the run that join began.
+func (r *run) rest() { r.w.sessions.rest(r.step, r.owned) }
 
 // execute runs the parts of the graph. The first error ends the others and the receives of the
 // step; the result is the error that caused them. The end of outer ends the kernels alone: the

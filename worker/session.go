@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"container/list"
 	"context"
 	"sync"
 
@@ -33,6 +34,8 @@ type session struct {
 	// ctx ends with the session, with the reason as its cause; it cancels the steps.
 	ctx context.Context
 	end context.CancelCauseFunc
+
+	rested list.List // of int64: steps that have run, the oldest first; guarded by sessions.mu
 
 	mu         sync.Mutex // guards what follows
 	users      int        // calls and partial runs

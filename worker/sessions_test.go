@@ -394,6 +394,49 @@ func TestCloseAbortsRunningSteps(t *testing.T) {
 	wantCode(t, err, status.Aborted, "Call was aborted")
 }
 
+// TestStepsThatNobodyCleansUpAreBounded: a master that sends no CleanupGraph does not collect steps without
+// bound: the oldest that has run makes room. One that runs stays, however old it is.
+func TestStepsThatNobodyCleansUpAreBounded(t *testing.T) {
+	g := newGraphs(t, Options{})
+	s := g.open(&tfpb.CreateWorkerSessionRequest{})
+	runs, goOn, done := make(chan struct{}), make(chan struct{}), make(chan error)
+	slow := g.register(s, func(context.Context, *graph.Step) error { close(runs); <-goOn; return nil })
+	quick := g.register(s, nothing)
+	go func() {
+		_, err := g.RunGraph(t.Context(), running(s, slow, 1))
+		done <- err
+	}()
+	<-runs
+	for step := range int64(maxRested + 20) {
+		req := running(s, quick, step+2)
+		if step%2 == 0 {
+			req = partial(t, s, quick, step+2, true, nil)
+		}
+		if _, err := g.RunGraph(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(goOn)
+	if err := <-done; err != nil {
+		t.Errorf("the step that ran ended with %v", err)
+	}
+	if n := g.manager.Steps(); n > maxRested+10 || n < maxRested-1 {
+		t.Errorf("%d steps are left, want about %d", n, maxRested)
+	}
+	wantCode(t, g.manager.Err(2), status.Aborted, "Cleanup 2")
+	if err := g.manager.Err(1); err != nil {
+		t.Errorf("the step that ran longest ended: %v", err)
+	}
+	for step := range int64(maxRested + 21) {
+		g.EndStep(step + 1)
+	}
+	g.sessions.mu.Lock()
+	defer g.sessions.mu.Unlock()
+	if n := g.sessions.byHandle[s].rested.Len(); n != 0 || len(g.sessions.steps) != 0 {
+		t.Errorf("%d steps are noted after their cleanup, and %d owned", n, len(g.sessions.steps))
+	}
+}
+
 // TestCPUDevices: GetStatus lists each CPU device in order, with an incarnation of its own, and
 // values are sent and received under each.
 func TestCPUDevices(t *testing.T) {

@@ -1,23 +1,59 @@
 package worker
 
-import "time"
+import (
+	"container/list"
+	"time"
+)
 
 // ownedStep is a step that a session runs or has run, until its cleanup.
 type ownedStep struct {
 	session *session
-	timer   *time.Timer // cleans it up; nil unless its master has cancelled it
+	timer   *time.Timer   // cleans it up; nil unless its master has cancelled it
+	runs    int           // that are under way
+	rested  *list.Element // of session.rested; nil while it runs
 }
 
-// own notes that a step belongs to a session until its cleanup. A master that dies sends none: then
-// the step ends with the session, or when it is abandoned.
-func (m *sessions) own(step int64, s *session) {
+// own notes that a step, which begins to run, belongs to a session until its cleanup; rest must follow.
+// A master that dies sends no cleanup: then the step ends with the session, or when it is abandoned.
+func (m *sessions) own(step int64, s *session) *ownedStep {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if o := m.steps[step]; o != nil {
-		o.session = s
-		return
+	o := m.steps[step]
+	if o == nil {
+		o = new(ownedStep)
+		m.steps[step] = o
 	}
-	m.steps[step] = &ownedStep{session: s}
+	o.stir()
+	o.session = s
+	o.runs++
+	return o
+}
+
+// stir takes a step out of those that do not run.
+func (o *ownedStep) stir() {
+	if o.rested != nil {
+		o.session.rested.Remove(o.rested)
+		o.rested = nil
+	}
+}
+
+// rest ends a run of a step. A step that has run holds its values until its cleanup. A master that
+// sends none must not collect steps without bound, so the oldest one makes room.
+func (m *sessions) rest(step int64, o *ownedStep) {
+	oldest, over := int64(0), false
+	m.mu.Lock()
+	o.runs--
+	if o.runs == 0 && m.steps[step] == o {
+		rested := &o.session.rested
+		o.rested = rested.PushBack(step)
+		if over = rested.Len() > max(maxRested, o.session.limits.Steps); over {
+			oldest = rested.Front().Value.(int64) //nolint:forcetypeassert // it has nothing else
+		}
+	}
+	m.mu.Unlock()
+	if over {
+		m.cleanUp(oldest)
+	}
 }
 
 // abandon cleans up a step after abandonedAfter, unless its master does so before. The master has
@@ -41,11 +77,13 @@ func (m *sessions) abandon(step int64) {
 func (m *sessions) endStep(step int64) {
 	m.mu.Lock()
 	o := m.steps[step]
-	delete(m.steps, step)
-	m.mu.Unlock()
 	if o == nil {
+		m.mu.Unlock()
 		return
 	}
+	delete(m.steps, step)
+	o.stir()
+	m.mu.Unlock()
 	if o.timer != nil {
 		o.timer.Stop()
 	}
