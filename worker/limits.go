@@ -55,6 +55,11 @@ const (
 	// max-running-steps if that is more.
 	maxRested = 4096
 
+	// sessionIdle: a session that its master has not used for so long ends when a new one needs its
+	// place. Its master may have died. The master of a person who works with it may pause for a
+	// night.
+	sessionIdle = 24 * time.Hour
+
 	// closeWait is how long the end of a session waits for the acknowledgements that its
 	// peers are sent. Without them a peer keeps its responses until the end of the step.
 	closeWait = time.Second

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"sync"
+	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/graph"
@@ -39,6 +40,7 @@ type session struct {
 
 	mu         sync.Mutex // guards what follows
 	users      int        // calls and partial runs
+	used       time.Time  // when the last of them ended; the start of the session before
 	over       bool
 	graphs     map[string]*registered
 	lastGraph  uint64 // number of the newest graph
@@ -52,7 +54,7 @@ type session struct {
 func newSession(handle string, place *rendezvous.Session, limits Limits) *session {
 	s := &session{
 		handle: handle, place: place, limits: limits, freed: func() {},
-		graphs: make(map[string]*registered), partial: make(map[int64]*partialRun),
+		graphs: make(map[string]*registered), partial: make(map[int64]*partialRun), used: time.Now(),
 	}
 	s.ctx, s.end = context.WithCancelCause(context.Background())
 	return s
@@ -88,11 +90,19 @@ func (s *session) use() error {
 func (s *session) release() {
 	s.mu.Lock()
 	s.users--
+	s.used = time.Now()
 	free := s.over && s.users == 0
 	s.mu.Unlock()
 	if free {
 		s.free()
 	}
+}
+
+// idleSince returns since when nothing has used the session; false while something does.
+func (s *session) idleSince() (time.Time, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.used, s.users == 0
 }
 
 // finish ends the session: its steps are cancelled with why. It is called once.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/graph"
@@ -109,7 +110,7 @@ func (m *sessions) create(req *tfpb.CreateWorkerSessionRequest) error {
 	}
 	old, added, err := m.add(s, req)
 	for _, o := range old {
-		o.finish(status.Errorf(status.Aborted, "session %s ended: its master %s has restarted", o.handle, req.GetMasterTask()))
+		o.s.finish(status.Errorf(status.Aborted, "session %s ended: %s", o.s.handle, o.why))
 	}
 	if !added {
 		s.finish(err)
@@ -117,9 +118,15 @@ func (m *sessions) create(req *tfpb.CreateWorkerSessionRequest) error {
 	return err
 }
 
-// add enters a session, unless there is one with its handle, and takes out those of its master's
-// earlier incarnations, which the caller ends.
-func (m *sessions) add(s *session, req *tfpb.CreateWorkerSessionRequest) (old []*session, added bool, err error) {
+// replaced is a session that makes room for another.
+type replaced struct {
+	s   *session
+	why string
+}
+
+// add enters a session, unless there is one with its handle. It takes out those of its master's
+// earlier incarnations, and one that is idle when it needs the place; the caller ends them.
+func (m *sessions) add(s *session, req *tfpb.CreateWorkerSessionRequest) (old []replaced, added bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.over {
@@ -130,7 +137,7 @@ func (m *sessions) add(s *session, req *tfpb.CreateWorkerSessionRequest) (old []
 		for other, incarnation := range m.masters[master] {
 			if incarnation != req.GetMasterIncarnation() {
 				m.removeLocked(other)
-				old = append(old, other)
+				old = append(old, replaced{other, "its master " + master + " has restarted"})
 			}
 		}
 	}
@@ -138,8 +145,13 @@ func (m *sessions) add(s *session, req *tfpb.CreateWorkerSessionRequest) (old []
 		return old, false, nil
 	}
 	if len(m.byHandle) >= m.limits.Sessions {
-		return old, false, status.Errorf(status.ResourceExhausted,
-			"CreateWorkerSession: there are %d sessions already, the limit of max-sessions; close some, or raise it", len(m.byHandle))
+		idle := m.idleLocked()
+		if idle == nil {
+			return old, false, status.Errorf(status.ResourceExhausted,
+				"CreateWorkerSession: there are %d sessions already, the limit of max-sessions, and masters have used all of them within %v; close sessions at their masters, or raise the limit", len(m.byHandle), sessionIdle)
+		}
+		m.removeLocked(idle)
+		old = append(old, replaced{idle, fmt.Sprintf("there are as many as max-sessions allows, and its master has not used it for %v", sessionIdle)})
 	}
 	m.byHandle[s.handle] = s
 	if master != "" {
@@ -149,6 +161,18 @@ func (m *sessions) add(s *session, req *tfpb.CreateWorkerSessionRequest) (old []
 		m.masters[master][s] = req.GetMasterIncarnation()
 	}
 	return old, true, nil
+}
+
+// idleLocked returns the session that has been idle for longest, at least for sessionIdle; nil when
+// there is none.
+func (m *sessions) idleLocked() (longest *session) {
+	before := time.Now().Add(-sessionIdle)
+	for _, s := range m.byHandle {
+		if used, idle := s.idleSince(); idle && !used.After(before) {
+			longest, before = s, used
+		}
+	}
+	return longest
 }
 
 func (m *sessions) removeLocked(s *session) {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -435,6 +437,47 @@ func TestStepsThatNobodyCleansUpAreBounded(t *testing.T) {
 	if n := g.sessions.byHandle[s].rested.Len(); n != 0 || len(g.sessions.steps) != 0 {
 		t.Errorf("%d steps are noted after their cleanup, and %d owned", n, len(g.sessions.steps))
 	}
+}
+
+// TestAnIdleSessionMakesRoom: masters that died leave their sessions. Beyond max-sessions the one that has
+// been idle for longest ends; one that a master uses does not.
+func TestAnIdleSessionMakesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGraphs(t, Options{Limits: Limits{Sessions: 3}})
+		of := func(handle string) error {
+			_, err := g.CreateWorkerSession(t.Context(), &tfpb.CreateWorkerSessionRequest{SessionHandle: handle})
+			return err
+		}
+		for _, handle := range []string{"waits", "older", "dead"} {
+			if err := of(handle); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		done := make(chan error, 1)
+		waits := g.register("waits", double(t, "in", "out"))
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			_, err := g.RunGraph(ctx, running("waits", waits, 1))
+			done <- err
+		}()
+		time.Sleep(sessionIdle - 3*time.Second)
+		wantCode(t, of("new"), status.ResourceExhausted, "max-sessions")
+		g.register("older", nothing)
+		time.Sleep(3 * time.Second)
+		if err := of("new"); err != nil {
+			t.Fatal(err)
+		}
+		g.wantGone("dead")
+		wantCode(t, of("newer"), status.ResourceExhausted, "24h0m0s")
+		for _, handle := range []string{"waits", "older", "new"} {
+			g.register(handle, nothing)
+		}
+		cancel()
+		<-done
+		g.Close()
+		g.manager.Close()
+	})
 }
 
 // TestCPUDevices: GetStatus lists each CPU device in order, with an incarnation of its own, and
