@@ -20,8 +20,9 @@ type frame struct {
 
 // frames is where each node of a graph runs.
 type frames struct {
-	all []*frame // all[0] is the root
-	of  []*frame // by Node.ID
+	all      []*frame // all[0] is the root
+	of       []*frame // by Node.ID
+	children map[frameKey]*frame
 }
 
 // output returns the frame that the outputs of n belong to.
@@ -38,22 +39,15 @@ func (fs *frames) output(n *Node) *frame {
 
 // child returns the frame that an Enter node of f leads into; nil when it does not exist yet.
 func (fs *frames) child(f *frame, enter *Node) *frame {
-	name := enter.Text("frame_name")
-	for _, c := range fs.all[1:] {
-		if c.parent == f && c.name == name {
-			return c
-		}
-	}
-	return nil
+	return fs.children[frameKey{f, enter.Text("frame_name")}]
 }
 
 // analyseFrames returns the frame of each node. All inputs of a node must come from one frame. The
 // graph must have no cycle but those through NextIteration.
 func analyseFrames(g *Graph) (*frames, error) {
 	root := &frame{parallel: 1}
-	fs := &frames{all: []*frame{root}, of: make([]*frame, len(g.Nodes))}
+	fs := &frames{all: []*frame{root}, of: make([]*frame, len(g.Nodes)), children: make(map[frameKey]*frame)}
 	first := make([]*Node, len(g.Nodes)) // the input that gave a node its frame
-	children := map[frameKey]*frame{}
 	var queue []*Node
 	for _, n := range g.Nodes {
 		if len(n.In) == 0 && len(n.ControlIn) == 0 {
@@ -67,7 +61,7 @@ func analyseFrames(g *Graph) (*frames, error) {
 		switch kindOf(n.Op) {
 		case kindEnter:
 			var err error
-			if out, err = fs.enter(children, out, n); err != nil {
+			if out, err = fs.enter(out, n); err != nil {
 				return nil, err
 			}
 		case kindExit:
@@ -107,7 +101,7 @@ type frameKey struct {
 }
 
 // enter returns the frame that an Enter node leads into, and makes it at the first one.
-func (fs *frames) enter(children map[frameKey]*frame, parent *frame, n *Node) (*frame, error) {
+func (fs *frames) enter(parent *frame, n *Node) (*frame, error) {
 	name := n.Text("frame_name")
 	if name == "" {
 		return nil, status.Errorf(status.InvalidArgument, "The Enter {{node %s}} must have a frame name.", n.Name)
@@ -116,10 +110,11 @@ func (fs *frames) enter(children map[frameKey]*frame, parent *frame, n *Node) (*
 	if parallel < 1 {
 		return nil, status.Errorf(status.InvalidArgument, "node %q (%s): parallel_iterations is %d, and must be 1 or more", n.Name, n.Op, parallel)
 	}
-	f := children[frameKey{parent, name}]
+	key := frameKey{parent, name}
+	f := fs.children[key]
 	if f == nil {
 		f = &frame{index: len(fs.all), name: name, parent: parent, parallel: int(min(parallel, maxParallelIterations))}
-		children[frameKey{parent, name}] = f
+		fs.children[key] = f
 		fs.all = append(fs.all, f)
 	}
 	f.enters = append(f.enters, n)

@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -215,5 +216,19 @@ func TestOnlyFunctionsHaveArgumentsAndResults(t *testing.T) {
 	} {
 		_, err := Import(withLibrary(t, three+tc.lines, function(t, "f(x: int32) -> (y: int32)", tc.body)), ImportOptions{Set: newFakeSet()})
 		checkError(t, name, err, status.InvalidArgument, `node "a" has the op _`)
+	}
+}
+
+// TestEachNodeOfAFunctionMustRunOnTheTaskOfTheCaller has one node elsewhere, behind many that are not.
+func TestEachNodeOfAFunctionMustRunOnTheTaskOfTheCaller(t *testing.T) {
+	for _, elsewhere := range []string{"/job:other", "/job:w/replica:1", "/task:1", "/job:w/replica:0/task:1/device:CPU:0"} {
+		f := function(t, "f(x: int32) -> (y: int32)", strings.Repeat("n = NoOp()\n", 20)+"last = NoOp()\ny <- x\n^c <- last")
+		for i, n := range f.NodeDef[:20] {
+			n.Name, n.Device = fmt.Sprintf("n%d", i), []string{"", dev, "/task:0", "/device:CPU:1", "/job:w/replica:0"}[i%5]
+			f.ControlRet[n.Name] = n.Name
+		}
+		f.NodeDef[20].Device = elsewhere
+		_, err := Import(withLibrary(t, three+"c = f(three)", f), ImportOptions{Set: newFakeSet()})
+		checkError(t, elsewhere, err, status.Unimplemented, `node "last" is placed on `+elsewhere+`, and its caller "c" on `+dev)
 	}
 }

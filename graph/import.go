@@ -104,6 +104,9 @@ type importer struct {
 
 	g      *Graph
 	byName map[string]*Node
+	// waits has, for each node, the last one that was connected to it by a control edge, as its ID + 1. A
+	// node may name 100,000 control inputs, so the list of them is not searched.
+	waits []int
 }
 
 func (im *importer) run(defs []*tfpb.NodeDef) (*Graph, error) {
@@ -119,6 +122,7 @@ func (im *importer) run(defs []*tfpb.NodeDef) (*Graph, error) {
 			return nil, err
 		}
 	}
+	im.waits = make([]int, len(im.g.Nodes))
 	for _, n := range im.g.Nodes {
 		if err := im.connect(n); err != nil {
 			return nil, err
@@ -253,7 +257,8 @@ func (im *importer) connect(n *Node) error {
 			if src == nil {
 				return unknownInput(n, text)
 			}
-			if !slices.Contains(n.ControlIn, src) {
+			if im.waits[src.ID] != n.ID+1 {
+				im.waits[src.ID] = n.ID + 1
 				n.ControlIn = append(n.ControlIn, src)
 			}
 			continue

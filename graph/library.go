@@ -27,6 +27,9 @@ type body struct {
 	name      string
 	graph     *Graph // with an _Arg node for each argument and a _Retval node for each result
 	args, ret []tensor.DType
+	// placed are the nodes to compare with the device of a caller: those with the first two values of each
+	// part of a device. One that differs from a node of the body differs from one of these.
+	placed []*Node
 }
 
 func newLibrary(def *tfpb.FunctionDefLibrary, producer int32, b *budget) (*Library, error) {
@@ -44,6 +47,13 @@ func newLibrary(def *tfpb.FunctionDefLibrary, producer int32, b *budget) (*Libra
 			return nil, status.Errorf(status.InvalidArgument, "the library has two functions named %q", name)
 		case b.o.Set.OpDef(name) != nil || builtin(name) != nil:
 			return nil, status.Errorf(status.InvalidArgument, "Cannot add function '%s' because an op with the same name already exists.", name)
+		}
+		size := 0
+		for _, a := range f.GetSignature().GetAttr() {
+			size += proto.Size(a.GetDefaultValue())
+		}
+		if size > maxDefaults {
+			return nil, status.Errorf(status.ResourceExhausted, "function %q: the default values of its attributes have %d bytes, at most %d are allowed: pass the values in its calls", name, size, maxDefaults)
 		}
 		l.functions[name] = f
 	}
@@ -178,13 +188,16 @@ func (l *Library) checkCall(n *Node, c call, b *budget) (added *body, err error)
 		if bd, err = l.instantiate(f, c, b); err != nil {
 			return nil, err
 		}
+		if bd.placed, err = placed(bd.graph.Nodes); err != nil {
+			return nil, status.From(err).WithPrefix("function " + strconv.Quote(c.name))
+		}
 		l.bodies[key], added = bd, bd
 	}
 	isCond := kindOf(n.Op) == kindWhile && c.ret == nil && n.Attr("cond").GetFunc().GetName() == c.name
 	if !slices.Equal(bd.args, c.args) || !isCond && !slices.Equal(bd.ret, c.ret) {
 		return nil, status.Errorf(status.InvalidArgument, "function %q takes %v and returns %v, but op %s passes %v and wants %v", c.name, bd.args, bd.ret, n.Op, c.args, c.ret)
 	}
-	for _, inner := range bd.graph.Nodes {
+	for _, inner := range bd.placed {
 		if err := samePlace(inner, n); err != nil {
 			return nil, status.From(err).WithPrefix("function " + strconv.Quote(c.name))
 		}
@@ -200,6 +213,37 @@ func (l *Library) checkLoopCond(n *Node, calls []call) error {
 		return status.Errorf(status.InvalidArgument, "function %q is the condition of a While and returns %d values, want one", cond.name, len(cond.ret))
 	}
 	return nil
+}
+
+// placed returns the nodes for body.placed, in their order.
+func placed(nodes []*Node) ([]*Node, error) {
+	var list []*Node
+	var jobs, replicas, tasks []string // those that list has
+	for _, n := range nodes {
+		if n.Device == "" {
+			continue
+		}
+		p, err := cluster.ParsePattern(n.Device)
+		if err != nil {
+			return nil, status.From(err).WithPrefix("node " + strconv.Quote(n.Name))
+		}
+		fresh := p.HasJob && addPart(&jobs, p.Job)
+		fresh = p.HasReplica && addPart(&replicas, strconv.Itoa(p.Replica)) || fresh
+		fresh = p.HasTask && addPart(&tasks, strconv.Itoa(p.Task)) || fresh
+		if fresh {
+			list = append(list, n)
+		}
+	}
+	return list, nil
+}
+
+// addPart adds a value that is not in the list, if it has less than two.
+func addPart(list *[]string, value string) bool {
+	if len(*list) == 2 || slices.Contains(*list, value) {
+		return false
+	}
+	*list = append(*list, value)
+	return true
 }
 
 // samePlace returns an error for a node of a function that is placed on another task than the caller.

@@ -30,6 +30,9 @@ const (
 	// calls itself with other attributes has no end. maxBodyKey is in bytes.
 	maxBodies  = 10_000
 	maxBodyKey = 64 << 10
+	// maxDefaults is the largest size of the default values of a function's attributes, in bytes. They are
+	// read at each call.
+	maxDefaults = 4096
 	// maxErrorNodes is the number of nodes that the text about a cycle names.
 	maxErrorNodes = 8
 )

@@ -172,3 +172,28 @@ func TestIterationsAreBounded(t *testing.T) {
 		t.Errorf("%d iterations may run at once", got)
 	}
 }
+
+func TestDefaultsOfFunctionsAreBounded(t *testing.T) {
+	f := function(t, "f(x: int32) -> (y: int32)", "y <- x")
+	f.Signature.Attr = append(f.Signature.Attr, withDefault(attrDef("a", "string"), text(strings.Repeat("a", maxDefaults))))
+	_, err := Import(withLibrary(t, three+"c = f(three)", f), ImportOptions{Set: newFakeSet()})
+	checkError(t, "defaults", err, status.ResourceExhausted, `function "f": the default values of its attributes have 4099 bytes, at most 4096 are allowed`)
+}
+
+// TestReadsOfVariablesElsewhereAreBounded: each of the 2001 reads waits for each of the 2001 nodes.
+func TestReadsOfVariablesElsewhereAreBounded(t *testing.T) {
+	var nodes, waits strings.Builder
+	for i := range 2001 {
+		nodes.WriteString("a" + strconv.Itoa(i) + " = NoOp()\n")
+		waits.WriteString(", ^a" + strconv.Itoa(i))
+	}
+	def := parseGraph(t, onDev1("v = VariableV2() dtype=int32")+nodes.String()+
+		"dst = AddN(v"+strings.Repeat(", v", 2000)+waits.String()+") T=int32 N=2001")
+	def.Node[0].Attr["shape"] = shapeAttr()
+	g, err := Import(def, ImportOptions{Set: newFakeSet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Split(g, incarnations)
+	checkError(t, "reads", err, status.ResourceExhausted, `node "dst" on `+dev+` reads 2001 references of other devices and waits for 2001 nodes`)
+}

@@ -97,8 +97,9 @@ type iteration struct {
 	number   int64
 	nodes    []nodeState
 	inputs   []Value
-	underWay int           // nodes that are ready or run
-	children []*frameState // frames that were entered from here
+	underWay int // nodes that are ready or run
+	// children are the frames that were entered from here, by their plan.
+	children map[*framePlan]*frameState
 }
 
 func newPropagator(p *plan) *propagator {
@@ -284,14 +285,15 @@ func (p *propagator) activateOne(from *item, it *iteration, v Value) {
 
 // child returns the frame that an Enter node leads into, and begins it at the first one.
 func (p *propagator) child(it *iteration, enter *item) *frameState {
-	for _, c := range it.children {
-		if c.plan == enter.child {
-			return c
-		}
+	if f := it.children[enter.child]; f != nil {
+		return f
 	}
 	f := &frameState{plan: enter.child, id: childFrameID(it.frame.id, it.number, enter.child.name), parent: it, missingEnters: enter.child.enters}
 	f.live = append(f.live, p.newIteration(f, 0))
-	it.children = append(it.children, f)
+	if it.children == nil {
+		it.children = make(map[*framePlan]*frameState)
+	}
+	it.children[f.plan] = f
 	return f
 }
 
@@ -381,12 +383,7 @@ func (p *propagator) endFrame(f *frameState) {
 			p.activate(exit, it, true, nil)
 		}
 	}
-	for i, c := range it.children {
-		if c == f {
-			it.children = append(it.children[:i], it.children[i+1:]...)
-			break
-		}
-	}
+	delete(it.children, f.plan)
 	p.cleanUp(it)
 }
 

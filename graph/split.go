@@ -66,6 +66,7 @@ type splitter struct {
 	names        map[string]bool   // of all nodes
 	added        []*Node           // behind those of g
 	received     map[receivedKey]*Node
+	reads        int // edges that addReads has added
 	next         int // number of the next new name or edge
 }
 
@@ -152,13 +153,36 @@ func (s *splitter) splitInputs(dst *Node) error {
 		}
 	}
 	// dst reads a reference when all its inputs are there. So does the _Recv in its place.
-	for _, r := range readers {
-		for _, n := range here {
-			r.addControl(n)
-		}
+	if err := s.addReads(dst, readers, here); err != nil {
+		return err
 	}
 	if redirected {
 		dst.ControlIn = slices.DeleteFunc(dst.ControlIn, func(n *Node) bool { return n == pivot })
+	}
+	return nil
+}
+
+// addReads lets the _Recv nodes of dst that read references wait for what dst waits for.
+func (s *splitter) addReads(dst *Node, readers, here []*Node) error {
+	if len(readers) == 0 {
+		return nil
+	}
+	has := make(map[*Node]bool, len(here))
+	here = slices.DeleteFunc(here, func(n *Node) bool {
+		double := has[n]
+		has[n] = true
+		return double
+	})
+	if s.reads += len(readers) * len(here); s.reads > DefaultMaxEdges {
+		return status.Errorf(status.ResourceExhausted, "node %q on %s reads %d references of other devices and waits for %d nodes: with the edges between them the graph has more than %d: read the variables on their own device", dst.Name, dst.Device, len(readers), len(here), DefaultMaxEdges)
+	}
+	for _, r := range readers {
+		pivot := controlPivot(r)
+		for _, n := range here {
+			if n != r && n != pivot {
+				r.ControlIn = append(r.ControlIn, n)
+			}
+		}
 	}
 	return nil
 }

@@ -60,7 +60,7 @@ func (s *splitter) addControlLoops() error {
 	}
 	for _, c := range s.crossings(fs) {
 		if controlPivot(c.dst) != nil {
-			continue // the master has added it, or the edge before this one
+			continue // the master has added it
 		}
 		loop, err := a.loop(c.frame, c.dst)
 		if err != nil {
@@ -96,16 +96,18 @@ func (s *splitter) colocate() error {
 	return nil
 }
 
-// crossings returns the edges within loops that lead to another device.
+// crossings returns the edges within loops that lead to another device, one for each node at their ends.
 func (s *splitter) crossings(fs *frames) []crossing {
 	var list []crossing
+	listed := make(map[*Node]bool)
 	for _, src := range s.g.Nodes {
 		f := fs.output(src)
 		if f.parent == nil {
 			continue
 		}
 		for _, e := range src.Out {
-			if src.Device != e.To.Device {
+			if src.Device != e.To.Device && !listed[e.To] {
+				listed[e.To] = true
 				list = append(list, crossing{e.To, f}) // all inputs of a node come from one frame
 			}
 		}
