@@ -158,7 +158,7 @@ func (r *run) context(c *Context, t task, out []Value) {
 
 // compute calls a kernel. A panic is a bug, but here it is the error of the step: the graph comes from a
 // stranger, who chooses shapes and indices, and a wrong index in one kernel must not end the steps
-// of all sessions. A variable that the kernel was changing keeps the value that it had.
+// of all sessions. A variable that the kernel was changing may be changed in part.
 func compute(k Kernel, c *Context) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -299,7 +299,8 @@ func newAssignVariable(n *graph.Node, _ *State) (graph.Kernel, error) {
 }
 
 // writeVariables changes variables and slots in place. check gets the present tensors, which must not
-// be changed. write gets tensors with the same content that belong to it.
+// be changed. write gets tensors with the same content that belong to it. They may be those of the
+// variables, so after an error or a panic of write the variables may be changed in part.
 func writeVariables(c *graph.Context, inputs []int, check func(old []*tensor.Tensor) error,
 	write func(t []*tensor.Tensor) error) error {
 	vars := make([]*graph.Variable, len(inputs))
@@ -322,10 +323,16 @@ func writeVariables(c *graph.Context, inputs []int, check func(old []*tensor.Ten
 		if err != nil {
 			return nil, err
 		}
+		written := false
+		defer func() { // write may panic, too
+			if !written {
+				release()
+			}
+		}()
 		if err := write(changed); err != nil {
-			release()
 			return nil, err
 		}
+		written = true
 		for i, t := range changed {
 			if t != old[i] {
 				old[i].Release()
