@@ -280,10 +280,16 @@ func (c *Catalog) Pulls() int {
 // Drain refuses new pulls and waits for those in progress. If ctx ends first, it returns
 // DeadlineExceeded or Cancelled, with the number of pulls that are left.
 func (c *Catalog) Drain(ctx context.Context) error {
+	drained := c.streams.drain()
 	select {
-	case <-c.streams.drain():
+	case <-drained:
 		return nil
 	case <-ctx.Done():
+	}
+	select {
+	case <-drained: // with both, nothing is left
+		return nil
+	default:
 		return wrap("waiting for pulls", status.Errorf(status.CodeOf(ctx.Err()), "%d have not ended", c.Pulls()))
 	}
 }

@@ -90,9 +90,12 @@ func TestVerbsMetrics(t *testing.T) {
 			t.Errorf("%s %v, want 2 at least", name, got)
 		}
 	}
+	// A receiver that polls for itself may take every completion before its event wakes anybody.
+	if metric(t, text, "tryst_verbs_wakeups_total{"+peer+"}") < 0 {
+		t.Error("there is no tryst_verbs_wakeups_total")
+	}
 	for _, name := range []string{
-		"tryst_verbs_polls_total{" + peer + "}", "tryst_verbs_channel_generation{" + peer + "}", "tryst_verbs_wakeups_total{" + peer + "}",
-		"tryst_verbs_message_bytes",
+		"tryst_verbs_polls_total{" + peer + "}", "tryst_verbs_channel_generation{" + peer + "}", "tryst_verbs_message_bytes",
 	} {
 		if got := metric(t, text, name); got < 1 {
 			t.Errorf("%s %v, want 1 at least", name, got)

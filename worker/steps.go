@@ -47,7 +47,7 @@ func (m *sessions) rest(step int64, o *ownedStep) {
 		rested := &o.session.rested
 		o.rested = rested.PushBack(step)
 		if over = rested.Len() > max(maxRested, o.session.limits.Steps); over {
-			oldest = rested.Front().Value.(int64) //nolint:forcetypeassert // it has nothing else
+			oldest = rested.Front().Value.(int64) //nolint:forcetypeassert,errcheck // it has nothing else
 		}
 	}
 	m.mu.Unlock()

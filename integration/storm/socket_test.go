@@ -84,12 +84,12 @@ func runOut() (repair func(), err error) {
 		return nil, err
 	}
 	lowest := f.Fd() // the lowest free one, and all above
-	f.Close()        //nolint:errcheck // a directory
+	f.Close()
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(lowest), Max: old.Max}); err != nil {
 		return nil, err
 	}
 	if f, err := os.Open("/"); err == nil {
-		f.Close() //nolint:errcheck // a directory
+		f.Close()
 		return nil, fmt.Errorf("a file can be opened with a limit of %d descriptors", lowest)
 	}
 	shutDown(cut)

@@ -26,7 +26,8 @@ func TestFullTrace(t *testing.T) {
 			names := map[string]bool{}
 			list, _ := v[key].([]any)
 			for _, n := range list {
-				name := strings.ReplaceAll(n.(string), "/job:"+job+"/", "/job:ps/")
+				text, _ := n.(string)
+				name := strings.ReplaceAll(text, "/job:"+job+"/", "/job:ps/")
 				names[edgeNumber.ReplaceAllString(name, "edge ")] = true
 			}
 			return names

@@ -27,7 +27,9 @@ func TestAllRunsEverySuite(t *testing.T) {
 	}
 	recipe, _, _ = strings.Cut(recipe, "\n\n")
 	help, recipe, _ := strings.Cut(recipe, "\n")
-	words := func(s string) []string { return strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune(" ,;\t\n", r) }) }
+	words := func(s string) []string {
+		return strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune(" ,;\t\n", r) })
+	}
 	steps := suiteStep.FindAllStringSubmatch(read(".ci/run"), -1)
 	if len(steps) < 6 {
 		t.Fatalf("%d suites in .ci/run; was the format of its steps changed?", len(steps))
