@@ -474,7 +474,9 @@ func TestAnIdleSessionMakesRoom(t *testing.T) {
 			g.register(handle, nothing)
 		}
 		cancel()
-		_ = <-done // it ends as its context does
+		if err := <-done; err == nil {
+			t.Error("a request whose caller is gone succeeded")
+		}
 		g.Close()
 		g.manager.Close()
 	})
