@@ -466,18 +466,18 @@ func TestAnswerThatIsFinalEndsAllThatWait(t *testing.T) {
 		w.answer = func(context.Context) (uint64, bool, error) {
 			return 0, false, status.New(status.NotFound, "no such device")
 		}
-		ended := 0
+		var ended atomic.Int32
 		for range 3 {
 			w.wait(t.Context(), func(_ uint64, err error) {
 				wantError(t, err, status.NotFound)
-				ended++
+				ended.Add(1)
 			})
 		}
 		w.finish()
 		w.wait(t.Context(), func(_ uint64, err error) { wantError(t, err, status.NotFound) })
 		w.finish()
-		if ended != 3 || len(w.asked) != 2 {
-			t.Errorf("%d receives have ended after %d requests", ended, len(w.asked))
+		if ended.Load() != 3 || len(w.asked) != 2 {
+			t.Errorf("%d receives have ended after %d requests", ended.Load(), len(w.asked))
 		}
 	})
 }

@@ -860,7 +860,6 @@ func TestSimulationSearch(t *testing.T) {
 		"time passes":                 {kinds: 2, breaks: 1, ticks: 3},
 		"a forged inventory":          {kinds: 2, forged: 1},
 		"forged, and a break":         {kinds: 2, forged: 1, breaks: 1},
-		"forged, a device comes":      {kinds: 1, forged: 1, comes: 2},
 		"a forged call to a client":   {kinds: 2, forged: 1, client: true},
 		"a client":                    {kinds: 2, breaks: 1, client: true},
 		"a client, a device comes":    {kinds: 1, comes: 2, client: true},
