@@ -9,7 +9,7 @@ import (
 // about a microsecond, so it pays for the others only.
 const cheapKernel = 5 * time.Microsecond
 
-// cost is the mean time of a kernel, of late. A kernel that has not run yet is not cheap.
+// cost is the mean time of the latest runs of a kernel. A kernel that has not run yet is not cheap.
 type cost struct{ ns atomic.Int64 }
 
 func (c *cost) cheap() bool {

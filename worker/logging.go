@@ -12,7 +12,7 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 )
 
-// records is what a worker records of its steps, and for whom.
+// records holds the recorders of a worker: one for the masters, and one for each trace under way.
 //
 //	Logging of a master (FULL_TRACE)  ── transfers ──────────────► log
 //	RunGraph with record_timeline     ── kernels of the step ────► its response
