@@ -26,16 +26,15 @@ func (t *RdmaRemoteRendezvous) side() *route.Side {
 	return s
 }
 
-// noteDevices notes which devices are in use, for the peers, and returns the process as its peers
-// know it. Called with t.mu held, or before the transport is in use.
-func (t *RdmaRemoteRendezvous) noteDevices() *route.Side {
+// noteDevices notes which devices are in use, and the process as its peers know it. Called with t.mu
+// held, or before the transport is in use.
+func (t *RdmaRemoteRendezvous) noteDevices() {
 	own, names := t.side(), [kinds]string{}
 	for _, p := range t.inUseLocked() {
 		names[p.kind] = p.name
 	}
 	t.own.Store(own)
 	t.names.Store(&names)
-	return own
 }
 
 // shown is the device of the port as an inventory has it.
@@ -58,14 +57,15 @@ func (p *port) shown() handshake.Device {
 // devicesChanged passes the present devices to all peers. Called without t.mu.
 func (t *RdmaRemoteRendezvous) devicesChanged() {
 	t.mu.Lock()
-	own := t.noteDevices()
+	t.noteDevices()
 	t.mu.Unlock()
 	for _, p := range t.all() {
 		if p.router == nil {
 			continue
 		}
 		p.mu.Lock()
-		p.carryOut(p.router.Own(time.Now(), *own))
+		// A call at the same time may have noted a later change, and have passed it on already.
+		p.carryOut(p.router.Own(time.Now(), *t.own.Load()))
 		p.unlock()
 	}
 }

@@ -147,6 +147,34 @@ func (a *actor) load(b *actor, first int64, end <-chan struct{}) (sent func() in
 	}
 }
 
+// TestChangesOfDevicesAtOnce: a device goes while other changes are passed to the peers. The last one
+// that they hear of is the last one, so that no route over a lost device is proposed.
+func TestChangesOfDevicesAtOnce(t *testing.T) {
+	s := newStage(t, sideBySide())
+	from, to := s.tcpOnly()
+	for range 20 {
+		from.plug(verbs.LinkShared.String())
+		var wg sync.WaitGroup
+		var gone atomic.Bool
+		for range 4 {
+			wg.Go(func() {
+				for !gone.Load() {
+					from.transport.DevicesChanged()
+				}
+			})
+		}
+		from.unplug(verbs.LinkShared.String())
+		s.until("the device is lost", func() bool { return from.transport.Devices()[0].Err != nil })
+		gone.Store(true)
+		wg.Wait()
+		s.until("the route over the lost device is not taken", func() bool {
+			r := from.connection(to).Routes[0]
+			return !r.Used && strings.Contains(r.Why, "has no shm device")
+		})
+	}
+	from.overRoute(to, "tcp")
+}
+
 // TestRoutesComeAndGoUnderLoad: the route goes from shared memory to TCP to gRPC and back while
 // values are sent in both directions. Each value comes once.
 func TestRoutesComeAndGoUnderLoad(t *testing.T) {
