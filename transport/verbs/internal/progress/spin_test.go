@@ -86,7 +86,7 @@ func TestOneProcessor(t *testing.T) {
 }
 
 // A spinning goroutine keeps its processor for yieldEvery polls, not until Go's
-// scheduler takes it away (10 ms).
+// scheduler takes it away (10 ms, some hundred thousand polls). The scheduler may run it twice in a row.
 func TestASpinningGoroutineYields(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	cq := newFakeCQ()
@@ -96,7 +96,7 @@ func TestASpinningGoroutineYields(t *testing.T) {
 	for range times {
 		runtime.Gosched() // to the poller, and back
 	}
-	if n := q.Stats().Polls - before; n > (times+1)*yieldEvery {
+	if n := q.Stats().Polls - before; n > 2*times*yieldEvery {
 		t.Errorf("%d polls while another goroutine wanted to run %d times", n, times)
 	}
 	stop(t, q)
