@@ -31,6 +31,9 @@ const (
 	// drainTime bounds the wait for posted work requests to complete when a channel is left
 	// (ARCHITECTURE.md section 6, rule b).
 	drainTime = time.Second
+	// sharedChunk is the size in bytes of a write of a long content over shared memory, which is copied
+	// in long slices from there on (verbs/shm). A small message behind four of them waits for 1 ms.
+	sharedChunk = 4 << 20
 	// ackBytes is the size of received content from which on acknowledgements are sent
 	// without waiting for the next request (PROTOCOL.md section 8.4). It is lower than for
 	// gRPC: the peer holds registered memory, and a message costs less than a call.

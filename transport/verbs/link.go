@@ -212,13 +212,14 @@ func (l *link) connect(peer handshake.Offer) error {
 	l.requester = transport.Process{Name: peer.Task.String(), Incarnation: peer.Incarnation}
 	to := peer.Rails[0].Endpoint
 	l.remote, l.socket = to.GID, netip.AddrPortFrom(to.GID.Addr(), cmp.Or(to.UDP.Port, verbs.RoCEPort))
+	chunk, long, outstanding := l.writes(peer)
 	machine, err := channel.New(time.Now(), channel.Config{
 		Peer: l.peer.task.String(), Generation: l.own.Generation,
 		OwnIncarnation: t.opts.Self.Incarnation, PeerIncarnation: peer.Incarnation,
 		Rails: rails, Apart: l.port.kind == route.TCP, Window: o.Window, PeerWindow: int(peer.Window),
 		Message: int(l.own.ReceiveSize), PeerMessage: int(min(peer.ReceiveSize, l.own.ReceiveSize)),
 		Eager: int(min(l.own.EagerLimit, peer.EagerLimit)), SendQueue: o.SendQueue,
-		MaxWaiting: o.MaxWaiting, Chunk: longestWrite(o, l.own, peer), Outstanding: o.Outstanding,
+		MaxWaiting: o.MaxWaiting, Chunk: chunk, LongChunk: long, Outstanding: outstanding,
 		QuarantineBytes: t.memory.Stats(time.Now()).Receiving.Limit / 4,
 	})
 	if err != nil {
@@ -232,11 +233,20 @@ func (l *link) connect(peer handshake.Offer) error {
 	return nil
 }
 
-// longestWrite is the size of one RDMA write in bytes, bounded by the maximum message size
-// of both ports. Messages need no such bound: they are no longer than the receives of both
-// sides (openPort, handshake.Validate).
-func longestWrite(o *Options, own, peer handshake.Offer) int {
-	return int(min(int64(cmp.Or(o.Chunk, channel.DefaultChunk)), int64(own.MaxMessage), int64(peer.MaxMessage)))
+// writes returns the sizes of RDMA writes in bytes: of one write, of one of a long content, and how
+// much is in flight. A write is no longer than a message of either port. Messages need no such
+// bound: they are no longer than the receives of both sides (openPort, handshake.Validate).
+//
+// Shared memory copies a long write past the caches, and has the next one at hand by the time that a
+// completion is seen.
+func (l *link) writes(peer handshake.Offer) (chunk, long int, outstanding int64) {
+	o := &l.peer.transport.opts
+	longest := min(l.own.MaxMessage, peer.MaxMessage)
+	chunk, outstanding = cmp.Or(o.Chunk, channel.DefaultChunk), o.Outstanding
+	if l.port.kind == route.Shared && o.Chunk == 0 && o.Outstanding == 0 {
+		long, outstanding = sharedChunk, 4*sharedChunk
+	}
+	return int(min(int64(chunk), int64(longest))), int(min(int64(long), int64(longest))), outstanding
 }
 
 // open lets the machine send: the peer has answered, so its queue pairs can receive.

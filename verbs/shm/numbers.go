@@ -41,7 +41,7 @@ const (
 	// writes past the caches, which is half as fast again, so it takes no longer than a slice in
 	// them. Shorter messages stay in the caches for their reader.
 	longSlice   = 1 << 20
-	longMessage = 8 << 20
+	longMessage = 4 << 20
 	// chunkSize is the unit in which memory that is not a memfd goes through a memfd of the queue
 	// pair, and in which READs are requested.
 	chunkSize = 256 << 10

@@ -643,6 +643,33 @@ func TestV21ContentOver4GiB(t *testing.T) {
 	l.clean()
 }
 
+// TestLongContentsTakeLongWrites: from twice the length of a long write on.
+func TestLongContentsTakeLongWrites(t *testing.T) {
+	const chunk, long = 64 << 10, 1 << 20
+	for size, want := range map[int64]int{chunk: 1, 2*long - 1: 2 * long / chunk, 2 * long: 2, 5*long + 1: 6} {
+		l := newLink(t, func(c *Config) { c.Chunk, c.LongChunk, c.Outstanding = chunk, long, 4*long })
+		l.respondWith(size)
+		l.receive(1, "k")
+		writes, most, flying := 0, uint32(0), int64(0)
+		for range 100 {
+			for i := range l.ends {
+				for _, a := range l.ends[i].ch.Actions(l.now) {
+					if p := a.Post; a.Kind == ActPost && p.Op != verbs.OpSend {
+						writes++
+						most = max(most, p.Length)
+					}
+					l.do(i, a)
+				}
+				flying = max(flying, l.ends[i].ch.rails[0].inFlight)
+			}
+		}
+		if l.last().Outcome != OutcomeWritten || writes != want || most > long || flying > 4*long {
+			t.Errorf("%d bytes: %v in %d writes of at most %d bytes, %d at once; want %d", size, l.last().Outcome, writes, most, flying, want)
+		}
+		l.clean()
+	}
+}
+
 func TestV22LongErrorTextIsCut(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Message, c.PeerMessage = wire.MinMessage, wire.MinMessage })
 	text := strings.Repeat("ä", 1<<19)

@@ -38,6 +38,7 @@ type Config struct {
 	MaxWaiting      int   // most receives without a response, and most requests of the peer
 	MaxMetas        int   // most keys of which the last value is remembered
 	Chunk           int   // most bytes of one write
+	LongChunk       int   // the same of a content of at least twice as many bytes
 	Outstanding     int64 // most bytes of writes in flight on one rail
 	QuarantineBytes int64 // most bytes of destinations in quarantine; beyond it the channel closes
 }
@@ -51,6 +52,9 @@ func (c *Config) complete() error {
 	}
 	if c.Chunk == 0 {
 		c.Chunk = DefaultChunk
+	}
+	if c.LongChunk == 0 {
+		c.LongChunk = c.Chunk
 	}
 	if c.Outstanding == 0 {
 		c.Outstanding = DefaultOutstanding
@@ -73,7 +77,8 @@ func (c *Config) complete() error {
 		{"waiting receives", int64(c.MaxWaiting), 1, 1 << 31},
 		{"remembered values", int64(c.MaxMetas), 1, 1 << 31},
 		{"bytes of a write", int64(c.Chunk), MinChunk, MaxChunk},
-		{"bytes in flight", c.Outstanding, int64(c.Chunk), 1 << 40},
+		{"bytes of a write of a long content", int64(c.LongChunk), int64(c.Chunk), MaxChunk},
+		{"bytes in flight", c.Outstanding, int64(c.LongChunk), 1 << 40},
 		{"quarantined bytes", c.QuarantineBytes, 1, 1 << 62},
 	} {
 		if f.value < f.least || f.value > f.most {

@@ -348,13 +348,14 @@ func (c *Channel) sendContent(rail int) bool {
 		if s == none {
 			return !q.starved
 		}
-		if !c.sendQueueFree(rail, regularWrite) || q.inFlight+int64(c.cfg.Chunk) > c.cfg.Outstanding {
-			return true // a completion allows more
-		}
 		x := c.shares.at(s)
 		r := x.request
 		a := c.requests.at(r)
-		n := min(x.to-x.from, uint64(c.cfg.Chunk)) //nolint:gosec // not negative
+		chunk := c.chunkOf(a)
+		if !c.sendQueueFree(rail, regularWrite) || q.inFlight+int64(chunk) > c.cfg.Outstanding { //nolint:gosec // at most MaxChunk
+			return true // a completion allows more
+		}
+		n := min(x.to-x.from, chunk)
 		at := &a.dest.Rails[rail]
 		w := Post{
 			Op: verbs.OpWrite, Source: a.source, Offset: x.from, Length: uint32(n), //nolint:gosec // at most MaxChunk

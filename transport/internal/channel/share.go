@@ -47,10 +47,18 @@ func (c *Channel) enqueue(s ref) {
 	c.turn++
 	x.turn = c.turn
 	l := sharesMore
-	if x.to-x.from <= uint64(c.cfg.Chunk) { //nolint:gosec // not negative
+	if x.to-x.from <= c.chunkOf(c.requests.at(x.request)) {
 		l = sharesLast
 	}
 	c.shares.move(s, l.on(int(x.rail)))
+}
+
+// chunkOf returns the most bytes of one write of a content.
+func (c *Channel) chunkOf(a *request) uint64 {
+	if long := uint64(c.cfg.LongChunk); a.value.Size >= 2*long { //nolint:gosec // not negative
+		return long
+	}
+	return uint64(c.cfg.Chunk) //nolint:gosec // not negative
 }
 
 // nextShare returns the share of a rail whose turn it is, and whether its next write is its
