@@ -64,6 +64,38 @@ func TestWritesFitBothPorts(t *testing.T) {
 	}
 }
 
+// TestWritesOverSharedMemory: a long content takes long writes, since they are copied past the caches.
+func TestWritesOverSharedMemory(t *testing.T) {
+	for name, tt := range map[string]struct {
+		size int
+		most uint32 // maximum message size of the ports
+		want uint64
+	}{
+		"a long content":         {8 * mib, 0, 4 * mib},
+		"a shorter one":          {8*mib - 1, 0, 512 * kib},
+		"more than a port takes": {8 * mib, mib, mib},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, spies := watched(clusterOptions{require: true, others: []verbs.LinkLayer{verbs.LinkShared}, wrapOthers: true,
+				tune: func(_ cluster.Task, o *verbstransport.Options) {
+					o.Chunk, o.Outstanding = 0, 0
+					if tt.most > 0 {
+						o.Others[0].Device = portLimit{o.Others[0].Device, tt.most}
+					}
+				}})
+			s := newStage(t, o)
+			from, to := s.pair()
+			from.overRoute(to, "shm")
+			k := from.key(to, "v")
+			from.send(1, k, s.shaped(from.transport.Allocator(), 1, tensor.Uint8, int64(tt.size)))
+			to.recv(1, k).value().Release()
+			if got := spies.of(from).tally(); got.Longest != tt.want {
+				t.Errorf("the longest of the posts has %d bytes, want %d", got.Longest, tt.want)
+			}
+		})
+	}
+}
+
 // TestPortTooSmallForMessages: a port that does not support the messages of a channel is
 // refused at start, with an error that says what to change.
 func TestPortTooSmallForMessages(t *testing.T) {

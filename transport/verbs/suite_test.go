@@ -81,9 +81,10 @@ type clusterOptions struct {
 	path     verbs.Path // short timeouts when zero
 	// fabric configures the fabric. wrap wraps the device of a task there. tune changes
 	// the transport options of a process.
-	fabric verbstest.Options
-	wrap   func(cluster.Task, verbs.Device) verbs.Device
-	tune   func(cluster.Task, *verbstransport.Options)
+	fabric     verbstest.Options
+	wrap       func(cluster.Task, verbs.Device) verbs.Device
+	wrapOthers bool // the further devices are wrapped, too
+	tune       func(cluster.Task, *verbstransport.Options)
 }
 
 // suiteCluster is a transporttest.Cluster. Each task is a host of a fabric. Its gRPC
@@ -346,6 +347,9 @@ func (n *suiteNode) openOthers(o *verbstransport.Options) {
 			n.c.t.Fatal(err)
 		}
 		gid, err := address(d)
+		if n.c.wrapOthers {
+			d = n.c.wrap(n.task, d)
+		}
 		if err == nil && n.c.gateOthers {
 			d, err = n.c.gates.gate(n.task).device(d)
 		}
