@@ -240,9 +240,10 @@ func (r *Router) learn(now time.Time, peer Side, verified bool) bool {
 	}
 	// Anybody may call in the name of the peer unless TLS proves it. What such a call takes away is
 	// taken back by a call to the peer's address.
-	before := r.rank(now)
+	rank, paths := r.rank(now), r.paths
 	r.accept(now, peer, false)
-	r.askAgain = r.askAgain || other || r.rank(now) > before
+	fails := slices.ContainsFunc(Kinds[:], func(k Kind) bool { return r.paths[k].peerUntil.Sub(paths[k].peerUntil) > AskEvery })
+	r.askAgain = r.askAgain || other || fails || r.rank(now) > rank
 	return true
 }
 

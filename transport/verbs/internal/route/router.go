@@ -135,7 +135,8 @@ func (r *Router) Answered(now time.Time, peer Side, err error) []Action {
 	r.asking, r.askErr = false, err
 	switch {
 	case err == nil:
-		if !r.learn(now, peer, !r.askOld) {
+		// A process that has connected since the call began may be a later one than that which answered.
+		if !r.learn(now, peer, !r.askOld || peer.Incarnation == r.peer.Incarnation) {
 			r.askAgain = true
 		}
 	case handshake.HasNoInventory(r.cfg.Peer, err):
@@ -146,6 +147,7 @@ func (r *Router) Answered(now time.Time, peer Side, err error) []Action {
 		r.askFailures, r.nextAsk = 0, time.Time{}
 	} else {
 		r.backOff(now, err)
+		r.askAgain = r.known
 	}
 	return r.done(now)
 }

@@ -39,6 +39,7 @@ type world struct {
 // budget is how many faults may still happen.
 type budget struct {
 	comes, goes, breaks, dead, losses, restarts, ticks int
+	forged                                             int  // calls of a stranger in the name of the peer
 	client                                             bool // side 0 is a client, with no address
 	kinds                                              int  // how many kinds each side has at first
 }
@@ -233,6 +234,11 @@ func (w *world) moves() (all []move, inner int) {
 	}
 	for i := range w.sides {
 		s := &w.sides[i]
+		if w.left.forged > 0 && s.r.known && s.r.cfg.Callable {
+			for _, k := range Kinds {
+				all = append(all, move{"forge", i, k})
+			}
+		}
 		if w.left.restarts > 0 && s.wanted {
 			all = append(all, move{"restart", i, None})
 		}
@@ -342,9 +348,37 @@ func (w *world) play(m move) {
 		for _, k := range Kinds {
 			w.forgiven(k)
 		}
+	case "forge":
+		w.left.forged--
+		w.changes++
+		w.take(m.i, s.r.Asked(w.now, w.forged(m.i, m.k)))
+		if w.off == "what a stranger takes away is asked for" {
+			s.r.askAgain = false
+		}
 	case "tick":
 		w.tick()
 	}
+}
+
+// forged is what a stranger shows a side in the name of its peer: that it has no devices, that all have
+// failed, or that it is another process. Its count of inventories is above every true one.
+func (w *world) forged(i int, variant Kind) Side {
+	s := w.own(1 - i)
+	switch variant {
+	case Shared:
+		s.Inventory = &handshake.Inventory{}
+	case Fabric:
+		c := *s.Inventory
+		c.Devices = slices.Clone(c.Devices)
+		for n := range c.Devices {
+			c.Devices[n].FailedFor, c.Devices[n].FailedWhy = handshake.MaxFailedFor, "it is forged"
+		}
+		s.Inventory = &c
+	default:
+		s.Inventory, s.Incarnation = &handshake.Inventory{}, 1<<60
+	}
+	s.Serial = 1<<64 - 1
+	return s
 }
 
 // forgiven records that a route may be tried at once: a device has changed.
@@ -824,6 +858,9 @@ func TestSimulationSearch(t *testing.T) {
 		"a restart, a device comes":   {kinds: 1, restarts: 1, comes: 2},
 		"a restart, and a break":      {kinds: 2, restarts: 1, breaks: 1},
 		"time passes":                 {kinds: 2, breaks: 1, ticks: 3},
+		"a forged inventory":          {kinds: 2, forged: 1},
+		"forged, and a break":         {kinds: 2, forged: 1, breaks: 1},
+		"a forged call to a client":   {kinds: 2, forged: 1, client: true},
 		"a client":                    {kinds: 2, breaks: 1, client: true},
 		"a client, a device comes":    {kinds: 1, comes: 2, client: true},
 		"a client, and it restarts":   {kinds: 2, restarts: 1, client: true},
@@ -854,6 +891,7 @@ func TestSimulationEachRuleMatters(t *testing.T) {
 		"the proposing side decides":                              {kinds: 1, comes: 2},
 		"another process does not replace the connected one":      {kinds: 2, restarts: 1},
 		"an older inventory is ignored":                           {kinds: 1, comes: 2},
+		"what a stranger takes away is asked for":                 {kinds: 2, forged: 1},
 		"a peer that cannot be called is no failure of the route": {kinds: 2, losses: 1},
 	} {
 		t.Run(rule, func(t *testing.T) {
@@ -873,7 +911,7 @@ func TestSimulationWalk(t *testing.T) {
 			seed = rand.Uint64()
 		}
 		rng := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test that can be repeated
-		w := newWorld(budget{comes: 40, goes: 40, breaks: 40, dead: 1, losses: 30, restarts: 10, ticks: 1000, client: seed%4 == 0, kinds: 1 + int(seed%3)}, "")
+		w := newWorld(budget{comes: 40, goes: 40, breaks: 40, dead: 1, losses: 30, restarts: 10, ticks: 1000, forged: 20, client: seed%4 == 0, kinds: 1 + int(seed%3)}, "")
 		quiet := rng.IntN(5)
 		var story []string
 		for steps := 0; steps < 2000 && w.wrong == ""; steps++ {
