@@ -173,6 +173,7 @@ func (s *section) mapArena(size int) (*arena, error) {
 	if a.mem, a.kind, err = mapMemory(size, s.mapping().of(size)); err != nil {
 		return nil, err
 	}
+	copyInto(a.mem, a.kind)
 	return a, nil
 }
 

@@ -19,11 +19,7 @@ func mapMemory(size int, want mapping) ([]byte, mapping, error) {
 		// Without MAP_NORESERVE a tensor of many GiB may exceed the commit limit, even
 		// if few of its pages are touched.
 		b, err := unix.Mmap(-1, 0, size, access, private|unix.MAP_NORESERVE)
-		if err != nil {
-			return nil, lazyPages, os.NewSyscallError("mmap", err)
-		}
-		_ = unix.Madvise(b, unix.MADV_HUGEPAGE) // optional, as below: copies are faster, with fewer page faults
-		return b, lazyPages, nil
+		return b, lazyPages, os.NewSyscallError("mmap", err)
 	}
 	if b := mapHuge(size); b != nil {
 		return b, hugePages, nil
@@ -36,6 +32,14 @@ func mapMemory(size int, want mapping) ([]byte, mapping, error) {
 	}
 	_ = unix.Madvise(b, unix.MADV_HUGEPAGE) // optional: a kernel without transparent huge pages refuses
 	return b, pages, nil
+}
+
+// copyInto prepares lazyPages for contents, which the processor copies there: with huge pages it is
+// faster, and there are fewer page faults. Messages go without: few of their pages are touched.
+func copyInto(b []byte, kind mapping) {
+	if kind == lazyPages {
+		_ = unix.Madvise(b, unix.MADV_HUGEPAGE) // optional, as in mapMemory
+	}
 }
 
 // mapHuge maps huge pages of the system's pool. It returns nil when there are not enough,

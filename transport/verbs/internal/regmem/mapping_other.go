@@ -19,6 +19,10 @@ func mapMemory(size int, want mapping) ([]byte, mapping, error) {
 	return b, want, os.NewSyscallError("mmap", err)
 }
 
+// copyInto has nothing to prepare.
+func copyInto([]byte, mapping) {}
+
+// unmapMemory returns memory to the system.
 func unmapMemory(b []byte, kind mapping) {
 	if kind != goHeap {
 		_ = unix.Munmap(b)
