@@ -2,52 +2,13 @@ package graph
 
 import (
 	"fmt"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/tryst-rdma/tryst/internal/growthtest"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 )
-
-// checkGrowth compares the work of graphs of n and of 8n nodes: linear work is 8 times as much, and
-// quadratic work 64 times. make returns the work for a size. It counts the processor time of its thread,
-// so other processes do not matter.
-func checkGrowth(t *testing.T, n int, make func(n int) func()) {
-	t.Helper()
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	least := func(n int) time.Duration {
-		best := time.Hour
-		for range 3 {
-			f := make(n)
-			runtime.GC()
-			before := threadTime(t)
-			f()
-			best = min(best, threadTime(t)-before)
-		}
-		return max(best, time.Microsecond)
-	}
-	for range 3 { // the collector may work on this thread meanwhile
-		small, large := least(n), least(8*n)
-		if large < 28*small {
-			return
-		}
-		t.Logf("%d: %v, %d: %v", n, small, 8*n, large)
-	}
-	t.Error("the work grows faster than the graph")
-}
-
-func threadTime(t *testing.T) time.Duration {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(now.Nano())
-}
 
 // importOf returns the import of a graph, which must be right.
 func importOf(t *testing.T, def *tfpb.GraphDef) func() {
@@ -68,7 +29,7 @@ func repeatLines(n int, format string) string {
 
 // TestCallsAreCheckedInLinearTime has n calls of one body of n nodes with a device.
 func TestCallsAreCheckedInLinearTime(t *testing.T) {
-	checkGrowth(t, 300, func(n int) func() {
+	growthtest.Check(t, 300, func(n int) func() {
 		f := function(t, "f(x: int32) -> (y: int32)", repeatLines(n, "n%d = VariableV2() dtype=int32")+"y <- x")
 		for i, d := range f.NodeDef {
 			d.Device = "/device:CPU:" + strconv.Itoa(i)
@@ -83,7 +44,7 @@ func enters(t *testing.T, n int) *tfpb.GraphDef {
 }
 
 func TestFramesArePlannedInLinearTime(t *testing.T) {
-	checkGrowth(t, 1000, func(n int) func() {
+	growthtest.Check(t, 1000, func(n int) func() {
 		g, err := Import(enters(t, n), ImportOptions{Set: newFakeSet()})
 		if err != nil {
 			t.Fatal(err)
@@ -97,7 +58,7 @@ func TestFramesArePlannedInLinearTime(t *testing.T) {
 }
 
 func TestFramesAreEnteredInLinearTime(t *testing.T) {
-	checkGrowth(t, 1000, func(n int) func() {
+	growthtest.Check(t, 1000, func(n int) func() {
 		g, err := Import(enters(t, n), ImportOptions{Set: newFakeSet()})
 		if err != nil {
 			t.Fatal(err)
@@ -120,13 +81,13 @@ func TestFramesAreEnteredInLinearTime(t *testing.T) {
 }
 
 func TestControlInputsAreConnectedInLinearTime(t *testing.T) {
-	checkGrowth(t, 2000, func(n int) func() {
+	growthtest.Check(t, 2000, func(n int) func() {
 		return importOf(t, parseGraph(t, repeatLines(n, "a%d = NoOp()")+"z = NoOp("+strings.TrimSuffix(strings.ReplaceAll(repeatLines(n, "^a%d,"), "\n", " "), ", ")+")"))
 	})
 }
 
 func TestControlInputsAreSplitInLinearTime(t *testing.T) {
-	checkGrowth(t, 1000, func(n int) func() {
+	growthtest.Check(t, 1000, func(n int) func() {
 		// dst reads a variable of another device, so its _Recv waits for all that dst waits for.
 		lines := onDev1("v = VariableV2() dtype=int32") + repeatLines(n, "a%d = NoOp()") +
 			"dst = Identity(v, " + strings.TrimSuffix(strings.ReplaceAll(repeatLines(n, "^a%d,"), "\n", " "), ", ") + ") T=int32"

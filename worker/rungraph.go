@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -269,10 +268,12 @@ type outputs struct {
 
 // outputsOf parses the keys of a request; each counts once, as in TensorFlow.
 func outputsOf(names []string) (o outputs, err error) {
+	seen := make(map[string]bool, len(names)) // a stranger may name a million
 	for _, name := range names {
-		if slices.Contains(o.names, name) {
+		if seen[name] {
 			continue
 		}
+		seen[name] = true
 		key, err := rendezvous.ParseKey(name)
 		if err != nil {
 			return outputs{}, err
