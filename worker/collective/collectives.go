@@ -125,8 +125,9 @@ func (c *Collectives) newStep(id int64) *Step {
 	return s
 }
 
-// EndStep ends a step: what still runs ends with Aborted, here and at peers. It does nothing for
-// the step of the Groups, whose id any master can send.
+// EndStep ends a step: what still runs ends with Aborted, here and at peers. A step without
+// operations is remembered, too: one of them may begin now, and nobody would end the step that it
+// makes. EndStep does nothing for the step of the Groups, whose id any master can send.
 func (c *Collectives) EndStep(id int64) {
 	if id == groupStep {
 		return
@@ -134,9 +135,7 @@ func (c *Collectives) EndStep(id int64) {
 	c.mu.Lock()
 	s := c.steps[id]
 	delete(c.steps, id)
-	if s != nil {
-		c.ended.add(id)
-	}
+	c.ended.add(id)
 	c.mu.Unlock()
 	if s != nil {
 		s.abort(errCleanup(id))

@@ -22,9 +22,9 @@ const (
 	// maxGraphs is how many graph keys have a sequence of step ids at a leader. The oldest is forgotten
 	// for a new one.
 	maxGraphs = 65536
-	// endedSteps is how many steps that have ended are remembered, so that a late request for a
-	// buffer ends at once.
-	endedSteps = 4096
+	// endedSteps is how many steps that have ended are remembered, with or without operations, so that
+	// a late operation or request for a buffer ends at once. They take some 3 MiB.
+	endedSteps = 65536
 )
 
 // DefaultLeaderTimeout is the default of Options.LeaderTimeout: as long as a receive looks for its

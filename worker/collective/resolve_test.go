@@ -429,6 +429,20 @@ func TestAStepThatEndedAnswersAtOnce(t *testing.T) {
 	}
 }
 
+// TestAStepIsNotMadeAgainAfterItsEnd: a kernel may begin while the cleanup of its step is under way,
+// also in a step that had no operation before. Nobody would end the step that it makes.
+func TestAStepIsNotMadeAgainAfterItsEnd(t *testing.T) {
+	c := newNetwork(t, 1).process(0)
+	c.EndStep(3)
+	s := c.Step(3)
+	if err := context.Cause(s.ctx); status.CodeOf(err) != status.Aborted || !strings.Contains(err.Error(), "Cleanup 3") {
+		t.Errorf("an operation of the step gets %v", err)
+	}
+	if len(c.steps) != 0 {
+		t.Errorf("%d steps are left", len(c.steps))
+	}
+}
+
 func TestHealth(t *testing.T) {
 	n := newNetwork(t, 1, 1)
 	c := n.process(0)
