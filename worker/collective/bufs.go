@@ -2,10 +2,12 @@ package collective
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
+	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 )
@@ -22,8 +24,16 @@ import (
 type bufs struct {
 	mu     sync.Mutex // guards what follows
 	hooks  map[string]*hook
-	err    error           // of an abort
-	groups map[int32]error // groups that were aborted alone
+	err    error               // of an abort
+	groups map[int32]*groupRun // of the Groups, by key
+}
+
+// groupRun is the present use of a group key by the Groups of this process. A Group that was made
+// again has another number, so that the end of the old one does not end it.
+type groupRun struct {
+	number  uint64
+	devices []cluster.Device // that have entered
+	err     error            // of an abort of this group alone
 }
 
 // hook is what one side has left under a key.
@@ -157,18 +167,32 @@ func (b *bufs) abort(err error) {
 	}
 }
 
-// abortGroup is abort for the keys of one group; nil lets the group begin again.
-func (b *bufs) abortGroup(group int32, err error) {
+// beginGroup enters a device into a group and returns the number of the run. A device that is in the
+// present run, and one that comes after an abort, begins the next run.
+func (b *bufs) beginGroup(group int32, d cluster.Device) uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.groups == nil {
+		b.groups = make(map[int32]*groupRun)
+	}
+	r := b.groups[group]
+	if r == nil {
+		r = new(groupRun)
+		b.groups[group] = r
+	} else if r.err != nil || slices.Contains(r.devices, d) {
+		*r = groupRun{number: r.number + 1}
+	}
+	r.devices = append(r.devices, d)
+	return r.number
+}
+
+// abortGroup is abort for the keys of one run of a group. It does nothing when that is over.
+func (b *bufs) abortGroup(group int32, number uint64, err error) {
 	var ended []*hook
 	b.mu.Lock()
-	if err == nil {
-		delete(b.groups, group)
-	} else {
-		if b.groups == nil {
-			b.groups = make(map[int32]error)
-		}
-		if b.groups[group] == nil {
-			b.groups[group] = status.From(err).Derived()
+	if r := b.groups[group]; r != nil && r.number == number {
+		if r.err == nil {
+			r.err = status.From(err).Derived()
 		}
 		for key, h := range b.hooks {
 			if groupOf(key) == group {
@@ -199,7 +223,10 @@ func (b *bufs) errLocked(key string) error {
 	if b.err != nil || len(b.groups) == 0 {
 		return b.err
 	}
-	return b.groups[groupOf(key)]
+	if r := b.groups[groupOf(key)]; r != nil {
+		return r.err
+	}
+	return nil
 }
 
 // groupOf returns the group that a key begins with.

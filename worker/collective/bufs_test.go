@@ -247,15 +247,20 @@ func TestBufsAbortOfOneGroupLeavesTheOthers(t *testing.T) {
 	}
 	wait("7:1:0:0")
 	wait("77:1:0:0")
-	b.abortGroup(7, status.New(status.Unavailable, "gone"))
+	first := b.beginGroup(7, device(0, 0))
+	b.abortGroup(7, first, status.New(status.Unavailable, "gone"))
 	wait("7:2:0:0")
 	if len(ended) != 2 || status.CodeOf(ended["7:1:0:0"]) != status.Unavailable || status.CodeOf(ended["7:2:0:0"]) != status.Unavailable {
 		t.Errorf("ended: %v; want both keys of group 7 with Unavailable", ended)
 	}
-	b.abortGroup(7, nil)
+	second := b.beginGroup(7, device(0, 0))
 	wait("7:3:0:0")
+	b.abortGroup(7, first, status.New(status.Unavailable, "gone"))
 	if len(ended) != 2 {
 		t.Errorf("the group does not begin again: %v", ended)
+	}
+	if third := b.beginGroup(7, device(0, 1)); third != second {
+		t.Errorf("another device begins run %d of the group, not %d", third, second)
 	}
 	b.close()
 }

@@ -27,6 +27,8 @@ type Group struct {
 	s    *Step
 	m    *members
 	rank int
+	// number is that of the run of the group key in bufs.
+	number uint64
 
 	mu   sync.Mutex // guards what follows
 	next int32      // the instance key of the last operation
@@ -68,8 +70,7 @@ func (c *Collectives) NewGroup(ctx context.Context, o GroupOptions) (*Group, err
 	if err != nil {
 		return nil, err
 	}
-	s.bufs.abortGroup(o.Key, nil)
-	return &Group{c: c, s: s, m: m, rank: m.rank(o.Device)}, nil
+	return &Group{c: c, s: s, m: m, rank: m.rank(o.Device), number: s.bufs.beginGroup(o.Key, o.Device)}, nil
 }
 
 // groupKey names a group as an operation does.
@@ -222,7 +223,7 @@ func (g *Group) end(err error) {
 		g.err = err
 	}
 	g.mu.Unlock()
-	g.s.bufs.abortGroup(g.m.key, err)
+	g.s.bufs.abortGroup(g.m.key, g.number, err)
 }
 
 // Close leaves the group. Members that still wait for this one get Aborted. It does not wait.

@@ -235,6 +235,30 @@ func TestAGroupThatIsClosedEndsTheOthers(t *testing.T) {
 	}
 }
 
+// TestCloseOfAnOldGroupLeavesTheNewOne: a program may close a group late, for instance by defer, when
+// it has entered another one with the same key. Two devices of a process are members of one group.
+func TestCloseOfAnOldGroupLeavesTheNewOne(t *testing.T) {
+	n := newNetwork(t, 2, 1)
+	old := n.members(t, 7)
+	groups := n.members(t, 7)
+	for _, g := range old {
+		g.Close()
+	}
+	if err := errors.Join(each(3, func(i int) error { return groups[i].Barrier(t.Context()) })...); err != nil {
+		t.Fatal(err)
+	}
+	if err := old[0].Barrier(t.Context()); status.CodeOf(err) != status.Aborted {
+		t.Errorf("the old group: %v", err)
+	}
+	groups[1].Close()
+	errs := each(3, func(i int) error { return groups[i].Barrier(t.Context()) })
+	for i, err := range errs {
+		if status.CodeOf(err) != status.Aborted {
+			t.Errorf("rank %d after rank 1 has left: %v", i, err)
+		}
+	}
+}
+
 func TestCloseEndsWhatWaits(t *testing.T) {
 	n := newNetwork(t, 1, 1)
 	groups := n.members(t, 7)
