@@ -15,12 +15,14 @@ import (
 // groups are the groups that this process knows: as their leader, which waits for all members, or
 // as a member, which has got them from the leader. The zero value is ready for use.
 type groups struct {
-	over func(*members) // is called outside the lock for a group that a restart has ended; may be nil
+	over func(*members) // is called outside the lock for a complete group that is forgotten; may be nil
 
 	mu    sync.Mutex // guards what follows
 	table map[int32]*groupRecord
 	order []int32 // the keys in the order of their entry, for the limits
 	count int     // devices that have joined
+	// evicted are complete groups that have made room; who unlocks mu takes them for ended.
+	evicted []*members
 }
 
 // groupRecord is a group whose devices join.
@@ -34,7 +36,10 @@ type groupRecord struct {
 }
 
 // groupWaiter waits until a group is complete.
-type groupWaiter struct{ done func(*members, error) }
+type groupWaiter struct {
+	device cluster.Device
+	done   func(*members, error)
+}
 
 // joinRequest is the request of a device to join a group.
 type joinRequest struct {
@@ -62,7 +67,7 @@ func (r *joinRequest) check() (cluster.Device, error) {
 
 // join enters a device into a group. done runs once, outside every lock and perhaps before join
 // returns, when all members are there. The caller may give up by calling leave; the device stays
-// a member.
+// a member until there are too many devices.
 //
 // An error is that of the request alone. A device with another incarnation means that its process
 // has restarted: the group that it belonged to is over, so all that wait for it get the error, and
@@ -77,21 +82,20 @@ func (g *groups) join(r joinRequest, done func(*members, error)) (leave func()) 
 	g.mu.Lock()
 	rec, err := g.recordLocked(r)
 	if err == nil {
-		before := len(rec.joined)
 		err = g.enterLocked(rec, &r, device)
-		g.count += len(rec.joined) - before
 	}
+	over := g.takeEvictedLocked()
+	defer func() { g.ended(over) }()
 	var ended []*groupWaiter
-	var broken *members
 	switch {
 	case rec != nil && status.CodeOf(err) == status.FailedPrecondition:
 		g.forgetLocked(r.key)
 		ended, rec.waiting = rec.waiting, nil
-		broken = rec.complete
+		over = append(over, rec.complete)
 	case err == nil && rec.complete != nil:
 		ended, rec.waiting = rec.waiting, nil
 	case err == nil:
-		w := &groupWaiter{done}
+		w := &groupWaiter{device, done}
 		rec.waiting = append(rec.waiting, w)
 		g.mu.Unlock()
 		return func() { g.leave(rec, w) }
@@ -105,18 +109,48 @@ func (g *groups) join(r joinRequest, done func(*members, error)) (leave func()) 
 	for _, w := range ended {
 		w.done(complete, err)
 	}
-	g.ended(broken)
 	return leave
 }
 
-// enterLocked adds a device to a record. When there are too many devices it forgets other groups.
+// enterLocked adds a device to a record. When there are too many devices it forgets other groups,
+// and then the devices that no call waits for.
 func (g *groups) enterLocked(rec *groupRecord, r *joinRequest, device cluster.Device) error {
 	for g.count >= maxMembers {
-		if !g.evictLocked(rec) {
+		if !g.evictLocked(rec) && !g.dropDevicesLocked() {
 			return status.Errorf(status.ResourceExhausted, "%d devices wait in groups of collectives here, which is the limit; end the programs whose members do not come", maxMembers)
 		}
 	}
-	return rec.enter(r, device)
+	before := len(rec.joined)
+	err := rec.enter(r, device)
+	g.count += len(rec.joined) - before
+	return err
+}
+
+// dropDevicesLocked takes the devices out of the incomplete groups that no call waits for: their
+// calls were cancelled. One that comes again enters again. It reports whether there were any.
+func (g *groups) dropDevicesLocked() bool {
+	before := g.count
+	for _, rec := range g.table {
+		if rec.complete == nil {
+			g.count -= rec.dropDevices()
+		}
+	}
+	return g.count < before
+}
+
+// dropDevices returns how many devices it has taken out.
+func (rec *groupRecord) dropDevices() int {
+	waits := make(map[cluster.Device]bool, len(rec.waiting))
+	for _, w := range rec.waiting {
+		waits[w.device] = true
+	}
+	before := len(rec.joined)
+	rec.joined = slices.DeleteFunc(rec.joined, func(m member) bool { return !waits[m.device] })
+	clear(rec.index)
+	for i, m := range rec.joined {
+		rec.index[m.device] = i
+	}
+	return before - len(rec.joined)
 }
 
 // recordLocked finds or makes the record of a group. Only the leader makes one: it would wait for
@@ -162,6 +196,7 @@ func (g *groups) evictLocked(keep *groupRecord) bool {
 		case rec == keep:
 		case rec.complete != nil:
 			g.forgetLocked(key)
+			g.evicted = append(g.evicted, rec.complete)
 			return true
 		case len(rec.waiting) == 0 && idle < 0:
 			idle = i
@@ -171,6 +206,13 @@ func (g *groups) evictLocked(keep *groupRecord) bool {
 		g.forgetLocked(g.order[idle])
 	}
 	return idle >= 0
+}
+
+// takeEvictedLocked returns the groups to call ended for.
+func (g *groups) takeEvictedLocked() []*members {
+	list := g.evicted
+	g.evicted = nil
+	return list
 }
 
 func (g *groups) forgetLocked(key int32) {
@@ -231,10 +273,12 @@ func (g *groups) find(key int32) *members {
 // FailedPrecondition.
 func (g *groups) add(m *members) error {
 	var over []*groupWaiter
+	var evicted []*members
 	defer func() {
 		for _, w := range over {
 			w.done(nil, errMadeAgain(m.key))
 		}
+		g.ended(evicted)
 	}()
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -242,7 +286,9 @@ func (g *groups) add(m *members) error {
 		over, rec.waiting = rec.waiting, nil
 		g.forgetLocked(m.key)
 	}
-	if err := g.makeRoomLocked(); err != nil {
+	err := g.makeRoomLocked()
+	evicted = g.takeEvictedLocked()
+	if err != nil {
 		return err
 	}
 	index := make(map[cluster.Device]int, m.size())
@@ -265,14 +311,16 @@ func (g *groups) forget(m *members) {
 	}
 	g.mu.Unlock()
 	if known {
-		g.ended(m)
+		g.ended([]*members{m})
 	}
 }
 
-// ended reports the end of a complete group; m may be nil.
-func (g *groups) ended(m *members) {
-	if m != nil && g.over != nil {
-		g.over(m)
+// ended reports the end of complete groups; one may be nil.
+func (g *groups) ended(list []*members) {
+	for _, m := range list {
+		if m != nil && g.over != nil {
+			g.over(m)
+		}
 	}
 }
 

@@ -189,10 +189,10 @@ func endInstances(waiting []*instanceWaiter, err error) {
 	}
 }
 
-// errMadeAgain is the error of members that wait for a group, or in one, that was replaced: a member
-// has restarted meanwhile.
+// errMadeAgain is the error of members that wait for a group, or in one, that was replaced or
+// forgotten.
 func errMadeAgain(group int32) error {
-	return status.Errorf(status.FailedPrecondition, "group %d ended while this member waited: another member has restarted, so the group is made again. Run the operation again", group)
+	return status.Errorf(status.FailedPrecondition, "group %d ended while this member waited: another member has restarted, or there are too many groups, so the group is made again. Run the operation again", group)
 }
 
 func (t *instances) leave(rec *instanceRecord, w *instanceWaiter) {
@@ -225,7 +225,7 @@ func (t *instances) add(group *members, key instanceKey, what operation, source 
 	return t.addLocked(key, &instanceRecord{what: what, group: group, source: source, complete: true})
 }
 
-// endGroup forgets the operations of a group that a restart has ended, and ends what waits in them.
+// endGroup forgets the operations of a group that is over, and ends what waits in them.
 func (t *instances) endGroup(m *members) {
 	var over []*instanceWaiter
 	t.mu.Lock()

@@ -10,7 +10,8 @@ const (
 	maxGroups = 4096
 	// maxGroupSize is the largest group_size. It bounds the record of a group.
 	maxGroupSize = 16384
-	// maxMembers is how many devices the groups may have in all.
+	// maxMembers is how many devices the groups may have in all. When there are no groups to forget,
+	// the devices whose calls were cancelled make room.
 	maxMembers = 65536
 	// maxAttributes is the largest message, in bytes, that describes a device of a group.
 	maxAttributes = 4096

@@ -46,6 +46,9 @@ func (c *Collectives) group(ctx context.Context, r joinRequest, k kind) (*member
 		if err != nil {
 			return nil, err
 		}
+		if resp.GetGroupKey() != r.key {
+			return nil, status.Errorf(status.Internal, "the leader of the collectives, %v, was asked for group %d, and its response is that of group %d", c.opts.Leader, r.key, resp.GetGroupKey())
+		}
 		if err := c.addGroup(resp); err != nil {
 			return nil, err
 		}
