@@ -8,6 +8,7 @@ import (
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/worker/collective"
 )
 
 // errNoCollectives is TensorFlow's error of a worker that was made without them.
@@ -17,44 +18,36 @@ func errNoCollectives() error {
 
 // RecvBuf waits for a buffer of a collective operation.
 func (w *Worker) RecvBuf(ctx context.Context, req *tfpb.RecvBufRequest) (*tfpb.RecvBufResponse, error) {
-	if w.opts.Collectives == nil {
-		return nil, errNoCollectives()
-	}
-	if err := w.recentBufs.track(req.GetRequestId(), req); err != nil {
-		return nil, err
-	}
-	release, err := w.waiting.take(transport.CallerOf(ctx).Address, int64(len(req.GetBufRendezvousKey())))
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	return w.opts.Collectives.RecvBuf(ctx, req)
+	return wait(ctx, w, len(req.GetBufRendezvousKey()), func(c *collective.Collectives) (*tfpb.RecvBufResponse, error) {
+		if err := w.recentBufs.track(req.GetRequestId(), req); err != nil {
+			return nil, err
+		}
+		return c.RecvBuf(ctx, req)
+	})
 }
 
 // CompleteGroup enters a device into a group of collective operations.
 func (w *Worker) CompleteGroup(ctx context.Context, req *tfpb.CompleteGroupRequest) (*tfpb.CompleteGroupResponse, error) {
-	if w.opts.Collectives == nil {
-		return nil, errNoCollectives()
-	}
-	release, err := w.waiting.take(transport.CallerOf(ctx).Address, int64(proto.Size(req)))
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	return w.opts.Collectives.CompleteGroup(ctx, req)
+	return wait(ctx, w, proto.Size(req), func(c *collective.Collectives) (*tfpb.CompleteGroupResponse, error) { return c.CompleteGroup(ctx, req) })
 }
 
 // CompleteInstance enters an operation of a group.
 func (w *Worker) CompleteInstance(ctx context.Context, req *tfpb.CompleteInstanceRequest) (*tfpb.CompleteInstanceResponse, error) {
+	return wait(ctx, w, proto.Size(req), func(c *collective.Collectives) (*tfpb.CompleteInstanceResponse, error) { return c.CompleteInstance(ctx, req) })
+}
+
+// wait makes a call of collective operations, which may wait for other members. It counts with size
+// bytes like a waiting receive of its host. A call that is refused leaves no trace.
+func wait[Resp any](ctx context.Context, w *Worker, size int, call func(*collective.Collectives) (*Resp, error)) (*Resp, error) {
 	if w.opts.Collectives == nil {
 		return nil, errNoCollectives()
 	}
-	release, err := w.waiting.take(transport.CallerOf(ctx).Address, int64(proto.Size(req)))
+	release, err := w.waiting.take(transport.CallerOf(ctx).Address, int64(size))
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	return w.opts.Collectives.CompleteInstance(ctx, req)
+	return call(w.opts.Collectives)
 }
 
 // GetStepSequence returns the ids of the next steps of graphs with collective operations.

@@ -52,6 +52,11 @@ func TestCallsOfCollectivesAreBounded(t *testing.T) {
 			t.Errorf("%s within the limit: %v", name, err)
 		}
 	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := calls["RecvBuf"](over); status.CodeOf(err) != status.Cancelled {
+		t.Errorf("RecvBuf again, within the limit: %v", err)
+	}
 	if err := calls["RecvBuf"](t.Context()); status.CodeOf(err) != status.Aborted || !strings.Contains(err.Error(), "The same RecvBuf (GrpcWorker) request was received twice.") {
 		t.Errorf("a repeated RecvBuf: %v", err)
 	}
