@@ -10,7 +10,7 @@ import (
 )
 
 // Step is one run, within which tensors are sent and received by name. Both sides use the same id,
-// which must not be used again after Close. A Step is safe for concurrent use. It is a handle:
+// which is not negative, and must not be used again after Close. A Step is safe for concurrent use. It is a handle:
 // Step(7) of a server is the same step each time.
 type Step struct {
 	s  *server.Server

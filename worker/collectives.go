@@ -33,7 +33,9 @@ func (w *Worker) CompleteGroup(ctx context.Context, req *tfpb.CompleteGroupReque
 
 // CompleteInstance enters an operation of a group.
 func (w *Worker) CompleteInstance(ctx context.Context, req *tfpb.CompleteInstanceRequest) (*tfpb.CompleteInstanceResponse, error) {
-	return wait(ctx, w, proto.Size(req), func(c *collective.Collectives) (*tfpb.CompleteInstanceResponse, error) { return c.CompleteInstance(ctx, req) })
+	return wait(ctx, w, proto.Size(req), func(c *collective.Collectives) (*tfpb.CompleteInstanceResponse, error) {
+		return c.CompleteInstance(ctx, req)
+	})
 }
 
 // wait makes a call of collective operations, which may wait for other members. It counts with size

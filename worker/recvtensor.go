@@ -32,6 +32,9 @@ func (w *Worker) RecvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) (*
 	if opts != nil {
 		return w.recvTryst(ctx, req.GetStepId(), key, opts)
 	}
+	if err := checkStep("RecvTensor", req.GetStepId()); err != nil {
+		return nil, err
+	}
 	if err := w.session.CheckSourceDevice(key); err != nil {
 		return nil, err
 	}

@@ -136,7 +136,10 @@ type run struct {
 // newRun checks a request. The caller releases the feeds, and ends the run of the graph.
 func (w *Worker) newRun(s *session, req *tfpb.RunGraphRequest) (*run, error) {
 	r := &run{w: w, session: s, step: req.GetStepId()}
-	var err error
+	err := checkStep("RunGraph", r.step)
+	if err != nil {
+		return nil, err
+	}
 	if r.out, err = outputsOf(req.GetRecvKey()); err != nil {
 		return nil, err
 	}

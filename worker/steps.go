@@ -5,6 +5,15 @@ import (
 	"time"
 )
 
+// checkStep refuses a step id that no master draws. The negative ones are steps of the ledger for the
+// buffers of collective operations (worker/collective): their end would end these, in Groups for ever.
+func checkStep(method string, step int64) error {
+	if step < 0 {
+		return invalid("%s: step_id %d is negative; such ids are those of collective operations, and a step needs another one", method, step)
+	}
+	return nil
+}
+
 // ownedStep is a step that a session runs or has run, until its cleanup.
 type ownedStep struct {
 	session *session

@@ -186,6 +186,9 @@ func (w *Worker) GetStatus(context.Context, *tfpb.GetStatusRequest) (*tfpb.GetSt
 // CleanupGraph ends a step. Its receives end with Aborted, and its cached responses are
 // released.
 func (w *Worker) CleanupGraph(_ context.Context, req *tfpb.CleanupGraphRequest) (*tfpb.CleanupGraphResponse, error) {
+	if err := checkStep("CleanupGraph", req.GetStepId()); err != nil {
+		return nil, err
+	}
 	w.EndStep(req.GetStepId())
 	return &tfpb.CleanupGraphResponse{}, nil
 }
