@@ -104,7 +104,10 @@ func simpleUnary[T ordered](op string) func(x T) T {
 			if x < 0 {
 				return T(0) - 1
 			}
-			return x
+			if x == 0 {
+				return 0 // also of −0
+			}
+			return x // not a number
 		}
 	case "Relu":
 		return func(x T) T {
@@ -120,6 +123,9 @@ func simpleUnary[T ordered](op string) func(x T) T {
 }
 
 func floatUnary[T float](op string) graph.Kernel {
+	if op == "Abs" { // −0 and what is not a number lose their sign
+		return &unaryKernel[T, T]{func(x T) T { return T(math.Abs(float64(x))) }, 1}
+	}
 	if f := simpleUnary[T](op); f != nil {
 		return &unaryKernel[T, T]{f, 1}
 	}
