@@ -163,19 +163,12 @@ func softmax[T float](log bool) graph.KernelFunc {
 	}
 }
 
-// crossEntropyOutputs checks that the features are a matrix and allocates both outputs.
-func crossEntropyOutputs[T float](c *graph.Context) (loss, grad []T, width int, err error) {
-	shape := c.Input(0).Shape()
-	if shape.Rank() != 2 {
-		return nil, nil, 0, invalid("logits must be 2-D, but got shape %s", shape)
-	}
+// crossEntropyOutputs allocates both outputs for logits of a shape, which is a matrix.
+func crossEntropyOutputs[T float](c *graph.Context, shape tensor.Shape) (loss, grad []T, width int, err error) {
 	if loss, err = setOutput[T](c, 0, tensor.Vector(int(shape.Dim(0)))); err != nil {
 		return nil, nil, 0, err
 	}
 	grad, err = setOutput[T](c, 1, shape)
-	if err == nil && shape.Dim(1) == 0 && shape.Dim(0) > 0 {
-		err = invalid("Must have at least one class, but got logits shape %s", shape)
-	}
 	return loss, grad, int(shape.Dim(1)), err
 }
 
@@ -188,7 +181,14 @@ func sparseCrossEntropy[T float](c *graph.Context) error {
 	if err != nil {
 		return err
 	}
-	loss, grad, width, err := crossEntropyOutputs[T](c)
+	shape := c.Input(0).Shape()
+	if shape.Rank() != 2 {
+		return invalid("logits must be 2-D, but got shape %s", shape)
+	}
+	if shape.Dim(1) == 0 && shape.Dim(0) > 0 {
+		return invalid("Must have at least one class, but got logits shape %s", shape)
+	}
+	loss, grad, width, err := crossEntropyOutputs[T](c, shape)
 	if err != nil {
 		return err
 	}
@@ -220,15 +220,24 @@ func crossEntropy[T float](c *graph.Context) error {
 	if err != nil {
 		return err
 	}
-	if a, b := c.Input(0).Shape(), c.Input(1).Shape(); !a.Equal(b) {
-		return invalid("logits and labels must be the same size: logits_size=%s labels_size=%s", a, b)
+	b, err := newBroadcast(c.Input(0).Shape(), c.Input(1).Shape())
+	if err != nil {
+		return invalid("logits and labels must be broadcastable: logits_size=%s labels_size=%s", c.Input(0).Shape(), c.Input(1).Shape())
 	}
-	loss, grad, width, err := crossEntropyOutputs[T](c)
+	if b.shape.Rank() != 2 {
+		return invalid("logits and labels must be either 2-dimensional, or broadcasted to be 2-dimensional")
+	}
+	loss, grad, width, err := crossEntropyOutputs[T](c, b.shape)
 	if err != nil {
 		return err
 	}
+	if len(grad) == 0 {
+		clear(loss) // no classes
+		return nil
+	}
+	logits, targets := rowsLike(x, c.Input(0).Shape(), b.shape), rowsLike(labels, c.Input(1).Shape(), b.shape)
 	for i := range loss {
-		row, g, l := x[i*width:(i+1)*width], grad[i*width:(i+1)*width], labels[i*width:(i+1)*width]
+		row, l, g := logits(i), targets(i), grad[i*width:(i+1)*width]
 		largest, sum := logSum(row)
 		total := 0.0
 		for j, v := range row {
@@ -239,6 +248,25 @@ func crossEntropy[T float](c *graph.Context) error {
 		loss[i] = T(total)
 	}
 	return nil
+}
+
+// rowsLike returns the rows of a tensor that is broadcast to a matrix. A row is valid until the next
+// call.
+func rowsLike[T float](x []T, shape, matrix tensor.Shape) func(i int) []T {
+	width, step := int(dimFrom(shape, -1)), 0
+	if dimFrom(shape, -2) > 1 {
+		step = width
+	}
+	if int64(width) == matrix.Dim(1) {
+		return func(i int) []T { return x[i*step : i*step+width] }
+	}
+	row := make([]T, matrix.Dim(1)) // repeats one element
+	return func(i int) []T {
+		for j := range row {
+			row[j] = x[i*step]
+		}
+		return row
+	}
 }
 
 // inTopK reports for each row whether the prediction for its target is among the k largest.
