@@ -23,8 +23,14 @@ func (f callee) begin(c *Context, args []Value, done func([]Value, error)) {
 		done(nil, status.Errorf(status.ResourceExhausted, "function %q: the call is the %dth within calls, and at most %d are allowed: a recursion must end", f.name, maxCallDepth+1, maxCallDepth))
 		return
 	}
+	h, state := c.run.held, stateOfCall+f.e.plan.frames[0].state
+	if !h.take(state) {
+		done(nil, status.Errorf(status.ResourceExhausted, "function %q: with this call the calls and iterations under way in the step take more than %d bytes, which is the limit: a recursion must call itself less often, and a loop needs smaller parallel_iterations", f.name, h.limit))
+		return
+	}
 	var r *run
 	r = f.e.newRun(c.Ctx, c.Step, func(err error) {
+		h.give(state)
 		if err == nil {
 			for i, v := range r.rets {
 				if v.Dead {
@@ -38,7 +44,7 @@ func (f callee) begin(c *Context, args []Value, done func([]Value, error)) {
 		}
 		done(r.rets, err)
 	})
-	r.args, r.depth = args, c.run.depth+1
+	r.args, r.depth, r.held = args, c.run.depth+1, h
 	r.rets = make([]Value, f.e.rets)
 	for i := range r.rets {
 		r.rets[i].Dead = true

@@ -17,6 +17,7 @@ type Executor struct {
 	plan    *plan
 	workers *Workers
 	rets    int         // number of results, of a function
+	state   int64       // how much state a step may hold
 	all     []*Executor // this one and those of the functions, if this one is not that of a function
 
 	idle        sync.Pool     // of *propagator, between runs
@@ -58,7 +59,7 @@ func (b *builder) build(g *Graph) (*Executor, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Executor{plan: p, workers: b.workers}
+	e := &Executor{plan: p, workers: b.workers, state: maxState}
 	b.made = append(b.made, e)
 	return e, b.fill(e)
 }

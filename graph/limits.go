@@ -23,6 +23,18 @@ const (
 	// maxParallelIterations is the most iterations of a loop that run at once, whatever the graph says:
 	// each holds its values.
 	maxParallelIterations = 4096
+	// maxState is how many bytes the iterations that run ahead in all loops of a step, and the functions that
+	// it calls, may take (held). A loop beyond it goes on with one iteration, a call is refused. It has space for
+	// some 100,000 iterations.
+	maxState = 512 << 20
+	// stateOfIteration, stateOfNode and stateOfInput are what an iteration takes for itself and for each of its nodes,
+	// of which some are under way, and inputs, in bytes. stateOfCall is what a call takes beside.
+	stateOfIteration = 512
+	stateOfNode      = 128
+	stateOfInput     = 64
+	stateOfCall      = 2048
+	// maxSpare is how many iterations of each loop are kept for the next ones.
+	maxSpare = 16
 	// maxCallDepth is how deep the calls of functions may be nested when they run. A level takes some
 	// kilobytes.
 	maxCallDepth = 256

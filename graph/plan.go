@@ -51,6 +51,8 @@ type framePlan struct {
 	// pending are the counts with which an iteration starts, inputs its number of input values.
 	pending []nodeState
 	inputs  int
+	// state is what an iteration takes in bytes, with one of each frame in it.
+	state int64
 }
 
 // nodeState counts what a node of an iteration waits for.
@@ -82,6 +84,7 @@ func newPlan(g *Graph) (*plan, error) {
 	for _, it := range p.items {
 		it.finishEdges()
 	}
+	p.setState(fs)
 	return p, nil
 }
 

@@ -15,7 +15,7 @@ import "github.com/tryst-rdma/tryst/rendezvous"
 //	  - Enter leads into iteration 0 of a new frame, and into all iterations if it is constant. There is
 //	    one frame for each iteration of the outer frame.
 //	  - NextIteration leads into the next iteration; a dead one ends here. It waits while the frame
-//	    has as many iterations as it may.
+//	    has as many iterations as it may, or has one and the step holds as much as it may.
 //	  - A live Exit leads into the iteration that the frame was entered from. A dead one counts only
 //	    in the last iteration, and leads there when the frame is done.
 //	  - An iteration is done when no node of it is under way, no frame that was entered from it lives, and
@@ -33,6 +33,9 @@ type propagator struct {
 	dropped []Value
 	// spare keeps iterations of finished frames for the next ones, by framePlan.index.
 	spare [][]*iteration
+	// held counts the iterations that run ahead; taken is the part of this propagator.
+	held  *held
+	taken int64
 	// off switches a rule off, for the tests that show that the search finds it.
 	off rule
 }
@@ -50,6 +53,7 @@ const (
 	ruleDeadNext
 	rulePendingEnters
 	ruleRelease
+	ruleHeld
 )
 
 // task is one run of a node.
@@ -102,6 +106,7 @@ type iteration struct {
 	children map[*framePlan]*frameState
 }
 
+// newPropagator returns the propagator of a plan. The caller sets held.
 func newPropagator(p *plan) *propagator {
 	return &propagator{plan: p, root: &frameState{plan: p.frames[0]}, spare: make([][]*iteration, len(p.frames))}
 }
@@ -135,7 +140,9 @@ func (p *propagator) forget(it *iteration) {
 		p.drop(it.inputs[i])
 		it.inputs[i] = Value{}
 	}
-	p.spare[it.frame.plan.index] = append(p.spare[it.frame.plan.index], it)
+	if spare := &p.spare[it.frame.plan.index]; len(*spare) < maxSpare {
+		*spare = append(*spare, it)
+	}
 	it.frame = nil
 }
 
@@ -322,8 +329,24 @@ func (p *propagator) nextIteration(t task, out []Value) {
 	}
 	f.next = append(f.next, deferred{t.item, v})
 	if len(f.live) < f.plan.parallel || p.off == ruleParallel {
-		p.beginIteration(f)
+		p.beginAhead(f)
 	}
+}
+
+// beginAhead begins the next iteration of a frame beside those that run, unless the step holds as much
+// as it may: then it begins when one of them is done.
+func (p *propagator) beginAhead(f *frameState) {
+	if p.off != ruleHeld && !p.held.take(f.plan.state) {
+		return
+	}
+	p.taken += f.plan.state
+	p.beginIteration(f)
+}
+
+// give gives back what an iteration that ran ahead has taken.
+func (p *propagator) give(n int64) {
+	p.held.give(n)
+	p.taken -= n
 }
 
 // iteration returns the iteration with a number, which must not be done.
@@ -352,7 +375,14 @@ func (p *propagator) cleanUp(it *iteration) {
 	for len(f.live) > 0 && f.live[0] == it && p.done(it) {
 		f.live = append(f.live[:0], f.live[1:]...)
 		p.forget(it)
-		if len(f.next) > 0 {
+		if len(f.live) > 0 {
+			p.give(f.plan.state)
+		}
+		switch {
+		case len(f.next) == 0:
+		case len(f.live) > 0:
+			p.beginAhead(f)
+		default:
 			p.beginIteration(f)
 		}
 		if len(f.live) > 0 {
@@ -388,7 +418,10 @@ func (p *propagator) endFrame(f *frameState) {
 }
 
 // abandon drops all values, at the end of a run that did not run all nodes.
-func (p *propagator) abandon() { p.abandonFrame(p.root) }
+func (p *propagator) abandon() {
+	p.abandonFrame(p.root)
+	p.give(p.taken)
+}
 
 func (p *propagator) abandonFrame(f *frameState) {
 	for _, d := range append(f.invariants, f.next...) {

@@ -101,6 +101,13 @@ func (s *simulation) run() (err error) {
 		if err := checkFrames(s.p.root); err != nil {
 			return err
 		}
+		first := s.p.plan.frames[0].state // counted for each frame once
+		if state := stateIn(s.p.root); state > first+s.p.held.limit {
+			return fmt.Errorf("the iterations take %d bytes, at most %d and %d may be taken", state, first, s.p.held.limit)
+		}
+	}
+	if n := s.p.held.used.Load(); n != 0 {
+		return fmt.Errorf("%d bytes are taken at the end", n)
 	}
 	if len(s.p.root.live) > 0 {
 		return fmt.Errorf("the root frame is not done")
@@ -180,6 +187,17 @@ func checkFrames(f *frameState) error {
 	return nil
 }
 
+// stateIn returns what the iterations of a frame take, with those of the frames in it.
+func stateIn(f *frameState) (state int64) {
+	for _, it := range f.live {
+		state += stateOfIteration + stateOfNode*int64(len(it.nodes)) + stateOfInput*int64(len(it.inputs))
+		for _, c := range it.children {
+			state += stateIn(c)
+		}
+	}
+	return state
+}
+
 // simulate runs the random program of a seed with a rule off, and compares it with the direct run.
 func simulate(t testing.TB, seed uint64, off rule) error {
 	t.Helper()
@@ -192,6 +210,10 @@ func simulate(t testing.TB, seed uint64, off rule) error {
 	}
 	sim := &simulation{p: newPropagator(e.plan), r: r, sent: map[string]int32{}, ran: map[*item]int{}}
 	sim.p.off = off
+	sim.p.held = &held{limit: 1 << 40}
+	if off == allRules || off == ruleHeld {
+		sim.p.held.limit = []int64{0, 4000, 12000, 1 << 40}[seed%4] // none, some or all iterations run ahead
+	}
 	if err := sim.run(); err != nil {
 		return err
 	}
@@ -223,7 +245,7 @@ func TestPropagationEqualsTheProgram(t *testing.T) {
 func TestPropagationNeedsEachRule(t *testing.T) {
 	for off, name := range map[rule]string{ruleDeadEnter: "a dead Enter makes Merge dead", ruleDeadExits: "dead Exits leave a finished frame",
 		ruleParallel: "parallel_iterations", ruleInvariants: "constant Enter for all iterations", ruleDeadNext: "a dead NextIteration ends",
-		rulePendingEnters: "iteration 0 waits for all Enters", ruleRelease: "invariants are released with the frame"} {
+		rulePendingEnters: "iteration 0 waits for all Enters", ruleRelease: "invariants are released with the frame", ruleHeld: "the state of a step"} {
 		found := false
 		for seed := uint64(0); seed < 300 && !found; seed++ {
 			found = simulate(t, seed, off) != nil

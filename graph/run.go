@@ -33,7 +33,9 @@ type run struct {
 	args   []Value // of a function; they belong to the caller
 	rets   []Value // of a function; a dead one has no value
 	depth  int     // number of calls around this one
-	sample bool    // measure the cheap kernels too
+	held   *held   // of the first of these calls, or own
+	own    held
+	sample bool // measure the cheap kernels too
 
 	tasks  atomic.Int64 // that are ready or under way
 	failed atomic.Bool
@@ -51,6 +53,7 @@ func (e *Executor) newRun(ctx context.Context, step *Step, done func(error)) *ru
 	if r.limit == nil {
 		r.limit = e.workers
 	}
+	r.own.limit, r.held = e.state, &r.own
 	r.ctx, r.stop = context.WithCancelCause(ctx)
 	if step.Observe != nil {
 		r.began = time.Now()
@@ -73,6 +76,7 @@ func (r *run) start(limited bool) {
 	w := newWorker(r)
 	w.limited = limited
 	r.mu.Lock()
+	r.p.held = r.held
 	r.p.start()
 	w.take()
 	r.mu.Unlock()
