@@ -170,6 +170,9 @@ type Limits struct {
 	// MaxGraphBytes bounds the graphs of a session, and the largest request with a graph or with feeds, in
 	// bytes. Default: 512 MiB.
 	MaxGraphBytes int64
+	// MaxSessionBytes bounds what the graphs of a session take when they are ready to run, with their constants,
+	// in bytes. Default: 4 GiB.
+	MaxSessionBytes int64
 	// MaxRunningSteps is how many steps of a session may run at once. Default: 1024.
 	MaxRunningSteps int
 }

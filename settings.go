@@ -30,7 +30,7 @@ var fields = map[string]string{
 	"digest": "Publications.Digest", "publish-mmap": "Publications.MMap", "file-cache": "Publications.FileCache",
 
 	"cpu-devices": "CPUDevices", "max-sessions": "Limits.MaxSessions", "max-graphs": "Limits.MaxGraphs",
-	"max-graph-bytes": "Limits.MaxGraphBytes", "max-running-steps": "Limits.MaxRunningSteps",
+	"max-graph-bytes": "Limits.MaxGraphBytes", "max-session-bytes": "Limits.MaxSessionBytes", "max-running-steps": "Limits.MaxRunningSteps",
 
 	"max-waiting": "Limits.MaxWaiting", "max-waiting-bytes": "Limits.MaxWaitingBytes",
 	"kept.per-peer": "Limits.KeptPerPeer", "kept.total": "Limits.KeptTotal", "send-bound": "Limits.SendBound",
@@ -124,7 +124,7 @@ func (c Config) given() (config.Config, error) {
 		MaxWaiting: c.Limits.MaxWaiting, MaxWaitingBytes: c.Limits.MaxWaitingBytes,
 		KeptPerPeer: c.Limits.KeptPerPeer, KeptTotal: c.Limits.KeptTotal, SendBound: c.Limits.SendBound,
 		CPUDevices: c.CPUDevices, MaxSessions: c.Limits.MaxSessions, MaxGraphs: c.Limits.MaxGraphs,
-		MaxGraphBytes: c.Limits.MaxGraphBytes, MaxRunningSteps: c.Limits.MaxRunningSteps,
+		MaxGraphBytes: c.Limits.MaxGraphBytes, MaxSessionBytes: c.Limits.MaxSessionBytes, MaxRunningSteps: c.Limits.MaxRunningSteps,
 		PublishMMap: c.Publications.MMap, Digest: c.Publications.Digest, FileCache: c.Publications.FileCache,
 	}, nil
 }

@@ -56,7 +56,7 @@ func load(use config.Use) (tryst.Config, error) {
 		Publications: tryst.Publications{Digest: c.Digest, MMap: c.PublishMMap, FileCache: c.FileCache},
 		Limits: tryst.Limits{
 			MaxWaiting: c.MaxWaiting, MaxWaitingBytes: c.MaxWaitingBytes, KeptPerPeer: c.KeptPerPeer, KeptTotal: c.KeptTotal, SendBound: c.SendBound,
-			MaxSessions: c.MaxSessions, MaxGraphs: c.MaxGraphs, MaxGraphBytes: c.MaxGraphBytes, MaxRunningSteps: c.MaxRunningSteps,
+			MaxSessions: c.MaxSessions, MaxGraphs: c.MaxGraphs, MaxGraphBytes: c.MaxGraphBytes, MaxSessionBytes: c.MaxSessionBytes, MaxRunningSteps: c.MaxRunningSteps,
 		},
 	}, nil
 }

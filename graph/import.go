@@ -41,6 +41,11 @@ func newBudget(o ImportOptions) *budget {
 	return &budget{o: o, nodes: o.MaxNodes, edges: o.MaxEdges, constants: o.MaxConstantBytes}
 }
 
+// taken returns about how many bytes what was counted takes when the graph is ready to run.
+func (b *budget) taken() int64 {
+	return b.o.MaxConstantBytes - b.constants + nodeBytes*int64(b.o.MaxNodes-b.nodes) + edgeBytes*int64(b.o.MaxEdges-b.edges)
+}
+
 // takeNodes counts the nodes of the graph or of a function.
 func (b *budget) takeNodes(where string, n int) error {
 	if b.nodes -= n; b.nodes < 0 {
@@ -81,6 +86,7 @@ func Import(def *tfpb.GraphDef, o ImportOptions) (*Graph, error) {
 	if err := lib.check(g, b); err != nil {
 		return nil, err
 	}
+	g.Bytes = b.taken()
 	return g, nil
 }
 

@@ -15,6 +15,9 @@ const (
 )
 
 const (
+	// nodeBytes and edgeBytes are what a node, and each of its inputs and outputs, takes for Graph.Bytes.
+	nodeBytes = 1024
+	edgeBytes = 64
 	// maxName is the longest name of a node, in bytes. Names are part of error texts and of
 	// rendezvous keys.
 	maxName = 4096

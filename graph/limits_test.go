@@ -80,6 +80,31 @@ func TestConstantsOfAGraphAreCountedTogether(t *testing.T) {
 	checkError(t, "together", err, status.ResourceExhausted, `node "d" (Const): attribute "_hint"`)
 }
 
+// TestBytesOfAGraph: a few bytes of a GraphDef may stand for large constants, and for many nodes by the
+// functions that it calls with different attributes.
+func TestBytesOfAGraph(t *testing.T) {
+	bytesOf := func(def *tfpb.GraphDef) int64 {
+		t.Helper()
+		g, err := Import(def, ImportOptions{Set: newFakeSet()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g.Bytes
+	}
+	small, large := bytesOf(constGraph(t, tfpb.DataType_DT_FLOAT, 10)), bytesOf(constGraph(t, tfpb.DataType_DT_FLOAT, 1010))
+	if large-small != 4000 {
+		t.Errorf("1000 more floats are %d bytes", large-small)
+	}
+	nodes := strings.Builder{}
+	for i := range 100 {
+		nodes.WriteString("a" + strconv.Itoa(i) + " = NoOp()\n")
+	}
+	g := function(t, "g(x: int32) -> (y: int32)", nodes.String()+"y <- x")
+	if plain, called := bytesOf(parseGraph(t, three)), bytesOf(withLibrary(t, three+"c = g(three)", g)); called-plain < 100*nodeBytes {
+		t.Errorf("a function of 100 nodes is %d bytes", called-plain)
+	}
+}
+
 func TestShapesInAttributes(t *testing.T) {
 	shape := func(v *tfpb.AttrValue) error {
 		def := parseGraph(t, "v = VariableV2() dtype=int32")

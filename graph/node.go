@@ -14,6 +14,9 @@ type Graph struct {
 	Library *Library
 	// Producer is the version of the program that has made the graph.
 	Producer int32
+	// Bytes is about what the graph takes when it is ready to run, with its functions: constants as tensors,
+	// nodes and edges. Import sets it.
+	Bytes int64
 }
 
 // Node is one operation of a Graph.

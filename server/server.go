@@ -108,7 +108,7 @@ func (s *Server) start(ctx context.Context, o Options) error {
 		Task: s.task, Incarnation: s.incarnation, Session: s.place, Manager: s.manager, Cache: s.cache,
 		CacheRPCResponse: s.cfg.CacheRPCResponse, MaxWaiting: s.cfg.MaxWaiting, MaxWaitingBytes: s.cfg.MaxWaitingBytes,
 		Kernels: o.Kernels, Allocator: s.allocator, NewPeers: s.newPeers, Collectives: s.collective, Limits: worker.Limits{
-			Sessions: s.cfg.MaxSessions, Graphs: s.cfg.MaxGraphs, GraphBytes: s.cfg.MaxGraphBytes, Steps: s.cfg.MaxRunningSteps,
+			Sessions: s.cfg.MaxSessions, Graphs: s.cfg.MaxGraphs, GraphBytes: s.cfg.MaxGraphBytes, SessionBytes: s.cfg.MaxSessionBytes, Steps: s.cfg.MaxRunningSteps,
 		},
 	})
 	s.self.Worker = s.worker

@@ -75,6 +75,66 @@ func TestAGraphThatCannotBeRegisteredClosesItsKernels(t *testing.T) {
 	}
 }
 
+// TestMemoryOfGraphsIsBounded: a GraphDef of some bytes may take gigabytes when it is ready to run, so
+// what it expands to counts against the session, until no step runs it any more.
+func TestMemoryOfGraphsIsBounded(t *testing.T) {
+	set := &closingSet{left: 1000, fail: func() error { return errors.New("no kernel is left") }}
+	f := newFixture(t, Options{Kernels: set, Limits: Limits{SessionBytes: 25_000_000}})
+	t.Cleanup(func() {
+		f.Close()
+		f.close()
+	})
+	for _, s := range []string{testSession, "other"} {
+		if _, err := f.CreateWorkerSession(t.Context(), &tfpb.CreateWorkerSessionRequest{SessionHandle: s}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	register := func(session string, bytes int64) (string, error) {
+		req := registration(session, "a")
+		req.GraphDef.Node[0].Op = "Close"
+		req.GraphDef.Node[0].Attr = map[string]*tfpb.AttrValue{"large": {Value: &tfpb.AttrValue_Tensor{Tensor: &tfpb.TensorProto{
+			Dtype: tfpb.DataType_DT_INT8, TensorShape: &tfpb.TensorShapeProto{Dim: []*tfpb.TensorShapeProto_Dim{{Size: bytes}}},
+		}}}}
+		r, err := f.RegisterGraph(t.Context(), req)
+		return r.GetGraphHandle(), err
+	}
+	first, err := register(testSession, 20_000_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = register(testSession, 5_000_000)
+	wantCode(t, err, status.ResourceExhausted, "max-session-bytes")
+	if _, err := register("other", 20_000_000); err != nil {
+		t.Errorf("in another session: %v", err)
+	}
+	set.left = 0
+	_, err = register(testSession, 4_000_000)
+	wantCode(t, err, status.Unknown, "no kernel is left")
+	set.left = 1000
+	if _, err := register(testSession, 4_000_000); err != nil {
+		t.Errorf("after a graph that was refused: %v", err)
+	}
+
+	s, err := f.sessions.find(true, testSession)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.release()
+	g, err := s.graph(first) // a step runs it
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.DeregisterGraph(t.Context(), &tfpb.DeregisterGraphRequest{GraphHandle: first, SessionHandle: testSession, CreateWorkerSessionCalled: true}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = register(testSession, 20_000_000)
+	wantCode(t, err, status.ResourceExhausted, "max-session-bytes")
+	s.endRun(g)
+	if _, err := register(testSession, 20_000_000); err != nil {
+		t.Errorf("after the end of the step: %v", err)
+	}
+}
+
 // TestAPanicWhileAGraphIsRegisteredIsAnError of that call: other sessions go on.
 func TestAPanicWhileAGraphIsRegisteredIsAnError(t *testing.T) {
 	var none []error

@@ -32,6 +32,8 @@ type part struct {
 	device   string
 	graph    *graph.Graph
 	executor executor
+	// bytes is what the whole graph takes, in its first part; 0 in the others.
+	bytes int64
 }
 
 // executor is a graph.Executor. An io.Closer is closed when no run is under way any more.
@@ -74,7 +76,7 @@ func (w *Worker) register(s *session, req *tfpb.RegisterGraphRequest) (handle st
 
 // compileGraph returns the parts of a graph, ready to run.
 func (w *Worker) compileGraph(s *session, def *tfpb.GraphDef) (parts []part, err error) {
-	g := new(registered)
+	g, taken := new(registered), int64(0)
 	defer func() {
 		// The graph comes from a stranger: what it breaks here must not end the steps of all sessions.
 		if p := recover(); p != nil {
@@ -83,6 +85,11 @@ func (w *Worker) compileGraph(s *session, def *tfpb.GraphDef) (parts []part, err
 		if err != nil {
 			g.close() // the kernels of the devices before
 		}
+		if err != nil || len(parts) == 0 {
+			s.giveBytes(taken)
+			return
+		}
+		parts[0].bytes = taken
 	}()
 	state, err := s.open()
 	if err != nil {
@@ -92,6 +99,10 @@ func (w *Worker) compileGraph(s *session, def *tfpb.GraphDef) (parts []part, err
 	if err != nil {
 		return nil, err
 	}
+	if err := s.takeBytes(all.Bytes); err != nil {
+		return nil, err
+	}
+	taken = all.Bytes
 	split, err := graph.Split(all, s.incarnation)
 	if err != nil {
 		return nil, err
@@ -125,6 +136,25 @@ func (s *session) reserve(size int64) error {
 	s.registers++
 	s.graphBytes += size
 	return nil
+}
+
+// takeBytes counts what a graph takes when it is ready to run; giveBytes must follow.
+func (s *session) takeBytes(n int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.bytes+n > s.limits.SessionBytes {
+		return status.Errorf(status.ResourceExhausted,
+			"RegisterGraph: the graphs of session %s take %d bytes with their constants; one that takes about %d more would exceed the limit of max-session-bytes, %d",
+			s.handle, s.bytes, n, s.limits.SessionBytes)
+	}
+	s.bytes += n
+	return nil
+}
+
+func (s *session) giveBytes(n int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bytes -= n
 }
 
 // registered ends a registration. It returns the handle unless err is set.
@@ -182,7 +212,7 @@ func (s *session) deregister(handle string) bool {
 	unused := g.runs == 0
 	s.mu.Unlock()
 	if unused {
-		g.close()
+		s.drop(g)
 	}
 	return true
 }
@@ -194,7 +224,15 @@ func (s *session) endRun(g *registered) {
 	unused := g.dropped && g.runs == 0
 	s.mu.Unlock()
 	if unused {
-		g.close()
+		s.drop(g)
+	}
+}
+
+// drop closes a graph that nobody runs any more, and gives back what it took.
+func (s *session) drop(g *registered) {
+	g.close()
+	for _, p := range g.parts {
+		s.giveBytes(p.bytes)
 	}
 }
 

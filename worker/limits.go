@@ -11,6 +11,9 @@ type Limits struct {
 	// GraphBytes bounds the serialised graphs that a session has registered, in bytes
 	// (max-graph-bytes).
 	GraphBytes int64
+	// SessionBytes bounds what the graphs of a session take when they are ready to run, in bytes
+	// (max-session-bytes).
+	SessionBytes int64
 	// Steps is how many steps of a session may run at once (max-running-steps).
 	Steps int
 }
@@ -25,6 +28,9 @@ const (
 	// DefaultGraphBytes has space for models whose constants are in the graph. A graph takes
 	// several times as much memory when it is ready to run.
 	DefaultGraphBytes = 512 << 20
+	// DefaultSessionBytes is eight times that, and as much as one graph may have constants
+	// (graph.DefaultMaxConstantBytes).
+	DefaultSessionBytes = 4 << 30
 	// DefaultSteps: a step that waits holds some goroutines and its tensors.
 	DefaultSteps = 1024
 )
@@ -74,6 +80,9 @@ func (l Limits) withDefaults() Limits {
 	}
 	if l.GraphBytes == 0 {
 		l.GraphBytes = DefaultGraphBytes
+	}
+	if l.SessionBytes == 0 {
+		l.SessionBytes = DefaultSessionBytes
 	}
 	if l.Steps == 0 {
 		l.Steps = DefaultSteps

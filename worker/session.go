@@ -45,6 +45,7 @@ type session struct {
 	graphs     map[string]*registered
 	lastGraph  uint64 // number of the newest graph
 	graphBytes int64  // of graphs, and of those that are being registered
+	bytes      int64  // what these take, and those that are dropped and run
 	registers  int    // graphs that are being registered
 	steps      int    // that run
 	partial    map[int64]*partialRun

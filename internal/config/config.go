@@ -91,6 +91,9 @@ type Config struct {
 	// message with a graph or feeds, in bytes. 1 MiB to 2 GiB - 1. Zero: the
 	// default, 512 MiB.
 	MaxGraphBytes int64
+	// MaxSessionBytes bounds what the graphs of a session take when they are
+	// ready to run, in bytes. 1 MiB to 1 PiB. Zero: the default, 4 GiB.
+	MaxSessionBytes int64
 	// MaxRunningSteps is how many steps of a session may run at once. 1 to
 	// 1,000,000. Zero: the default, 1024.
 	MaxRunningSteps int

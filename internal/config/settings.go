@@ -192,6 +192,8 @@ var settings = []Setting{
 		ForServer, func(c *Config) value { return count{&c.MaxGraphs, 1, maxCount} }},
 	{"max-graph-bytes", "512MiB", "size of all graphs in a session, and of the largest request with a graph or with feeds",
 		ForServer, func(c *Config) value { return size{&c.MaxGraphBytes, mib, 2*gib - 1} }},
+	{"max-session-bytes", "4GiB", "memory of all graphs in a session that are ready to run: their constants, nodes and edges, about",
+		ForServer, func(c *Config) value { return size{&c.MaxSessionBytes, mib, pib} }},
 	{"max-running-steps", "1024", "steps of a session that may run at once",
 		ForServer, func(c *Config) value { return count{&c.MaxRunningSteps, 1, maxSteps} }},
 	{"publish-mmap", "false", "map published files instead of reading them; truncating a mapped file kills the process",

@@ -53,6 +53,7 @@ func TestLimits(t *testing.T) {
 		{"max-sessions", []string{"1", "1000000"}, []string{"0", "1000001"}},
 		{"max-graphs", []string{"1", "1000000000"}, []string{"0", "1000000001"}},
 		{"max-graph-bytes", []string{"1MiB", "2147483647"}, []string{"1KiB", "2GiB"}},
+		{"max-session-bytes", []string{"1MiB", "1PiB"}, []string{"1KiB", "2PiB"}},
 		{"max-running-steps", []string{"1", "1000000"}, []string{"0", "1000001"}},
 		{"file-cache", []string{"1MiB", "1PiB"}, []string{"0", "2PiB"}},
 		{"otel.sample-ratio", []string{"1", "1e-9", "0.5"}, []string{"0", "-1", "1.1", "NaN", "Inf", ""}},
