@@ -307,12 +307,14 @@ func (c *processContext) run(ctx context.Context, r *run) error {
 }
 
 // lastLines passes on what the child writes to stderr, and keeps its end. Where the Go runtime of the
-// child reports a signal, the end is what stands before the report, and the signal.
+// child reports a signal, the end is what stands before the report, and the signal. Where TensorFlow
+// reports a failed check, the end is what stands before the stack trace.
 type lastLines struct {
 	to io.Writer
 
 	mu     sync.Mutex // guards the fields below
 	end    []byte
+	check  []byte // what stands before the stack trace of a failed check; nil without one
 	signal string // "SIGABRT: abort"
 }
 
@@ -324,6 +326,9 @@ const (
 // signalLine matches how the Go runtime begins its report of a signal.
 var signalLine = regexp.MustCompile(`(?m)^(SIG[A-Z0-9]+: .*)\nPC=`)
 
+// stackTrace begins the stack trace that TensorFlow 2.21 writes after the line of a failed check.
+const stackTrace = "*** Check failure stack trace: ***"
+
 // Write implements io.Writer. The report itself, with all goroutines and registers, is dropped: a
 // failed CHECK is no fault of the Go code.
 func (l *lastLines) Write(b []byte) (int, error) {
@@ -333,6 +338,9 @@ func (l *lastLines) Write(b []byte) (int, error) {
 		return len(b), nil
 	}
 	l.end = append(l.end, b...)
+	if before, _, ok := bytes.Cut(l.end, []byte(stackTrace)); ok && l.check == nil {
+		l.check = bytes.Clone(before)
+	}
 	if m := signalLine.FindSubmatchIndex(l.end); m != nil {
 		l.signal, l.end = string(l.end[m[2]:m[3]]), l.end[:m[0]]
 		return len(b), nil
@@ -347,7 +355,11 @@ func (l *lastLines) Write(b []byte) (int, error) {
 func (l *lastLines) text() (lines, signal string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := bytes.Split(bytes.TrimSpace(l.end), []byte("\n"))
+	end := l.end
+	if l.check != nil {
+		end = l.check
+	}
+	all := bytes.Split(bytes.TrimSpace(end), []byte("\n"))
 	all = all[max(0, len(all)-keptLines):]
 	return strings.ToValidUTF8(string(bytes.Join(all, []byte(" / "))), "?"), l.signal
 }
