@@ -269,11 +269,17 @@ func (s *splitter) newName(base string) string {
 	}
 }
 
-// splitDef returns the definition of an op that Split adds. It has only what the executor reads: the
-// kernels are those of the set.
+// splitDef returns the definition of an op that Split adds: TensorFlow's for those that a kernel set may
+// run, and for a transfer what the executor reads.
 func splitDef(op string) *tfpb.OpDef {
 	if def := builtin(op); def != nil {
 		return def
+	}
+	switch op {
+	case "Const":
+		return &tfpb.OpDef{Name: op, Attr: attrs(attrDef("value", "tensor"), attrDef("dtype", "type")), OutputArg: args(typeArg("output", "dtype"))}
+	case "Identity":
+		return &tfpb.OpDef{Name: op, Attr: attrs(attrDef("T", "type")), InputArg: args(typeArg("input", "T")), OutputArg: args(typeArg("output", "T"))}
 	}
 	return &tfpb.OpDef{Name: op, IsStateful: kindOf(op) == kindTransfer}
 }

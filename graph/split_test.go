@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/tryst-rdma/tryst/status"
 )
 
@@ -81,6 +83,27 @@ func TestSplitControlEdge(t *testing.T) {
 	}
 	if out, err := runGraphs(t, s, parts[dev], parts[dev1]); err != nil || len(out) != 0 {
 		t.Errorf("%v, %v", out, err)
+	}
+}
+
+// TestSplitDefinesItsNodes: a Const or Identity that Split adds has TensorFlow's definition, since a
+// kernel set may have a function run it, where its inputs and outputs have names.
+func TestSplitDefinesItsNodes(t *testing.T) {
+	s := newFakeSet()
+	found := map[string]bool{}
+	for _, p := range split(t, s, "a = NoOp()\n"+onDev1("b = NoOp(^a)")) {
+		for _, n := range p.Nodes {
+			if kindOf(n.Op) == kindTransfer {
+				continue
+			}
+			found[n.Op] = true
+			if want := s.OpDef(n.Op); !proto.Equal(n.OpDef, want) {
+				t.Errorf("node %q (%s) has the definition %v, want %v", n.Name, n.Op, n.OpDef, want)
+			}
+		}
+	}
+	if !found["Const"] || !found["Identity"] {
+		t.Errorf("the parts have %v", found)
 	}
 }
 
