@@ -109,10 +109,14 @@ func (w *Worker) compileGraph(s *session, def *tfpb.GraphDef) (parts []part, err
 	}
 	for _, device := range slices.Sorted(maps.Keys(split)) {
 		p := part{device: device}
-		if p.graph, err = state.Rewrite(split[device]); err != nil {
+		var own graph.State
+		if own, err = stateOf(state, device); err != nil {
 			return nil, err
 		}
-		if p.executor, err = graph.NewExecutor(p.graph, state); err != nil {
+		if p.graph, err = own.Rewrite(split[device]); err != nil {
+			return nil, err
+		}
+		if p.executor, err = graph.NewExecutor(p.graph, own); err != nil {
 			return nil, err
 		}
 		g.parts = append(g.parts, p)

@@ -35,7 +35,7 @@ type sessions struct {
 
 func newSessions(o *Options) *sessions {
 	m := &sessions{
-		set: o.Kernels, place: o.Session, newPeers: o.NewPeers, limits: o.Limits,
+		set: setFor(o.Kernels, len(o.Session.Devices)), place: o.Session, newPeers: o.NewPeers, limits: o.Limits,
 		byHandle: make(map[string]*session), masters: make(map[string]map[*session]int64), steps: make(map[int64]*ownedStep),
 	}
 	m.open.Add(1)

@@ -59,11 +59,13 @@ func startBoth(t testing.TB) (chief *python) {
 		jobs[set] = 1
 	}
 	c := newCluster(t, jobs)
+	tf := c.beginTask(t, "tf", 0)
+	chief = c.beginTask(t, "chief", 0)
 	for _, set := range sets {
 		c.startTryst(t, serverTask{Job: set, Kernels: set})
 	}
-	c.startTask(t, "tf", 0)
-	return c.startTask(t, "chief", 0)
+	tf.ready()
+	return chief.ready()
 }
 
 // python is a TensorFlow task in a process of its own, which also runs the programs of programs.py
@@ -77,6 +79,12 @@ type python struct {
 
 // startTask starts TensorFlow's server for a task.
 func (c tasks) startTask(t testing.TB, job string, task int) *python {
+	t.Helper()
+	return c.beginTask(t, job, task).ready()
+}
+
+// beginTask is startTask for several tasks that start at the same time: ready waits for the server.
+func (c tasks) beginTask(t testing.TB, job string, task int) *python {
 	t.Helper()
 	spec, err := json.Marshal(c)
 	if err != nil {
@@ -93,8 +101,14 @@ func (c tasks) startTask(t testing.TB, job string, task int) *python {
 			p.lines <- strings.TrimSpace(line)
 		}
 	}()
+	return p
+}
+
+// ready waits until TensorFlow's server listens.
+func (p *python) ready() *python {
+	p.t.Helper()
 	if line := p.line("the start of TensorFlow"); line != "ready" {
-		t.Fatalf("driver.py printed %q, want ready", line)
+		p.t.Fatalf("driver.py printed %q, want ready", line)
 	}
 	return p
 }
