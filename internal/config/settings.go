@@ -180,7 +180,7 @@ var settings = []Setting{
 		ForServer, func(c *Config) value { return size{&c.SendBound, kib, pib} }},
 	{"cache-rpc-response", "false", "cache responses for TensorFlow's workers, too, until MarkRecvFinished",
 		ForServer, func(c *Config) value { return boolean{&c.CacheRPCResponse} }},
-	{"cpu-devices", "1", "CPU devices of this process in TensorFlow's cluster; each has an incarnation of its own",
+	{"cpu-devices", "1", "CPU devices of this process in TensorFlow's cluster; each has an incarnation and variables of its own",
 		ForServer, func(c *Config) value { return count{&c.CPUDevices, 1, 256} }},
 	{"kernels", KernelsAuto, "kernels that run the graphs of TensorFlow masters: go, tensorflow = those of TensorFlow's library, which tryst-tensorflow opens; auto = go for tryst, tensorflow for tryst-tensorflow; none = graphs are refused",
 		ForServer, func(c *Config) value {
