@@ -4,11 +4,13 @@ package tensorflow_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // providers is the wires between two Tryst tasks, by the name of their provider.
@@ -36,6 +38,7 @@ func betweenTrials() []trial {
 	}
 	for _, variables := range []string{"ref", "resource"} {
 		ts = append(ts,
+			trial{name: "same names " + variables, program: "same_names", args: args{"variables": variables}, apart: true},
 			trial{name: "embedding " + variables, program: "embedding", ps: true, args: args{"variables": variables, "optimizer": "adam", "steps": 10}, tolerance: 1e-5},
 			trial{name: "training " + variables, program: "train", ps: true, args: args{"variables": variables, "steps": 15}, tolerance: 1e-5})
 	}
@@ -74,7 +77,31 @@ func startTown(t *testing.T) *town {
 	for _, p := range started {
 		w.chief = p.ready()
 	}
+	w.awaitLinks(t)
 	return w
+}
+
+// awaitLinks waits until the Tryst tasks with one provider reach each other over it. A value that is
+// sent before takes gRPC.
+func (w *town) awaitLinks(t *testing.T) {
+	t.Helper()
+	for _, p := range providers {
+		var all []*trystTask
+		for _, set := range sets {
+			all = append(all, w.tryst[p+"_"+set]...)
+		}
+		for _, s := range all {
+			(&testbed{t: t}).until(fmt.Sprintf("the links of %s over %s", s.Task(), p), func() bool {
+				n := 0
+				for _, l := range s.Links() {
+					if l.Over == p {
+						n++
+					}
+				}
+				return n == len(all)-1
+			})
+		}
+	}
 }
 
 // TestBetweenDevices: a TensorFlow master places a program on two Tryst tasks, or on two devices of
@@ -92,6 +119,9 @@ func TestBetweenDevices(t *testing.T) {
 						begin := time.Now()
 						got := w.chief.in(t).value("between", trial.between("/job:"+on, "/job:"+here+"/task:1"))
 						wantNear(t, "", got, want, trial.tolerance)
+						if trial.apart {
+							return
+						}
 						wantWire(t, p, begin, w.tryst[on][0], w.tryst[here][1])
 					})
 				}
@@ -105,12 +135,40 @@ func TestBetweenDevices(t *testing.T) {
 			}
 		})
 	}
+	t.Run("errors", func(t *testing.T) { w.errorsBetween(t) })
 	for _, set := range sets {
 		t.Run("trace of two devices, "+set, func(t *testing.T) {
 			task := "/job:tcp_" + set + "/replica:0/task:0/device:CPU:"
 			got := w.chief.in(t).value("two_devices", args{"on": task + "1", "here": task + "0"})
 			wantNear(t, "", got, []any{[]any{6.0, 20.0}, []any{task + "0", task + "1"}}, 0)
 		})
+	}
+}
+
+// errorsBetween: a kernel that fails on one of two Tryst tasks, or of two devices of one, while the
+// other waits for its value. The client gets the code and the text that TensorFlow has.
+func (w *town) errorsBetween(t *testing.T) {
+	for kind, text := range map[string]string{
+		"gather": "indices[1] = 9 is not in [0, 3)", "uninitialised": "Attempting to use uninitialized value never", "add": "Incompatible shapes: [2] vs. [3]",
+	} {
+		for _, where := range []string{"there", "here"} {
+			failure := trial{program: "failure", args: args{"kind": kind, "where": where}}
+			want := w.chief.in(t).run("between", failure.between("/job:tf", "/job:tf/task:1"))
+			if !strings.Contains(want.Message, text) {
+				t.Errorf("TensorFlow says %s, want %q in it", want.Message, text)
+			}
+			for _, c := range [][2]string{
+				{"/job:shm_go", "/job:shm_go/task:1"}, {"/job:tcp_go", "/job:tcp_tensorflow/task:1"}, {"/job:tcp_tensorflow", "/job:tcp_go/task:1"},
+				{"/job:tcp_go", "/job:tcp_go/task:0/device:CPU:1"}, {"/job:shm_tensorflow", "/job:shm_tensorflow/task:0/device:CPU:1"},
+			} {
+				t.Run(kind+" "+where+" "+c[0]+" and "+c[1], func(t *testing.T) {
+					got := w.chief.in(t).run("between", failure.between(c[0], c[1]))
+					if got.Code != want.Code || !strings.Contains(got.Message, text) {
+						t.Errorf("the client got %v: %s\nwant %v with %s", got.Code, got.Message, want.Code, text)
+					}
+				})
+			}
+		}
 	}
 }
 
@@ -126,24 +184,19 @@ func (tr trial) between(job, here string) args {
 // device, and that all other values came over gRPC.
 func wantWire(t *testing.T, provider string, since time.Time, a, b *trystTask) {
 	t.Helper()
-	n := 0
-	for _, to := range []*trystTask{a, b} {
-		for _, tr := range to.Transfers() {
-			switch {
-			case !tr.End.After(since):
-			case tr.Source.Task != a.Task() && tr.Source.Task != b.Task():
-				if tr.Transport != "grpc" {
-					t.Errorf("a value of TensorFlow's came over %s", tr.Transport)
-				}
-			default:
-				n++
-				if tr.Transport != "verbs" || !strings.HasPrefix(tr.Device, provider) {
-					t.Errorf("%s of %d bytes took %s (%s), want %s", tr.Tensor, tr.Bytes, tr.Transport, tr.Device, provider)
-				}
-			}
+	between := func(tr transport.Transfer) bool { return tr.Source.Task == a.Task() || tr.Source.Task == b.Task() }
+	var transfers []transport.Transfer
+	(&testbed{t: t}).until("a value that the two tasks send each other", func() bool {
+		transfers = slices.DeleteFunc(slices.Concat(a.Transfers(), b.Transfers()), func(tr transport.Transfer) bool { return tr.End.Before(since) })
+		return slices.ContainsFunc(transfers, between)
+	})
+	for _, tr := range transfers {
+		want := "grpc ()"
+		if between(tr) {
+			want = fmt.Sprintf("verbs (%s0)", provider)
 		}
-	}
-	if n == 0 {
-		t.Error("the two tasks sent each other nothing")
+		if got := fmt.Sprintf("%s (%s)", tr.Transport, tr.Device); got != want {
+			t.Errorf("%s of %d bytes from %s took %s, want %s", tr.Tensor, tr.Bytes, tr.Source, got, want)
+		}
 	}
 }

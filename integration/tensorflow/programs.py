@@ -4,6 +4,7 @@ A program builds a graph, with the parts under test on a device that the test na
 test runs it twice, on a device of Tryst and on one of TensorFlow, and compares.
 """
 
+import copy
 import threading
 import time
 
@@ -37,8 +38,16 @@ def plain(x):
 def config(chief, *devices, **options):
     """The configuration of a session that sees only the tasks of the devices, and the chief."""
     c = v1.ConfigProto(**options)
-    c.device_filters.extend({chief.device, *devices})
+    c.device_filters.extend({task_of(d) for d in (chief.device, *devices)})
     return c
+
+
+@program
+def between(chief, program, here, **arguments):
+    """Runs a program with another device in place of the chief's: its graph is then on two devices that are not the master's."""
+    other = copy.copy(chief)
+    other.device = here
+    return ALL[program](other, **arguments)
 
 
 def dense_model(variables):
@@ -157,7 +166,9 @@ def control(chief, on):
         second = v1.assign_add(v, [10.0, 10.0]).op
     with v1.device(chief.device), tf.control_dependencies([second]):
         third = v1.assign_add(w, [100.0, 100.0])
-    return [x.tolist() for x in run(chief, on, [third, v], times=3)[-1]]
+    with v1.device(on), tf.control_dependencies([third]):
+        after = tf.raw_ops.Identity(input=v._ref())  # v itself may be read before or after the assignments
+    return [x.tolist() for x in run(chief, on, [third, after], times=3)[-1]]
 
 
 @program
@@ -577,6 +588,87 @@ def killed_in_step(chief, on):
     with v1.Session(chief.target, config=config(chief, task_of(on))) as session:
         session.run(started.initializer)
         return [code, int(session.run(started))]
+
+
+@program
+def two_devices(chief, on, here):
+    """An edge between two devices and one back. Returns the value, and the devices in the trace of the step."""
+    with v1.device(on):
+        x = v1.placeholder_with_default([1.0, 2.0], [2]) * 2.0
+    with v1.device(here):
+        y = x + 1.0
+    with v1.device(on):
+        z = y * x
+    with v1.Session(chief.target, config=config(chief, on, here)) as session:
+        metadata = v1.RunMetadata()
+        value = session.run(z, options=v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE), run_metadata=metadata)
+        kernels = {d.device for d in metadata.step_stats.dev_stats for n in d.node_stats if n.node_name.endswith(("mul", "add"))}
+        return [value.tolist(), sorted(kernels)]
+
+
+@program
+def same_names(chief, on, variables="ref"):
+    """Two variables with one name for others to share, on two devices: each device has its own."""
+    values = []
+    for i, device in enumerate([on, chief.device]):
+        with v1.device(device):
+            if variables == "ref":
+                v = tf.raw_ops.VariableV2(shape=[], dtype=tf.float32, shared_name="same_name")
+                init = tf.raw_ops.Assign(ref=v, value=float(i))
+            else:
+                v = tf.raw_ops.VarHandleOp(shape=[], dtype=tf.float32, shared_name="same_name_too")
+                init = tf.raw_ops.AssignVariableOp(resource=v, value=tf.constant(float(i)))
+            values.append((init, tf.raw_ops.Identity(input=v) if variables == "ref" else tf.raw_ops.ReadVariableOp(resource=v, dtype=tf.float32)))
+    with v1.Session(chief.target, config=config(chief, on)) as session:
+        for init, _ in values:
+            session.run(init)
+        return [float(session.run(v)) for _, v in values]
+
+
+@program
+def kernel_process_killed(chief, ps, steps=20):
+    """Trains. Then the test kills the process of the kernels in a step that waits in one. Trains again in a new session. Returns the losses of both, and
+    the code and text of the error between them."""
+    first = train(chief, ps, steps=steps)["losses"]
+    with v1.device(ps + "/task:0"):
+        started = v1.get_variable("started", initializer=tf.constant(0), use_resource=False)
+        queue = v1.FIFOQueue(1, tf.float32, [[]], shared_name="never_fed")
+        with tf.control_dependencies([v1.assign_add(started, 1)]):
+            never = queue.dequeue()
+    errors = []
+
+    def step(session):
+        try:
+            session.run(never)
+        except tf.errors.OpError as e:
+            errors.append([e.error_code, e.message])
+
+    with v1.Session(chief.target, config=config(chief, ps)) as session:
+        session.run(started.initializer)
+        thread = threading.Thread(target=step, args=(session,))
+        thread.start()
+        while session.run(started) == 0:
+            pass
+        chief.event("in a step")
+        thread.join(60)
+    with tf.Graph().as_default():
+        v1.set_random_seed(1)
+        return {"first": first, "error": errors, "second": train(chief, ps, steps=steps)["losses"]}
+
+
+@program
+def failed_check(chief, on):
+    """A step that fails an internal check of TensorFlow, with which it ends its process: the index of a list must be a scalar, and its shape is not known
+    before the step. Returns the code and text of the error, and what another session gets."""
+    with v1.device(on):
+        items = tf.raw_ops.TensorListFromTensor(tensor=v1.placeholder_with_default([[1.0], [2.0]], [2, 1]), element_shape=[1])
+        index = v1.placeholder_with_default([0, 1], None)
+        item = tf.raw_ops.TensorListGetItem(input_handle=items, index=index, element_shape=[1], element_dtype=tf.float32)
+    try:
+        error = [0, str(run(chief, on, item))]
+    except tf.errors.OpError as e:
+        error = [e.error_code, e.message]
+    return {"error": error, "after": run(chief, on, item, {index: 1}).tolist()}
 
 
 @program

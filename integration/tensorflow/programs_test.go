@@ -14,6 +14,8 @@ type trial struct {
 	args          args
 	// ps says that the program takes a job for its variables; else it takes a device.
 	ps bool
+	// apart says that its two devices send each other nothing.
+	apart bool
 	// tolerance is how far numbers may differ, relatively; 0 for equal.
 	tolerance float64
 }
