@@ -57,19 +57,27 @@ func goKernels() (*ops.Registry, error) {
 	return k, collective.Register(k)
 }
 
-// openTensorFlow opens the library of the TensorFlow that the tests run against, once for the
-// process.
-var openTensorFlow = sync.OnceValues(func() (graph.KernelSet, error) {
+// libraryDirectory returns the directory of the TensorFlow that the tests run against.
+func libraryDirectory() (string, error) {
 	find := "import importlib.util, os; print(os.path.dirname(importlib.util.find_spec('tensorflow').origin))"
 	directory, err := exec.Command(os.Getenv("TENSORFLOW_PYTHON"), "-c", find).Output()
 	if err != nil {
-		return nil, fmt.Errorf("find TensorFlow by TENSORFLOW_PYTHON: %w", err)
+		return "", fmt.Errorf("find TensorFlow by TENSORFLOW_PYTHON: %w", err)
+	}
+	return strings.TrimSpace(string(directory)), nil
+}
+
+// openTensorFlow opens the library of that TensorFlow, once for the process.
+var openTensorFlow = sync.OnceValues(func() (graph.KernelSet, error) {
+	directory, err := libraryDirectory()
+	if err != nil {
+		return nil, err
 	}
 	own, err := goKernels()
 	if err != nil {
 		return nil, err
 	}
-	return tfkernels.Open(tfkernels.Options{Directory: strings.TrimSpace(string(directory)), Go: own})
+	return tfkernels.Open(tfkernels.Options{Directory: directory, Go: own})
 })
 
 // settings returns the settings of a Tryst server of a task.
