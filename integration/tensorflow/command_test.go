@@ -142,8 +142,9 @@ func TestCommand(t *testing.T) {
 	if other := documented(t, c, "../../examples/tensorflow-ps/README.md"); !slices.Equal(other, arguments) {
 		t.Errorf("the documents name the commands %v and %v", arguments, other)
 	}
+	chief := c.beginTask(t, "chief", 0)
 	s := startCommand(t, append(arguments, "--tensorflow-library", directory, "--kernel-process")...)
-	chief := c.startTask(t, "chief", 0)
+	chief.ready()
 
 	wantError := func(t *testing.T, v any, words ...string) {
 		t.Helper()
