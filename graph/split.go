@@ -269,17 +269,18 @@ func (s *splitter) newName(base string) string {
 	}
 }
 
-// splitDef returns the definition of an op that Split adds: TensorFlow's for those that a kernel set may
-// run, and for a transfer what the executor reads.
+// splitDef returns the definition of an op that Split adds. A kernel set that makes functions names the
+// outputs by it. The attributes of a transfer are left out: its node has all of them.
 func splitDef(op string) *tfpb.OpDef {
-	if def := builtin(op); def != nil {
-		return def
-	}
 	switch op {
+	case "_Send":
+		return &tfpb.OpDef{Name: op, IsStateful: true, InputArg: args(typeArg("tensor", "T"))}
+	case "_Recv":
+		return &tfpb.OpDef{Name: op, IsStateful: true, OutputArg: args(typeArg("tensor", "tensor_type"))}
 	case "Const":
 		return &tfpb.OpDef{Name: op, Attr: attrs(attrDef("value", "tensor"), attrDef("dtype", "type")), OutputArg: args(typeArg("output", "dtype"))}
 	case "Identity":
 		return &tfpb.OpDef{Name: op, Attr: attrs(attrDef("T", "type")), InputArg: args(typeArg("input", "T")), OutputArg: args(typeArg("output", "T"))}
 	}
-	return &tfpb.OpDef{Name: op, IsStateful: kindOf(op) == kindTransfer}
+	return builtin(op)
 }

@@ -50,6 +50,26 @@ func TestSplitOfOneDevice(t *testing.T) {
 	}
 }
 
+// TestNodesOfSplitHaveDefinitions: the outputs of the nodes that Split adds have names, by which a kernel set
+// that makes functions refers to them.
+func TestNodesOfSplitHaveDefinitions(t *testing.T) {
+	parts := split(t, newFakeSet(), three+"first = NoOp()\n"+onDev1("a = AddV2(three, three, ^first) T=int32"))
+	added := 0
+	for _, p := range parts {
+		for _, n := range p.Nodes {
+			if strings.Contains(n.Name, "_G") {
+				added++
+			}
+			if len(n.OpDef.GetInputArg()) != len(n.In) || len(n.OpDef.GetOutputArg()) != len(n.OutTypes) {
+				t.Errorf("node %s (%s) has %d inputs and %d outputs, its definition says %v", n.Name, n.Op, len(n.In), len(n.OutTypes), n.OpDef)
+			}
+		}
+	}
+	if added != 6 { // two times _Send and _Recv, a Const, an Identity
+		t.Errorf("%d nodes were added", added)
+	}
+}
+
 func TestSplitSendsValuesOnce(t *testing.T) {
 	s := newFakeSet()
 	parts := split(t, s, three+onDev1("a = AddV2(three, three) T=int32")+onDev1("b = Identity(three) T=int32")+"c = AddV2(a, b) T=int32"+fetch("r", "c"))
