@@ -36,7 +36,7 @@ func (c *cutter) assemble(g *graph.Graph) (*graph.Graph, []*unit, error) {
 		p.unit = units[i]
 	}
 	for _, u := range units {
-		if err := u.connect(); err != nil {
+		if err := u.connect(c); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -51,10 +51,10 @@ func (c *cutter) assemble(g *graph.Graph) (*graph.Graph, []*unit, error) {
 }
 
 // connect finds what a piece takes from outside.
-func (u *unit) connect() error {
+func (u *unit) connect(c *cutter) error {
 	for _, n := range u.p.nodes {
 		for _, in := range n.inputs {
-			if err := u.take(n, in); err != nil {
+			if err := u.take(c, n, in); err != nil {
 				return err
 			}
 		}
@@ -66,13 +66,16 @@ func (u *unit) connect() error {
 }
 
 // take makes a value available to n, a node of the piece.
-func (u *unit) take(n *node, in value) error {
+func (u *unit) take(c *cutter, n *node, in value) error {
 	switch {
 	case in.n.place == copied:
 		u.copyOf(in.n)
+		for _, from := range in.n.control {
+			u.waitFor(from)
+		}
 	case in.n.piece == u.p:
 	case in.isReference():
-		r, err := root(n, in)
+		r, err := c.root(n, in)
 		if err != nil {
 			return err
 		}
@@ -115,9 +118,9 @@ func (v value) result() {
 	}
 }
 
-// waitFor makes the piece wait for a node. A copied node has no effect that could be waited for.
+// waitFor makes the piece wait for a node.
 func (u *unit) waitFor(n *node) {
-	if n.place == copied || n.piece == u.p || u.after[n] {
+	if n.piece == u.p || u.after[n] {
 		return
 	}
 	u.after[n] = true
@@ -167,7 +170,7 @@ func (c *cutter) build(g *graph.Graph, units []*unit) *graph.Graph {
 			if n.piece != nil {
 				from = n.piece.unit.node
 			}
-			if from == nil || after[from] { // a copied node, or a second one of a piece
+			if after[from] { // a second node of a piece
 				continue
 			}
 			after[from] = true
@@ -203,7 +206,7 @@ func (u *unit) describe() *graph.Node {
 }
 
 // definition returns the function of a unit, without a name.
-func (u *unit) definition(l *library) *tfpb.FunctionDef {
+func (u *unit) definition(c *cutter) *tfpb.FunctionDef {
 	def := &tfpb.FunctionDef{Signature: &tfpb.OpDef{IsStateful: true}, Ret: map[string]string{}, ControlRet: map[string]string{}}
 	nodes := slices.Concat(u.roots, u.p.nodes)
 	names := u.argNames(nodes)
@@ -212,7 +215,7 @@ func (u *unit) definition(l *library) *tfpb.FunctionDef {
 	}
 	used := map[*node]bool{}
 	for _, n := range nodes {
-		def.NodeDef = append(def.NodeDef, u.body(n, names, used, l))
+		def.NodeDef = append(def.NodeDef, u.body(c, n, names, used))
 	}
 	for i, v := range u.results {
 		name := "result_" + strconv.Itoa(i)
@@ -247,14 +250,14 @@ func (u *unit) argNames(nodes []*node) []string {
 }
 
 // body returns a node as it stands in the function.
-func (u *unit) body(n *node, args []string, used map[*node]bool, l *library) *tfpb.NodeDef {
+func (u *unit) body(c *cutter, n *node, args []string, used map[*node]bool) *tfpb.NodeDef {
 	def := &tfpb.NodeDef{Name: n.name, Op: n.op, Attr: map[string]*tfpb.AttrValue{}, ExperimentalDebugInfo: n.def.GetExperimentalDebugInfo()}
 	for name, a := range n.def.GetAttr() {
 		if name != "_class" { // colocation with nodes that may be elsewhere
 			def.Attr[name] = a
 		}
 	}
-	if a, ok := def.Attr["shared_name"]; ok && len(a.GetS()) == 0 && !l.has(n.op) {
+	if a, ok := def.Attr["shared_name"]; ok && len(a.GetS()) == 0 && !c.library.has(n.op) {
 		def.Attr["shared_name"] = &tfpb.AttrValue{Value: &tfpb.AttrValue_S{S: []byte(n.name)}}
 	}
 	for _, in := range n.inputs {
@@ -265,7 +268,7 @@ func (u *unit) body(n *node, args []string, used map[*node]bool, l *library) *tf
 				def.Input = append(def.Input, args[i])
 				continue
 			}
-			r, _ := root(n, in) // take has found it
+			r, _ := c.root(n, in) // take has found it
 			from = value{r, 0}
 		}
 		used[from.n] = true
@@ -280,7 +283,7 @@ func (u *unit) body(n *node, args []string, used map[*node]bool, l *library) *tf
 	}
 	slices.Sort(control)
 	def.Input = append(def.Input, slices.Compact(control)...)
-	l.rename(def)
+	c.library.rename(def)
 	return def
 }
 

@@ -1,6 +1,7 @@
 package tfkernels
 
 import (
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -45,7 +46,8 @@ type node struct {
 	control          []*node
 	order            int // in a topological order
 
-	// refs are the inputs of an op of control flow that had references before its data became tokens.
+	// refs are the references that an op of control flow had before its data became tokens; nil for
+	// other nodes.
 	refs []value
 
 	place place
@@ -70,6 +72,10 @@ type cutter struct {
 	pieces []*piece
 	// library has the functions of the graph, which nodes may have as op.
 	library *library
+	// names are those of the nodes.
+	names map[string]bool
+	// roots are the nodes that name what the references of each node refer to.
+	roots map[*node]*node
 	// bodies are the functions of the graph whose nodes have not been checked.
 	bodies map[string]*tfpb.FunctionDef
 }
@@ -79,6 +85,15 @@ const maxCopied = 4 << 10
 
 // cut returns the nodes of g in topological order, each with its piece.
 func cut(s *Set, g *graph.Graph) (*cutter, error) {
+	c, err := newCutter(s, g)
+	if err != nil {
+		return nil, err
+	}
+	return c, c.divide()
+}
+
+// newCutter returns a cutter with the nodes of g in its order.
+func newCutter(s *Set, g *graph.Graph) (*cutter, error) {
 	c := &cutter{set: s, sets: newSets(), bodies: map[string]*tfpb.FunctionDef{}}
 	var err error
 	if c.library, err = newLibrary(g.Library.Functions()); err != nil {
@@ -89,23 +104,27 @@ func cut(s *Set, g *graph.Graph) (*cutter, error) {
 		c.bodies[f.GetSignature().GetName()] = f
 	}
 	c.copyNodes(g)
+	return c, nil
+}
+
+// divide brings the nodes into a topological order and makes the pieces.
+func (c *cutter) divide() error {
 	if err := c.readReferences(); err != nil {
-		return nil, err
+		return err
 	}
+	c.findRoots()
 	if err := c.sort(); err != nil {
-		return nil, err
+		return err
 	}
 	c.classify()
-	if err := c.group(); err != nil {
-		return nil, err
-	}
-	return c, nil
+	return c.group()
 }
 
 // copyNodes copies the nodes of the graph.
 func (c *cutter) copyNodes(g *graph.Graph) {
-	c.nodes = make([]*node, len(g.Nodes))
+	c.nodes, c.names = make([]*node, len(g.Nodes)), make(map[string]bool, len(g.Nodes))
 	for i, n := range g.Nodes {
+		c.names[n.Name] = true
 		c.nodes[i] = &node{name: n.Name, op: n.Op, device: n.Device, def: n.Def, opDef: n.OpDef,
 			inTypes: n.InTypes, outTypes: n.OutTypes}
 		if staysInGo(n.Op) && !c.library.has(n.Op) {
@@ -120,6 +139,15 @@ func (c *cutter) copyNodes(g *graph.Graph) {
 			c.nodes[i].control = append(c.nodes[i].control, c.nodes[in.ID])
 		}
 	}
+}
+
+// unique returns a name that no node has, which begins with name.
+func (c *cutter) unique(name string) string {
+	for c.names[name] {
+		name += "_"
+	}
+	c.names[name] = true
+	return name
 }
 
 // add adds a node that the graph did not have.
@@ -211,10 +239,29 @@ func (c *cutter) classify() {
 			n.place = apart
 		case c.mayCopy(n) && !forGo[n]:
 			n.place = copied
-			n.control = nil
 		}
 	}
+	c.waitForCopied()
 	c.nodes = append(constants, c.nodes...)
+}
+
+// waitForCopied makes nodes that wait for a copied one wait for what that waits for: at most one node
+// (cutter.gate).
+func (c *cutter) waitForCopied() {
+	for _, n := range c.nodes {
+		if !slices.ContainsFunc(n.control, func(from *node) bool { return from.place == copied }) {
+			continue
+		}
+		control := make([]*node, 0, len(n.control))
+		for _, from := range n.control {
+			if from.place == copied {
+				control = append(control, from.control...)
+			} else {
+				control = append(control, from)
+			}
+		}
+		n.control = control
+	}
 }
 
 // isConst reports whether n is a constant that the Go kernels have, and that waits for nothing.
@@ -223,7 +270,7 @@ func (c *cutter) isConst(n *node) bool {
 }
 
 // mayCopy reports whether n gives the same value wherever it runs: a small constant, or a name of
-// something that lives in the state.
+// something that lives in the state. What has a copy waits for what n waited for.
 func (c *cutter) mayCopy(n *node) bool {
 	switch {
 	case len(n.inputs) > 0 || c.library.has(n.op):

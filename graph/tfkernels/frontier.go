@@ -88,7 +88,8 @@ const controlPort = -1
 // front returns the frontier of a node.
 func (c *cutter) front(n *node) set {
 	f := empty
-	add := func(from *node, port int) {
+	var add func(from *node, port int)
+	add = func(from *node, port int) {
 		switch from.place {
 		case inGo:
 			f = c.sets.union(f, c.sets.of(value{from, port}))
@@ -96,7 +97,10 @@ func (c *cutter) front(n *node) set {
 			f = c.sets.union(f, c.sets.of(value{from, 0}))
 		case inPiece:
 			f = c.sets.union(f, from.front)
-		case copied: // waits for nothing
+		case copied: // its user waits in its place
+			for _, before := range from.control {
+				add(before, controlPort)
+			}
 		}
 	}
 	for _, in := range n.inputs {
@@ -195,9 +199,17 @@ func (c *cutter) users() map[*piece]map[*piece]bool {
 		if n.place == copied {
 			continue
 		}
-		for _, from := range n.sources() {
+		use := func(from *node) {
 			if from.piece != nil && from.piece != n.piece {
 				users[from.piece][n.piece] = true // n.piece is nil in Go
+			}
+		}
+		for _, from := range n.sources() {
+			use(from)
+			if from.place == copied {
+				for _, before := range from.control {
+					use(before)
+				}
 			}
 		}
 	}

@@ -79,13 +79,3 @@ func want(t testing.TB, name string, got *tensor.Tensor, values ...float32) {
 		}
 	}
 }
-
-// as returns v as a T.
-func as[T any](t testing.TB, v any) T {
-	t.Helper()
-	x, ok := v.(T)
-	if !ok {
-		t.Fatalf("%T is no %T", v, x)
-	}
-	return x
-}

@@ -19,7 +19,8 @@ import (
 //     bool. Nodes behind it take the token as an input that they ignore, for the order and for dead
 //     branches.
 //   - A node in a piece that takes the reference gets its own copy of the node that names the
-//     variable, and waits for the node that it had the reference from.
+//     variable, and waits for the node that it had the reference from, and for what the copied node
+//     waited for.
 
 // isRoot reports whether n names a variable or another object of the state by a reference, so that
 // copies of n with one shared_name are the same object.
@@ -44,7 +45,15 @@ func (c *cutter) readReferences() error {
 	tokens := map[*node]value{}
 	for _, n := range original {
 		if n.place == inGo && strings.HasPrefix(n.op, "Ref") {
-			n.refs = append([]value{}, n.inputs...)
+			n.refs = []value{}
+			for i, in := range n.inputs {
+				if n.inTypes[i].IsRef() {
+					n.refs = append(n.refs, in)
+				}
+			}
+		}
+		if isRoot(n) && len(n.control) > 1 {
+			c.gate(n)
 		}
 	}
 	for _, n := range original {
@@ -96,9 +105,9 @@ func (c *cutter) token(tokens map[*node]value, in value) value {
 		return t
 	}
 	yes := &tfpb.TensorProto{Dtype: tfpb.DataType_DT_BOOL, TensorShape: &tfpb.TensorShapeProto{}, BoolVal: []bool{true}}
-	n := c.add(in.n, in.n.name+"/token", "Const", map[string]*tfpb.AttrValue{
+	n := c.add(in.n, c.unique(in.n.name+"/token"), "Const", map[string]*tfpb.AttrValue{
 		"dtype": typeAttr(tensor.Bool), "value": {Value: &tfpb.AttrValue_Tensor{Tensor: yes}}}, tensor.Bool)
-	if !isRoot(in.n) {
+	if n.control = in.n.control; !isRoot(in.n) {
 		n.control = []*node{in.n}
 	}
 	tokens[in.n] = value{n, 0}
@@ -132,45 +141,79 @@ func typeAttr(t tensor.DType) *tfpb.AttrValue {
 	return &tfpb.AttrValue{Value: &tfpb.AttrValue_Type{Type: tfpb.DataType(t)}}
 }
 
-// root returns the node that names what a reference refers to.
-func root(user *node, ref value) (*node, error) {
-	n, seen := ref.n, map[*node]bool{}
-	for !isRoot(n) && !seen[n] {
-		seen[n] = true
-		from := n.inputs
-		if n.isToken() {
-			from = n.refs
-		}
-		var next *node
-		for _, in := range from {
-			switch {
-			case !in.n.gives(in.i):
-			case next == nil:
-				next = in.n
-			case n.isToken(): // a RefMerge: both must lead to one variable
-				a, err := root(user, value{next, 0})
-				if err != nil {
-					return nil, err
-				}
-				if b, err := root(user, in); err != nil || a != b {
-					return nil, noRoot(user, ref, "its value is one of two variables")
-				}
-			}
-		}
-		if next == nil {
-			return nil, noRoot(user, ref, "nothing names it")
-		}
-		n = next
-	}
-	if !isRoot(n) {
-		return nil, noRoot(user, ref, "nothing names it")
-	}
-	return n, nil
+// gate makes n wait for one node in place of many: each piece with a copy of n waits for it.
+func (c *cutter) gate(n *node) {
+	name := c.unique(n.name + "/inputs")
+	g := &node{name: name, op: "NoOp", device: n.device, opDef: c.set.ops["NoOp"], control: n.control,
+		def: &tfpb.NodeDef{Name: name, Op: "NoOp", Device: n.device}}
+	c.nodes = append(c.nodes, g)
+	n.control = []*node{g}
 }
 
-// gives reports whether output i of n is, or was before its data became tokens, a reference.
-func (n *node) gives(i int) bool {
-	return n.outTypes[i].IsRef() || n.isToken() && i < len(n.outTypes) && n.outTypes[i] == tensor.Bool
+// several is what a reference refers to that is one of two variables.
+var several = &node{}
+
+// findRoots finds the nodes that name what references refer to. It follows the references from these
+// nodes on, through loops too.
+func (c *cutter) findRoots() {
+	c.roots = map[*node]*node{}
+	users := map[*node][]*node{}
+	var todo []*node
+	for _, n := range c.nodes {
+		if isRoot(n) {
+			c.roots[n] = n
+			todo = append(todo, n)
+			continue
+		}
+		for _, in := range n.passes() {
+			users[in.n] = append(users[in.n], n)
+		}
+	}
+	for len(todo) > 0 {
+		n := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		for _, u := range users[n] {
+			switch c.roots[u] {
+			case c.roots[n], several:
+				continue
+			case nil:
+				c.roots[u] = c.roots[n]
+			default:
+				c.roots[u] = several
+			}
+			todo = append(todo, u)
+		}
+	}
+}
+
+// passes returns the inputs of which one is the reference that n gives, if it gives one: the first one
+// of most ops, such as ApplyAdam.
+func (n *node) passes() []value {
+	if n.isToken() {
+		return n.refs
+	}
+	var refs []value
+	for i, in := range n.inputs {
+		if n.inTypes[i].IsRef() {
+			refs = append(refs, in)
+		}
+	}
+	if len(refs) > 1 && n.op != "RefSelect" {
+		return refs[:1]
+	}
+	return refs
+}
+
+// root returns the node that names what a reference refers to.
+func (c *cutter) root(user *node, ref value) (*node, error) {
+	switch r := c.roots[ref.n]; r {
+	case nil:
+		return nil, noRoot(user, ref, "nothing names it")
+	case several:
+		return nil, noRoot(user, ref, "its value is one of two variables")
+	default:
+		return r, nil
+	}
 }
 
 func noRoot(user *node, ref value, why string) error {

@@ -75,7 +75,7 @@ func (s *state) Rewrite(g *graph.Graph) (*graph.Graph, error) {
 	}
 	functions := make([]*function, len(units))
 	for i, u := range units {
-		def := u.definition(c.library)
+		def := u.definition(c)
 		if functions[i], err = newFunction(def); err != nil {
 			return nil, graph.NodeError(u.node.Name, err)
 		}
