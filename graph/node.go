@@ -41,6 +41,9 @@ type Node struct {
 	ControlIn []*Node
 	// Out are the edges that leave the node, data edges and control edges.
 	Out []Edge
+
+	// Piece is what a State that made the node in Rewrite knows of it, for its NewKernel; else nil.
+	Piece any
 }
 
 // Output is one output of a node.

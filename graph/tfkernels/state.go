@@ -24,9 +24,6 @@ type state struct {
 
 	mu      sync.Mutex // guards the fields below; taken before context.mu
 	context *context_
-	// planned are the functions that Rewrite has made, by the node that stands for each, until
-	// NewKernel takes them.
-	planned map[*graph.Node]*function
 	// generations are those of the containers of the present context.
 	generations *generations
 	// used are the containers that functions have named since the state is there.
@@ -35,7 +32,7 @@ type state struct {
 }
 
 func newState(s *Set, own graph.State, c *context_) *state {
-	return &state{set: s, own: own, context: c, planned: map[*graph.Node]*function{},
+	return &state{set: s, own: own, context: c,
 		generations: &generations{}, used: map[string]bool{}, waiting: make(chan struct{}, s.blocking)}
 }
 
@@ -73,19 +70,15 @@ func (s *state) Rewrite(g *graph.Graph) (*graph.Graph, error) {
 	if err != nil {
 		return nil, err
 	}
-	functions := make([]*function, len(units))
-	for i, u := range units {
+	for _, u := range units {
 		def := u.definition(c)
-		if functions[i], err = newFunction(def); err != nil {
+		f, err := newFunction(def)
+		if err != nil {
 			return nil, graph.NodeError(u.node.Name, err)
 		}
-		functions[i].containers = slices.Concat(s.set.containers(def), c.library.containers)
-		functions[i].waits, functions[i].perStep, functions[i].library = u.p.waits, u.p.perStep(), c.library
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i, u := range units {
-		s.planned[u.node] = functions[i]
+		f.containers = slices.Concat(s.set.containers(def), c.library.containers)
+		f.waits, f.perStep, f.library = u.p.waits, u.p.perStep(), c.library
+		u.node.Piece = f // not in s: a graph that is refused later leaves nothing behind
 	}
 	return out, nil
 }
@@ -104,18 +97,15 @@ func newFunction(def *tfpb.FunctionDef) (*function, error) {
 
 // NewKernel implements graph.State.
 func (s *state) NewKernel(n *graph.Node) (graph.Kernel, error) {
-	s.mu.Lock()
-	f := s.planned[n]
-	delete(s.planned, n)
-	if f != nil {
-		for _, name := range f.containers {
-			s.used[name] = true // before the function can run: see Reset
-		}
-	}
-	s.mu.Unlock()
-	if f == nil {
+	f, ok := n.Piece.(*function)
+	if !ok {
 		return s.own.NewKernel(n)
 	}
+	s.mu.Lock()
+	for _, name := range f.containers {
+		s.used[name] = true // before the function can run: see Reset
+	}
+	s.mu.Unlock()
 	if err := s.renew(); err != nil {
 		return nil, graph.NodeError(n.Name, err)
 	}
@@ -184,6 +174,8 @@ func (s *state) Reset(containers []string) {
 		c, s.context = s.context, c
 		s.generations = &generations{}
 	} else {
+		// A name that no function has named stands for nothing, and a stranger may send any number of them.
+		names = slices.DeleteFunc(names, func(name string) bool { return !s.used[name] })
 		s.generations = s.generations.next(names)
 	}
 	s.mu.Unlock()

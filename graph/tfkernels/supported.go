@@ -88,6 +88,9 @@ func (s *Set) kernelsOf(op string) ([]*kernelDef, error) {
 	if k, ok := s.kernels[op]; ok {
 		return k, nil
 	}
+	if s.ops[op] == nil {
+		return nil, nil // and nothing is kept: a body in a stranger's graph may have any op
+	}
 	e, err := s.liveLocked()
 	if err != nil {
 		return nil, err
