@@ -145,6 +145,13 @@ func TestExecutorChecksOutputs(t *testing.T) {
 	}
 }
 
+// TestX5RecvInvalidRefDtype: a reference to a variable of another type than the node declares ends the step
+// with Internal, before a _Send reads it.
+func TestX5RecvInvalidRefDtype(t *testing.T) {
+	_, err := runGraph(t, newFakeSet(), "w = WrongRefType()\nout = _Send(w) T=float tensor_name=\"out\""+sendAttrs)
+	checkError(t, "WrongRefType", err, status.Internal, "the kernel of op WrongRefType set output 0 to a variable of type int32, and the node declares float_ref\n\t [[{{node w}}]]")
+}
+
 func TestExecutorReadsVariables(t *testing.T) {
 	s := newFakeSet()
 	const vars = "v = VariableV2() dtype=int32\n"

@@ -113,6 +113,10 @@ func fakeOps(s *fakeSet) map[string]fakeOp {
 	add(&tfpb.OpDef{Name: "Block"}, asyncKernel(blocked))
 	add(&tfpb.OpDef{Name: "Empty", OutputArg: args(fixedArg("x", tfpb.DataType_DT_FLOAT))}, kernel(func(*Context) error { return nil }))
 	add(&tfpb.OpDef{Name: "WrongType", OutputArg: args(fixedArg("x", tfpb.DataType_DT_FLOAT))}, kernel(func(c *Context) error { c.Set(0, ints(1)); return nil }))
+	add(&tfpb.OpDef{Name: "WrongRefType", OutputArg: args(refArg(fixedArg("x", tfpb.DataType_DT_FLOAT), true))}, kernel(func(c *Context) error {
+		c.Outputs[0] = Value{Var: &Variable{DType: tensor.Int32}}
+		return nil
+	}))
 	add(&tfpb.OpDef{Name: "Panic"}, kernel(func(c *Context) error { _ = c.Inputs[len(c.Inputs)]; return nil }))
 	add(&tfpb.OpDef{Name: "Sink", InputArg: args(fixedArg("x", tfpb.DataType_DT_FLOAT))}, kernel(func(*Context) error { return nil }))
 	add(&tfpb.OpDef{Name: "Lists", Attr: attrs(attrDef("types", "list(type)")), OutputArg: args(listArg("values", "types"))}, kernel(func(*Context) error { return nil }))

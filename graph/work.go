@@ -333,6 +333,8 @@ func checkOutputs(n *Node, out []Value) error {
 		case (want == tensor.Resource || want == tensor.Variant) && v.Opaque != nil:
 		case v.Tensor != nil:
 			return status.Errorf(status.Internal, "the kernel of op %s set output %d to a tensor of type %v, and the node declares %v", n.Op, i, v.Tensor.DType(), want)
+		case v.Var != nil:
+			return status.Errorf(status.Internal, "the kernel of op %s set output %d to a variable of type %v, and the node declares %v", n.Op, i, v.Var.DType, want)
 		default:
 			return status.Errorf(status.Internal, "Missing %d-th output from {{node %s}}: the kernel of op %s did not set it to a value of type %v", i, n.Name, n.Op, want)
 		}
