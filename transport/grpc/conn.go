@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/tryst-rdma/tryst/proto/trystgrpc"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 )
 
@@ -113,9 +113,7 @@ func (a *attempt) Wait(ctx context.Context) (rendezvous.Value, error) {
 	req := &tfpb.RecvTensorRequest{StepId: t.Step, RendezvousKey: t.Key.String()}
 	ctx = a.ctx
 	if t.Plain {
-		for req.RequestId == 0 {
-			req.RequestId = rand.Int64()
-		}
+		req.RequestId = transport.NewRequestID()
 	} else {
 		var err error
 		if req.TransportOptions, err = anypb.New(recvOptions(t)); err != nil {

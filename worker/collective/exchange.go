@@ -2,7 +2,6 @@ package collective
 
 import (
 	"context"
-	"math/rand/v2"
 	"strings"
 	"sync"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // exchange is one member's run of one operation:
@@ -185,9 +185,7 @@ func (x *exchange) recvBuf(key string, from member, dst *tensor.Tensor) error {
 		SrcDevice: from.device.String(), SrcIncarnation: from.attributes.GetIncarnation(), DstDevice: x.device().String(),
 		ClientLocality: x.m.list[x.rank].attributes.GetLocality(), ServerLocality: from.attributes.GetLocality(),
 	}
-	for req.RequestId == 0 {
-		req.RequestId = rand.Int64()
-	}
+	req.RequestId = transport.NewRequestID()
 	resp, err := w.RecvBuf(x.ctx, req)
 	if err != nil {
 		return err

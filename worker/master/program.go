@@ -10,6 +10,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensorproto"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // Program is a graph that a worker has registered. It is safe for concurrent use.
@@ -64,7 +65,7 @@ func (p *Program) Step(ctx context.Context, feeds map[string]*tensor.Tensor) (ma
 func (p *Program) Run(ctx context.Context, step int64, feeds map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error) {
 	request := &tfpb.RunGraphRequest{
 		SessionHandle: p.session.handle, CreateWorkerSessionCalled: true, GraphHandle: p.handle, StepId: step,
-		RequestId: rand.Int64() | 1, ExecOpts: &tfpb.ExecutorOpts{},
+		RequestId: transport.NewRequestID(), ExecOpts: &tfpb.ExecutorOpts{},
 	}
 	for _, name := range slices.Sorted(maps.Keys(feeds)) {
 		if _, ok := p.feeds[name]; !ok {
