@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
 
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/status"
@@ -194,6 +195,40 @@ func TestOpenNamesTheCaller(t *testing.T) {
 	got := w.session
 	if got.GetMasterTask() != "/job:worker/replica:0/task:3" || got.GetMasterIncarnation() != 0x1ed2 || !got.GetIsolateSessionState() || got.GetServerDef().GetTaskIndex() != 3 {
 		t.Errorf("CreateWorkerSession got %v", got)
+	}
+}
+
+// TestS9NameOfTheWorker: server_def has job, replica and task of the worker, which are its name in TensorFlow.
+func TestS9NameOfTheWorker(t *testing.T) {
+	w := newFake()
+	w.devices[0].Name = "/job:worker/replica:2/task:3/device:CPU:0"
+	if _, err := master.Open(t.Context(), w, master.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if d := w.session.GetServerDef(); d.GetJobName() != "worker" || d.GetReplica() != 2 || d.GetTaskIndex() != 3 {
+		t.Errorf("server_def %v", d)
+	}
+}
+
+// TestH11RemoteDevices: the session has the devices that GetStatus lists: names, types, incarnations and memory.
+func TestH11RemoteDevices(t *testing.T) {
+	w := newFake()
+	w.devices = []*tfpb.DeviceAttributes{
+		{Name: deviceName, DeviceType: "CPU", MemoryLimit: 256 << 20, Incarnation: 7},
+		{Name: "/job:worker/replica:0/task:3/device:GPU:1", DeviceType: "GPU", MemoryLimit: 1 << 34, Incarnation: 8},
+	}
+	s, err := master.Open(t.Context(), w, master.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, d := range s.Devices() {
+		a := s.Attributes()[i]
+		if want := w.devices[i]; d.Device.String() != want.GetName() || d.Device.Type != want.GetDeviceType() || d.Incarnation != want.GetIncarnation() || !proto.Equal(a, want) {
+			t.Errorf("device %d is %v with %v, the worker reports %v", i, d, a, want)
+		}
+	}
+	if n := len(s.Devices()); n != 2 {
+		t.Errorf("%d devices", n)
 	}
 }
 

@@ -29,6 +29,7 @@ type Session struct {
 	worker  transport.Worker
 	handle  string
 	devices []Peer
+	status  []*tfpb.DeviceAttributes
 	nodes   atomic.Int64 // numbers the nodes of its graphs
 }
 
@@ -38,7 +39,7 @@ func Open(ctx context.Context, worker transport.Worker, o Options) (*Session, er
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{worker: worker, handle: fmt.Sprintf("%016x", rand.Uint64())}
+	s := &Session{worker: worker, status: st.GetDeviceAttributes(), handle: fmt.Sprintf("%016x", rand.Uint64())}
 	for _, d := range st.GetDeviceAttributes() {
 		device, err := cluster.ParseDevice(d.GetName())
 		if err != nil {
@@ -52,7 +53,7 @@ func Open(ctx context.Context, worker transport.Worker, o Options) (*Session, er
 	task := s.devices[0].Device.Task
 	def := o.ServerDef
 	if def == nil {
-		def = &tfpb.ServerDef{Protocol: "grpc", JobName: task.Job, TaskIndex: int32(task.Index)}
+		def = &tfpb.ServerDef{Protocol: "grpc", JobName: task.Job, TaskIndex: int32(task.Index), Replica: int32(task.Replica)}
 	}
 	request := &tfpb.CreateWorkerSessionRequest{SessionHandle: s.handle, ServerDef: def, IsolateSessionState: o.Isolate}
 	if o.Self != (Peer{}) {
@@ -66,6 +67,10 @@ func Open(ctx context.Context, worker transport.Worker, o Options) (*Session, er
 
 // Devices returns the devices of the worker; at least one. The caller must not change the slice.
 func (s *Session) Devices() []Peer { return s.devices }
+
+// Attributes returns what the worker reports of its devices, in the order of Devices: types, memory in bytes,
+// localities. The caller must not change them.
+func (s *Session) Attributes() []*tfpb.DeviceAttributes { return s.status }
 
 // Handle returns the session's name at the worker.
 func (s *Session) Handle() string { return s.handle }
