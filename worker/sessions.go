@@ -325,7 +325,8 @@ func propagated(def *tfpb.ServerDef, self cluster.Task) (*cluster.Spec, error) {
 		tasks := make(map[int]string)
 		for index, address := range job.GetTasks() {
 			t := cluster.Task{Job: job.GetName(), Index: int(index)}
-			if t == self || visible(filters, t) {
+			isSelf := t.Job == self.Job && t.Index == self.Index // a cluster has no replicas
+			if isSelf || visible(filters, t) {
 				tasks[int(index)] = address
 			}
 		}

@@ -217,6 +217,29 @@ func TestDeviceFilters(t *testing.T) {
 	}
 }
 
+// TestS9ReplicaInTheName: the name of this process in a session has the replica of server_def, and its device
+// filters do not hide it from itself.
+func TestS9ReplicaInTheName(t *testing.T) {
+	var made []*fakePeers
+	g := newGraphs(t, Options{NewPeers: func(self cluster.Task, spec *cluster.Spec) (Peers, error) {
+		made = append(made, &fakePeers{self: self, spec: spec})
+		return made[len(made)-1], nil
+	}})
+	def := clusterDef()
+	def.Replica, def.ClusterDeviceFilters = 2, filters("/job:chief")
+	s := g.open(&tfpb.CreateWorkerSessionRequest{ServerDef: def})
+	if self := (cluster.Task{Job: "trainer", Replica: 2, Index: 4}); len(made) != 1 || made[0].self != self || made[0].spec.Len() != 2 {
+		t.Fatalf("peers %+v", made[0])
+	}
+	const out = "/job:trainer/replica:2/task:4/device:CPU:0"
+	handle := g.register(s, func(_ context.Context, step *graph.Step) error {
+		return step.Rendezvous.Send(mustKey(t, rendezvous.CreateKey(out, incarnation, Device(there).String(), "x", rendezvous.FrameIter{})), rendezvous.Args{}, nil, true)
+	})
+	if _, err := g.RunGraph(t.Context(), running(s, handle, 1)); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestS3DefaultName: without a cluster the names in server_def have no effect. TensorFlow 2.21 always
 // sends them.
 func TestS3DefaultName(t *testing.T) {
