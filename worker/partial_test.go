@@ -69,33 +69,60 @@ func TestPartialRun(t *testing.T) {
 	}
 }
 
-// TestP5StatusOfAPartialRun: the error of the executors comes before that of the last request,
-// whichever is first.
+// TestP5StatusOfAPartialRun: the error of the executors comes before that of the last request, whichever
+// ends first.
 func TestP5StatusOfAPartialRun(t *testing.T) {
 	kernel := status.New(status.Internal, "kernel failed")
-	g := newGraphs(t, Options{})
-	s := g.open(&tfpb.CreateWorkerSessionRequest{})
-	var executor error
-	handle := g.register(s, func(_ context.Context, step *graph.Step) error {
-		if err := step.Rendezvous.Send(mustKey(t, inside("dead")), rendezvous.Args{}, nil, true); err != nil {
-			return err
-		}
-		return executor
-	})
-	for step, c := range []struct {
-		executor error
-		fetch    []string // a dead value is an error of the request
-		code     status.Code
-		text     string
-	}{
-		{nil, nil, status.OK, ""},
-		{kernel, nil, status.Internal, "kernel failed"},
-		{nil, []string{"dead"}, status.InvalidArgument, "was not valid"},
-		{kernel, []string{"dead"}, status.Internal, "kernel failed"},
-	} {
-		executor = c.executor
-		_, err := g.RunGraph(t.Context(), partial(t, s, handle, int64(step+1), true, nil, c.fetch...))
-		wantCode(t, err, c.code, c.text)
+	for _, first := range []string{"executor", "request"} {
+		t.Run(first+" first", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGraphs(t, Options{})
+				s := g.open(&tfpb.CreateWorkerSessionRequest{})
+				var executor error
+				ended := make(chan bool, 1)
+				handle := g.register(s, func(ctx context.Context, step *graph.Step) error {
+					if err := step.Rendezvous.Send(mustKey(t, inside("dead")), rendezvous.Args{}, nil, true); err != nil {
+						return err
+					}
+					if first == "request" { // the last request waits for the executors, or has an error and ends them
+						select {
+						case <-ctx.Done():
+						case <-time.After(time.Second):
+						}
+					}
+					ended <- true
+					return executor
+				})
+				for step, c := range []struct {
+					executor error
+					fetch    []string // a dead value is an error of the request
+					code     status.Code
+					text     string
+				}{
+					{nil, nil, status.OK, ""},
+					{kernel, nil, status.Internal, "kernel failed"},
+					{nil, []string{"dead"}, status.InvalidArgument, "was not valid"},
+					{kernel, []string{"dead"}, status.Internal, "kernel failed"},
+				} {
+					executor = c.executor
+					id := int64(step + 1)
+					if _, err := g.RunGraph(t.Context(), partial(t, s, handle, id, false, nil)); err != nil {
+						t.Fatal(err)
+					}
+					if first == "executor" {
+						<-ended
+						synctest.Wait()
+					} else if len(ended) > 0 {
+						t.Fatal("the executor has ended")
+					}
+					_, err := g.RunGraph(t.Context(), partial(t, s, handle, id, true, nil, c.fetch...))
+					wantCode(t, err, c.code, c.text)
+					if first == "request" {
+						<-ended
+					}
+				}
+			})
+		})
 	}
 }
 
