@@ -34,6 +34,44 @@ func TestKernelError(t *testing.T) {
 	}
 }
 
+// TestN22RootError: the client gets the error of the kernel that failed, and none that follows from it: with
+// the other side in an op that takes its time or in a receive, which may have begun before.
+func TestN22RootError(t *testing.T) {
+	chief := startBoth(t)
+	const invalidArgument = 3
+	for _, set := range sets {
+		for _, where := range []string{"there", "here"} {
+			for _, other := range []string{"op", "receive"} {
+				for _, order := range []string{"before", "after"} {
+					// The set go has no op that waits. And a master can lose the cancel of a call that it has not sent yet.
+					if where == "here" && other == "op" && (set == "go" || order == "before") {
+						continue
+					}
+					t.Run(strings.Join([]string{set, where, other, order}, " "), func(t *testing.T) {
+						got := chief.in(t).run("aggregated", args{"on": "/job:" + set + "/task:0/device:CPU:0", "where": where, "other": other, "order": order})
+						message, _, _ := strings.Cut(got.Message, "Recent warning and error logs:") // of the whole process
+						text := strings.ToLower(message)
+						if got.Code != invalidArgument || !strings.Contains(text, "indices[1] = 9 is not in [0, 3)") || strings.Contains(text, "cancel") || strings.Contains(text, "abort") {
+							t.Errorf("the client got %v: %s", got.Code, message)
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// TestH11RemoteDevices: TensorFlow's master mirrors the devices of our task as those of its own.
+func TestH11RemoteDevices(t *testing.T) {
+	chief := startBoth(t)
+	want := chief.in(t).value("devices", args{"on": "/job:tf/task:0/device:CPU:0"})
+	for _, set := range sets {
+		if got := chief.in(t).value("devices", args{"on": "/job:" + set + "/task:0/device:CPU:0"}); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("set %s: devices %v, want %v", set, got, want)
+		}
+	}
+}
+
 // TestEndInStep: a step that waits ends when its session is closed, and by its timeout; the task goes
 // on with other sessions.
 func TestEndInStep(t *testing.T) {

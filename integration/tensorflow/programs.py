@@ -486,6 +486,34 @@ def failure(chief, on, kind, where):
     return run(chief, on, y, initialise=False).tolist()
 
 
+@program
+def aggregated(chief, on, where, other, order):
+    """A kernel fails on one side, while the other is in an op that takes its time or in a receive."""
+    failing, rest = (on, chief.device) if where == "there" else (chief.device, on)
+    with v1.device(rest):
+        begun = v1.placeholder_with_default(1.0, []) + 1.0
+    with v1.device(failing), tf.control_dependencies([begun] if order == "after" else []):
+        x = FAILURES["gather"]()
+    with v1.device(rest):
+        if other == "receive":
+            y = tf.identity(x) * 2.0
+        elif rest == chief.device:  # a cancelled dequeue of TensorFlow would be an error of its own
+            with tf.control_dependencies([begun]):
+                y = tf.numpy_function(lambda: np.float32(time.sleep(0.2) or 1.0), [], tf.float32)
+        else:
+            queue = v1.FIFOQueue(1, tf.float32, [[]], shared_name=f"never_fed_{where}_{order}")
+            with tf.control_dependencies([begun]):
+                y = queue.dequeue() + 1.0
+    return run(chief, on, [x, y], initialise=False)
+
+
+@program
+def devices(chief, on):
+    """What the master reports of the devices of a task: type and memory."""
+    with v1.Session(chief.target, config=config(chief, task_of(on))) as session:
+        return sorted([d.name.split("/")[-1], d.device_type, d.memory_limit_bytes] for d in session.list_devices() if task_of(on) in d.name.replace("/replica:0", ""))
+
+
 def waiting(chief, on):
     """A graph that waits for good, on both sides: first it adds one to a variable on the device, then the device waits for the chief."""
     with v1.device(on):
