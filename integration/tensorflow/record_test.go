@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/mem"
-	"google.golang.org/grpc/metadata"
 )
 
 // recorder is a gRPC proxy before a task: it forwards each unary call and keeps the requests.
@@ -58,9 +57,9 @@ func (r *recorder) forward(_ any, stream grpc.ServerStream) error {
 	if err := stream.RecvMsg(&request); err != nil {
 		return err
 	}
-	md, _ := metadata.FromIncomingContext(stream.Context())
-	ctx := metadata.NewOutgoingContext(context.WithoutCancel(stream.Context()), md)
-	ctx, cancel := context.WithCancel(ctx)
+	// The metadata of the call stays here: TensorFlow adds none of its own, and that of gRPC is for this
+	// connection only. TensorFlow 2.13 resets a call that has it twice.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(stream.Context()))
 	defer context.AfterFunc(stream.Context(), cancel)()
 	err := r.to.Invoke(ctx, method, &request, &response, grpc.WaitForReady(true))
 	r.mu.Lock()
