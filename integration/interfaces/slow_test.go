@@ -1,0 +1,127 @@
+//go:build linux
+
+package interfaces_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/tryst-rdma/tryst/internal/config"
+	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
+	"github.com/tryst-rdma/tryst/proto/trystgrpc"
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/server"
+	"github.com/tryst-rdma/tryst/tensor"
+)
+
+// The link of TestSmallReceivesBesideBulk: 80 Mbit/s, and a queue that holds 20 ms of it.
+const (
+	slowRate  = 80e6 / 8
+	slowQueue = slowRate / 50
+	// slowest is what 99 of 100 receives of 1 KB may take there at most.
+	slowest = 100 * time.Millisecond
+)
+
+// TestSmallReceivesBesideBulk: contents that fill a slow link keep small receives of the same peer
+// waiting for no more than what the network holds. TCP would take megabytes of them beforehand.
+func TestSmallReceivesBesideBulk(t *testing.T) {
+	namespace(t)
+	onlyTCP := func(c *config.Config) { c.Provider, c.Fallback, c.Arena, c.ArenaLimit = "tcp", "none", 64<<20, 512<<20 }
+	s, err := server.Start(t.Context(), settings(onlyTCP), server.Options{Logger: logger()})
+	check(t, "start", err)
+	t.Cleanup(func() { check(t, "close the server", s.Close(context.Background())) })
+	publish(t, s, "bulk", 32<<20)
+	publish(t, s, "small", 1024)
+	p := dial(t, s.Addr().String(), onlyTCP)
+	bulk, small := p.open("bulk"), p.open("small")
+	p.recv(t.Context(), small) // the channel is up
+	slow(t, "lo")
+	flows := make(chan struct{})
+	go func() {
+		defer close(flows)
+		for range 2 {
+			p.recv(t.Context(), bulk)
+		}
+	}()
+	var took []time.Duration
+	for over := false; !over; {
+		began := time.Now()
+		p.recv(t.Context(), small)
+		took = append(took, time.Since(began))
+		select {
+		case <-flows:
+			over = true
+		default:
+		}
+	}
+	slices.Sort(took)
+	p99 := took[len(took)*99/100]
+	t.Logf("%d receives of 1 KB: median %v, p99 %v", len(took), took[len(took)/2], p99)
+	if p99 > slowest {
+		t.Errorf("p99 is %v, want at most %v", p99, slowest)
+	}
+}
+
+// slow limits what leaves through an interface, until the namespace ends.
+func slow(t *testing.T, name string) {
+	t.Helper()
+	l := link(t, name)
+	check(t, "packets as on a cable", netlink.LinkSetMTU(l, 1500))
+	check(t, "a slow link", netlink.QdiscReplace(&netlink.Tbf{
+		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Parent: netlink.HANDLE_ROOT},
+		Rate:       slowRate, Buffer: 16 << 10, Limit: slowQueue,
+	}))
+	t.Cleanup(func() {
+		check(t, "a fast link", netlink.QdiscDel(&netlink.Tbf{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Parent: netlink.HANDLE_ROOT}}))
+	})
+}
+
+// publish publishes one tensor under its own name.
+func publish(t *testing.T, s *server.Server, name string, size int64) {
+	t.Helper()
+	shape, err := tensor.NewShape(size)
+	check(t, "shape", err)
+	x, err := tensor.Allocate(tensor.Heap{}, tensor.Uint8, shape)
+	check(t, "allocate", err)
+	_, err = s.Catalog().PublishTensors(name, x.Named("x"))
+	check(t, "publish", err)
+	x.Release()
+}
+
+// opened is the key of a published tensor.
+type opened struct {
+	step int64
+	key  rendezvous.Key
+}
+
+// open opens a publication of one tensor until the client is closed.
+func (p puller) open(name string) opened {
+	p.t.Helper()
+	stream, err := trystgrpc.NewPublicationsClient(p.Conn()).Open(p.t.Context(), &trystpb.OpenRequest{
+		Publication: name, Puller: p.Task().String(), PullerIncarnation: p.Incarnation(),
+	})
+	check(p.t, "open", err)
+	resp, err := stream.Recv()
+	check(p.t, "open", err)
+	key, err := rendezvous.ParseKey(resp.GetKeys()[0].GetKey())
+	check(p.t, "key", err)
+	return opened{resp.GetStepId(), key}
+}
+
+// recv receives once. An end of the context ends it.
+func (p puller) recv(ctx context.Context, o opened) {
+	done := make(chan error, 1)
+	p.RecvAsync(ctx, o.step, o.key, func(v rendezvous.Value, _ rendezvous.Args, err error) {
+		if err == nil {
+			v.Tensor.Release()
+		}
+		done <- err
+	})
+	if err := <-done; err != nil && ctx.Err() == nil {
+		p.t.Errorf("%s: %v", o.key, err)
+	}
+}
