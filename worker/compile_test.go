@@ -1,10 +1,13 @@
 package worker
 
 import (
+	"context"
 	"errors"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/tryst-rdma/tryst/graph"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
@@ -133,6 +136,51 @@ func TestMemoryOfGraphsIsBounded(t *testing.T) {
 	if _, err := register(testSession, 20_000_000); err != nil {
 		t.Errorf("after the end of the step: %v", err)
 	}
+}
+
+// TestGraphsThatAreMadeReadyAreBounded: each takes memory before it counts against its session. One
+// whose master is gone does not wait.
+func TestGraphsThatAreMadeReadyAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGraphs(t, Options{})
+		s := g.open(&tfpb.CreateWorkerSessionRequest{})
+		compile, ready, goOn := g.compile, 0, make(chan struct{})
+		var mu sync.Mutex // guards ready
+		g.compile = func(s *session, def *tfpb.GraphDef) ([]part, error) {
+			mu.Lock()
+			ready++
+			mu.Unlock()
+			<-goOn
+			return compile(s, def)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var calls sync.WaitGroup
+		for range maxCompiling {
+			calls.Go(func() {
+				if _, err := g.RegisterGraph(t.Context(), registration(s, "a")); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		calls.Go(func() {
+			_, err := g.RegisterGraph(ctx, registration(s, "a"))
+			wantCode(t, err, status.Cancelled, "")
+		})
+		calls.Go(func() {
+			if _, err := g.RegisterGraph(t.Context(), registration(s, "a")); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		if ready != maxCompiling {
+			t.Errorf("%d graphs are made ready at once", ready)
+		}
+		close(goOn)
+		calls.Wait()
+	})
 }
 
 // TestAPanicWhileAGraphIsRegisteredIsAnError of that call: other sessions go on.

@@ -43,7 +43,7 @@ type executor interface {
 
 // RegisterGraph makes a graph ready to run. An op, type or value of an attribute that the
 // kernels of this process lack is refused here, with the name of the node.
-func (w *Worker) RegisterGraph(_ context.Context, req *tfpb.RegisterGraphRequest) (*tfpb.RegisterGraphResponse, error) {
+func (w *Worker) RegisterGraph(ctx context.Context, req *tfpb.RegisterGraphRequest) (*tfpb.RegisterGraphResponse, error) {
 	if w.sessions == nil {
 		return nil, refuse("RegisterGraph")
 	}
@@ -52,14 +52,14 @@ func (w *Worker) RegisterGraph(_ context.Context, req *tfpb.RegisterGraphRequest
 		return nil, err
 	}
 	defer s.release()
-	handle, err := w.register(s, req)
+	handle, err := w.register(ctx, s, req)
 	if err != nil {
 		return nil, err
 	}
 	return &tfpb.RegisterGraphResponse{GraphHandle: handle}, nil
 }
 
-func (w *Worker) register(s *session, req *tfpb.RegisterGraphRequest) (handle string, err error) {
+func (w *Worker) register(ctx context.Context, s *session, req *tfpb.RegisterGraphRequest) (handle string, err error) {
 	g := &registered{size: int64(proto.Size(req.GetGraphDef())), collectiveKey: req.GetCollectiveGraphKey()}
 	if err := s.reserve(g.size); err != nil {
 		return "", err
@@ -69,6 +69,14 @@ func (w *Worker) register(s *session, req *tfpb.RegisterGraphRequest) (handle st
 		if n.GetDevice() == "" {
 			return "", invalid("Missing device name in: {{node %s}}", n.GetName())
 		}
+	}
+	select {
+	case w.compiling <- struct{}{}:
+		defer func() { <-w.compiling }()
+	case <-ctx.Done():
+		return "", status.From(ctx.Err()).WithPrefix("RegisterGraph waited for others")
+	case <-s.ctx.Done():
+		return "", context.Cause(s.ctx)
 	}
 	g.parts, err = w.compile(s, req.GetGraphDef())
 	return "", err // registered returns the handle

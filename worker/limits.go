@@ -39,6 +39,10 @@ const (
 	// recentWindow is how many request ids are remembered, as in TensorFlow's worker.
 	recentWindow = 100_000
 
+	// maxCompiling is how many graphs of all sessions are made ready to run at once. One takes a second
+	// at the limits of package graph, and some hundred MiB.
+	maxCompiling = 8
+
 	// sampleSteps: the kernels of one step in so many are counted.
 	sampleSteps = 64
 

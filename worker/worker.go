@@ -96,6 +96,8 @@ type Worker struct {
 	records        *records // not nil
 	// compile is compileGraph; tests replace it.
 	compile func(*session, *tfpb.GraphDef) ([]part, error)
+	// compiling has an entry for each graph that is being made ready to run.
+	compiling chan struct{}
 }
 
 // New returns a worker. One with Kernels needs Close.
@@ -125,7 +127,7 @@ func New(o Options) *Worker {
 	}
 	if o.Kernels != nil {
 		w.workers = graph.NewWorkers(0)
-		w.compile = w.compileGraph
+		w.compile, w.compiling = w.compileGraph, make(chan struct{}, maxCompiling)
 		w.sessions = newSessions(&w.opts)
 		w.sessions.cleanUp = w.EndStep
 		w.recentRuns = newRecentIDs("RunGraph (Worker)", recentWindow)
