@@ -50,6 +50,19 @@ func TestFunctionRuns(t *testing.T) {
 	}
 }
 
+// TestFunctionOfALambda: tf.function makes such names, when it does not inline.
+func TestFunctionOfALambda(t *testing.T) {
+	f := twice(t)
+	f.Signature.Name = "__inference_<lambda>_12"
+	out, err := runWithLibrary(t, three+"c = PartitionedCall(three) Tin=[int32] Tout=[int32] f=@g"+fetch("r", "c"), f,
+		function(t, "g(x: int32) -> (y: int32)", "s = __inference_<lambda>_12(x) T=int32\ny <- s:y:0"))
+	if err != nil || scalar(t, out["r"]) != 6 {
+		t.Errorf("%v, %v", out, err)
+	}
+	_, err = Import(parseGraph(t, "a<b = Const() dtype=int32 value=#3"), ImportOptions{Set: newFakeSet()})
+	checkError(t, "a node", err, status.InvalidArgument, `node "a<b": a name consists of`)
+}
+
 func TestFunctionReturnsAnArgument(t *testing.T) {
 	out, err := runWithLibrary(t, three+"c = same(three)"+fetch("r", "c"), function(t, "same(x: int32) -> (y: int32)", "y <- x"))
 	if err != nil || scalar(t, out["r"]) != 3 {

@@ -38,7 +38,8 @@ func digits(s string) bool {
 }
 
 // checkName returns an error for a text that cannot name a node. TensorFlow's rule is narrower for
-// users' graphs; a master adds names that begin with an underscore.
+// users' graphs; a master adds names that begin with an underscore. The name of a function may have a
+// "<": tf.function of a lambda makes "__inference_<lambda>_12".
 func checkName(what, s string) error {
 	switch {
 	case s == "":
@@ -49,7 +50,8 @@ func checkName(what, s string) error {
 	for i := range len(s) {
 		c := s[i]
 		letter := c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '.' || c == '_'
-		if !letter && (i == 0 || c != '/' && c != '-' && c != '\\' && c != '>') {
+		mark := c == '/' || c == '-' || c == '\\' || c == '>' || c == '<' && what == "function"
+		if !letter && (i == 0 || !mark) {
 			return status.Errorf(status.InvalidArgument, "%s %q: a name consists of letters, digits and . _ / - \\ >, and begins with a letter, digit, . or _", what, s)
 		}
 	}
