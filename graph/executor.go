@@ -19,6 +19,7 @@ type Executor struct {
 	rets    int         // number of results, of a function
 	state   int64       // how much state a step may hold
 	all     []*Executor // this one and those of the functions, if this one is not that of a function
+	states  []State     // of the functions
 
 	idle        sync.Pool     // of *propagator, between runs
 	idleWorkers sync.Pool     // of *worker
@@ -32,16 +33,14 @@ func NewExecutor(g *Graph, s State) (*Executor, error) {
 	done := false
 	defer func() {
 		if !done { // an error, or a panic of the set
-			for _, made := range b.made {
-				_ = made.closeKernels() // what led here says more
-			}
+			_ = closeAll(b.made, b.states) // what led here says more
 		}
 	}()
 	e, err := b.build(g)
 	if err != nil {
 		return nil, err
 	}
-	done, e.all = true, b.made
+	done, e.all, e.states = true, b.made, b.states
 	return e, nil
 }
 
@@ -52,6 +51,7 @@ type builder struct {
 	workers *Workers
 	of      map[*body]*Executor
 	made    []*Executor
+	states  []State // of the bodies
 }
 
 func (b *builder) build(g *Graph) (*Executor, error) {
@@ -61,13 +61,13 @@ func (b *builder) build(g *Graph) (*Executor, error) {
 	}
 	e := &Executor{plan: p, workers: b.workers, state: maxState}
 	b.made = append(b.made, e)
-	return e, b.fill(e)
+	return e, b.fill(e, b.state)
 }
 
 // fill makes the kernels of an executor.
-func (b *builder) fill(e *Executor) error {
+func (b *builder) fill(e *Executor, s State) error {
 	for _, it := range e.plan.items {
-		if err := b.prepare(it); err != nil {
+		if err := b.prepare(it, s); err != nil {
 			return NodeError(it.node.Name, err)
 		}
 	}
@@ -86,16 +86,19 @@ func (b *builder) function(bd *body) (*Executor, error) {
 	e := &Executor{plan: p, workers: b.workers, rets: len(bd.ret)}
 	b.of[bd] = e
 	b.made = append(b.made, e)
-	return e, b.fill(e)
+	// As in TensorFlow what a node of a function keeps for itself belongs to the function of this graph.
+	s := b.state.NewSession()
+	b.states = append(b.states, s)
+	return e, b.fill(e, s)
 }
 
 // prepare makes the kernel of a node.
-func (b *builder) prepare(it *item) (err error) {
+func (b *builder) prepare(it *item, s State) (err error) {
 	it.cheap = true
 	switch n := it.node; it.kind {
 	case kindKernel, kindTransfer:
 		it.cheap = false
-		it.kernel, err = b.state.NewKernel(n)
+		it.kernel, err = s.NewKernel(n)
 	case kindCall, kindIf, kindCase, kindWhile:
 		it.kernel, err = b.callKernel(n)
 	case kindArg:
@@ -139,10 +142,16 @@ func (b *builder) callKernel(n *Node) (Kernel, error) {
 }
 
 // Close closes the kernels that are an io.Closer. No run may be under way.
-func (e *Executor) Close() error {
+func (e *Executor) Close() error { return closeAll(e.all, e.states) }
+
+// closeAll closes the kernels of executors, and then the states that they have.
+func closeAll(executors []*Executor, states []State) error {
 	var errs []error
-	for _, f := range e.all {
-		errs = append(errs, f.closeKernels())
+	for _, e := range executors {
+		errs = append(errs, e.closeKernels())
+	}
+	for _, s := range states {
+		s.Close()
 	}
 	return errors.Join(errs...)
 }

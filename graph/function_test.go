@@ -194,6 +194,49 @@ func TestExecutorsOfFunctionsAreClosed(t *testing.T) {
 	}
 }
 
+// sessionSet is a fakeSet that knows which session a kernel was made in; 0 is that of the graph.
+type sessionSet struct {
+	*fakeSet
+	session int
+	made    map[string]int // the session by the name of the node
+	open    *int           // sessions that NewSession has made and nobody has closed
+}
+
+func (s sessionSet) NewSession() State {
+	*s.open++
+	s.session = *s.open
+	return s
+}
+
+func (s sessionSet) NewKernel(n *Node) (Kernel, error) {
+	s.made[n.Name] = s.session
+	return s.fakeSet.NewKernel(n)
+}
+
+func (s sessionSet) Close() { *s.open-- }
+
+// TestFunctionsAreSessionsOfTheirOwn: nodes of functions keep nothing for the session, whose nodes may
+// have their names.
+func TestFunctionsAreSessionsOfTheirOwn(t *testing.T) {
+	f := function(t, "f(x: int32) -> (y: int32)", "inF = Identity(x) T=int32\ny <- inF:output:0")
+	g := function(t, "g(x: int32) -> (y: int32)", "inG = Identity(x) T=int32\ny <- inG:output:0")
+	s := sessionSet{fakeSet: newFakeSet(), made: map[string]int{}, open: new(int)}
+	imported, err := Import(withLibrary(t, three+"c = f(three)\nd = f(c)\nother = g(d)\ni = Identity(other) T=int32", f, g), ImportOptions{Set: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := NewExecutor(imported, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.made["i"] != 0 || s.made["inF"]*s.made["inG"] != 2 {
+		t.Errorf("the sessions of the nodes are %v, want one for each function, and 0 for the graph", s.made)
+	}
+	if err := e.Close(); err != nil || *s.open != 0 {
+		t.Errorf("%d sessions are open after Close, %v", *s.open, err)
+	}
+}
+
 type closer struct{ n *int }
 
 func (c closer) Compute(k *Context) error { k.Forward(0, 0); return nil }

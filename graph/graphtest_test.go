@@ -37,6 +37,7 @@ func (s *fakeSet) OpDef(op string) *tfpb.OpDef {
 	return s.ops[op].def
 }
 func (s *fakeSet) NewState() (State, error)         { return s, nil }
+func (s *fakeSet) NewSession() State                { return s }
 func (s *fakeSet) Rewrite(g *Graph) (*Graph, error) { return g, nil }
 func (s *fakeSet) Reset([]string)                   {}
 func (s *fakeSet) Close()                           {}

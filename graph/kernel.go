@@ -16,13 +16,18 @@ type KernelSet interface {
 	// OpDef returns the definition of an op; nil when the set does not have it. The caller must
 	// not change it.
 	OpDef(op string) *tfpb.OpDef
-	// NewState returns the state of one worker session without variables.
+	// NewState returns the state of one worker session without variables. Others may share its
+	// variables (State.NewSession).
 	NewState() (State, error)
 }
 
 // State is what a KernelSet keeps for a worker session, or for several that share their state. It
 // is safe for concurrent use.
 type State interface {
+	// NewSession returns the state as one more session has it: with the same variables and queues. What
+	// a node keeps for itself, such as the generator of a random node, it has once in each session, by
+	// its name, for all graphs of the session. Close of the result frees that and nothing else.
+	NewSession() State
 	// Rewrite may replace nodes of a graph of one device before kernels are made for them; a set
 	// that runs each node by itself returns g. The result is a new Graph, or g unchanged.
 	Rewrite(g *Graph) (*Graph, error)
@@ -33,7 +38,7 @@ type State interface {
 	// Reset drops the variables and queues of the containers; those of the default container, which
 	// has the name "localhost", when none is named, as in TensorFlow.
 	Reset(containers []string)
-	// Close frees the state, when no step runs any more.
+	// Close frees the state, when no step runs any more, and those of NewSession are closed.
 	Close()
 }
 

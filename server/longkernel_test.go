@@ -28,6 +28,8 @@ type longState struct {
 	k longKernels
 }
 
+func (s longState) NewSession() graph.State { return longState{s.State.NewSession(), s.k} }
+
 func (s longState) NewKernel(n *graph.Node) (graph.Kernel, error) {
 	k, err := s.State.NewKernel(n)
 	if n.Op != "Neg" || err != nil {

@@ -24,7 +24,7 @@ func setFor(set graph.KernelSet, devices int) graph.KernelSet {
 
 // NewState implements graph.KernelSet. The result is a *deviceStates.
 func (d deviceSet) NewState() (graph.State, error) {
-	return &deviceStates{set: d.KernelSet, states: make(map[deviceID]graph.State)}, nil
+	return newDeviceStates(func(deviceID) (graph.State, error) { return d.KernelSet.NewState() }), nil
 }
 
 // deviceID is a device of this process, under whatever task name a session knows it.
@@ -35,11 +35,15 @@ type deviceID struct {
 
 // deviceStates is the states of the devices. Each is made when it is needed.
 type deviceStates struct {
-	set graph.KernelSet
+	open func(deviceID) (graph.State, error) // makes that of a device
 
 	mu     sync.Mutex // guards the fields below
 	states map[deviceID]graph.State
 	closed bool
+}
+
+func newDeviceStates(open func(deviceID) (graph.State, error)) *deviceStates {
+	return &deviceStates{open: open, states: make(map[deviceID]graph.State)}
 }
 
 // stateOf returns the state for the nodes of a device.
@@ -55,21 +59,35 @@ func (d *deviceStates) on(device string) (graph.State, error) {
 	if err != nil {
 		return nil, err
 	}
-	id := deviceID{name.Type, name.Index}
+	return d.at(deviceID{name.Type, name.Index})
+}
+
+func (d *deviceStates) at(id deviceID) (graph.State, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if s := d.states[id]; s != nil {
 		return s, nil
 	}
 	if d.closed {
-		return nil, status.Errorf(status.Aborted, "%s: the session has ended", device)
+		return nil, status.Errorf(status.Aborted, "%s:%d: the session has ended", id.kind, id.index)
 	}
-	s, err := d.set.NewState()
+	s, err := d.open(id)
 	if err != nil {
 		return nil, err
 	}
 	d.states[id] = s
 	return s, nil
+}
+
+// NewSession implements graph.State.
+func (d *deviceStates) NewSession() graph.State {
+	return newDeviceStates(func(id deviceID) (graph.State, error) {
+		s, err := d.at(id)
+		if err != nil {
+			return nil, err
+		}
+		return s.NewSession(), nil
+	})
 }
 
 // Rewrite implements graph.State.

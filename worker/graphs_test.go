@@ -49,6 +49,16 @@ type fakeState struct {
 	mu     sync.Mutex
 	resets []string
 	closed int
+	// sessions are those that NewSession has made.
+	sessions []*fakeState
+}
+
+func (s *fakeState) NewSession() graph.State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one := new(fakeState)
+	s.sessions = append(s.sessions, one)
+	return one
 }
 
 func (*fakeState) Rewrite(g *graph.Graph) (*graph.Graph, error) { return g, nil }

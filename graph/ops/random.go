@@ -1,9 +1,6 @@
 package ops
 
 import (
-	"math/rand/v2"
-	"sync"
-
 	"github.com/tryst-rdma/tryst/graph"
 	"github.com/tryst-rdma/tryst/tensor"
 )
@@ -37,30 +34,6 @@ func randomOps() []entry {
 // reserved is how many groups of four numbers TensorFlow sets aside for each element, whatever the
 // distribution uses.
 const reserved = 256
-
-// guarded is the generator of a node. Each run of the node takes the next numbers.
-type guarded struct {
-	mu  sync.Mutex // guards gen
-	gen philox
-}
-
-// newGuarded returns the generator of a node. Without seeds it begins at random.
-func newGuarded(n *graph.Node) *guarded {
-	seed, seed2 := uint64(n.Int("seed")), uint64(n.Int("seed2"))
-	if seed == 0 && seed2 == 0 {
-		seed, seed2 = rand.Uint64(), rand.Uint64()
-	}
-	return &guarded{gen: newPhilox(seed, seed2)}
-}
-
-// reserve returns a generator for n elements.
-func (g *guarded) reserve(n, groups int) philox {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	gen := g.gen
-	g.gen.skip(uint64(n) * uint64(groups))
-	return gen
-}
 
 // fill writes the elements of a distribution. Elements i to i+k of the output, where k is the size of
 // a group, come from a place in the sequence that depends on i alone, so they are computed in parallel.
@@ -184,12 +157,12 @@ func checkRandomType(n *graph.Node) error {
 }
 
 func newRandom(d distribution) NewFunc {
-	return func(n *graph.Node, _ *State) (graph.Kernel, error) {
+	return func(n *graph.Node, s *State) (graph.Kernel, error) {
 		if err := checkRandomType(n); err != nil {
 			return nil, err
 		}
-		g, dtype := newGuarded(n), n.Type("dtype")
-		return graph.KernelFunc(func(c *graph.Context) error {
+		dtype := n.Type("dtype")
+		return s.generators.kernel(n, func(c *graph.Context, g *generator) error {
 			shape, err := shapeOf(c, 0)
 			if err != nil {
 				return err
@@ -306,9 +279,9 @@ func newKeyed(d distribution) NewFunc {
 	}
 }
 
-func newRandomInt(n *graph.Node, _ *State) (graph.Kernel, error) {
-	g, dtype := newGuarded(n), n.Type("Tout")
-	return graph.KernelFunc(func(c *graph.Context) error {
+func newRandomInt(n *graph.Node, s *State) (graph.Kernel, error) {
+	dtype := n.Type("Tout")
+	return s.generators.kernel(n, func(c *graph.Context, g *generator) error {
 		shape, err := shapeOf(c, 0)
 		if err != nil {
 			return err
@@ -331,7 +304,7 @@ func newRandomInt(n *graph.Node, _ *State) (graph.Kernel, error) {
 	}), nil
 }
 
-func fillInt32(c *graph.Context, shape tensor.Shape, g *guarded, lo int32, span uint32) error {
+func fillInt32(c *graph.Context, shape tensor.Shape, g *generator, lo int32, span uint32) error {
 	out, err := setOutput[int32](c, 0, shape)
 	if err != nil {
 		return err
@@ -347,7 +320,7 @@ func fillInt32(c *graph.Context, shape tensor.Shape, g *guarded, lo int32, span 
 	return nil
 }
 
-func fillInt64(c *graph.Context, shape tensor.Shape, g *guarded, lo int64, span uint64) error {
+func fillInt64(c *graph.Context, shape tensor.Shape, g *generator, lo int64, span uint64) error {
 	out, err := setOutput[int64](c, 0, shape)
 	if err != nil {
 		return err

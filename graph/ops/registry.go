@@ -84,7 +84,7 @@ func (r *Registry) Ops() []string { return slices.Sorted(maps.Keys(r.ops)) }
 
 // NewState implements graph.KernelSet.
 func (r *Registry) NewState() (graph.State, error) {
-	return &State{registry: r, containers: make(map[string]map[resourceName]resource)}, nil
+	return &State{registry: r, resources: &resources{containers: make(map[string]map[resourceName]resource)}}, nil
 }
 
 // whatToDo ends each refusal.

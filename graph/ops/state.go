@@ -9,10 +9,17 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// State is the variables of one worker session (graph.State).
+// State is the variables and the random generators of one worker session (graph.State).
 type State struct {
-	registry *Registry
+	registry   *Registry
+	generators generators
+	// shares says that the resources belong to another State.
+	shares bool
+	*resources
+}
 
+// resources are the variables of the sessions that share them.
+type resources struct {
 	mu         sync.Mutex // guards the fields below
 	containers map[string]map[resourceName]resource
 	closed     bool
@@ -34,6 +41,11 @@ type resource interface {
 // Rewrite implements graph.State. This set runs each node by itself.
 func (s *State) Rewrite(g *graph.Graph) (*graph.Graph, error) { return g, nil }
 
+// NewSession implements graph.State.
+func (s *State) NewSession() graph.State {
+	return &State{registry: s.registry, shares: true, resources: s.resources}
+}
+
 // Reset implements graph.State.
 func (s *State) Reset(containers []string) {
 	if len(containers) == 0 {
@@ -43,7 +55,7 @@ func (s *State) Reset(containers []string) {
 }
 
 // reset drops the resources of the containers that names returns, which may use what mu guards.
-func (s *State) reset(names func() []string) {
+func (s *resources) reset(names func() []string) {
 	var dropped []resource
 	s.mu.Lock()
 	for _, name := range names() {
@@ -63,6 +75,9 @@ func (s *State) reset(names func() []string) {
 
 // Close implements graph.State.
 func (s *State) Close() {
+	if s.shares {
+		return
+	}
 	s.reset(func() []string {
 		s.closed = true
 		return slices.Collect(maps.Keys(s.containers))
@@ -70,7 +85,7 @@ func (s *State) Close() {
 }
 
 // find returns a resource, which create makes if it does not exist. A nil create gives NotFound.
-func (s *State) find(container string, name resourceName, create func() resource) (resource, error) {
+func (s *resources) find(container string, name resourceName, create func() resource) (resource, error) {
 	if container == "" {
 		container = defaultContainer
 	}
@@ -94,7 +109,7 @@ func (s *State) find(container string, name resourceName, create func() resource
 }
 
 // remove takes a resource out of its container and drops it. It reports whether it was there.
-func (s *State) remove(container string, name resourceName) bool {
+func (s *resources) remove(container string, name resourceName) bool {
 	if container == "" {
 		container = defaultContainer
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/tryst-rdma/tryst/graph"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
@@ -34,6 +35,11 @@ func (c *cutter) assemble(g *graph.Graph) (*graph.Graph, []*unit, error) {
 	for i, p := range c.pieces {
 		units[i] = &unit{p: p, argOf: map[value]int{}, resOf: map[value]int{}, after: map[*node]bool{}, has: map[*node]bool{}}
 		p.unit = units[i]
+		if p.random { // all outputs, whichever of them this graph uses
+			for i := range p.nodes[0].outTypes {
+				value{p.nodes[0], i}.result()
+			}
+		}
 	}
 	for _, u := range units {
 		if err := u.connect(c); err != nil {
@@ -253,9 +259,15 @@ func (u *unit) argNames(nodes []*node) []string {
 func (u *unit) body(c *cutter, n *node, args []string, used map[*node]bool) *tfpb.NodeDef {
 	def := &tfpb.NodeDef{Name: n.name, Op: n.op, Attr: map[string]*tfpb.AttrValue{}, ExperimentalDebugInfo: n.def.GetExperimentalDebugInfo()}
 	for name, a := range n.def.GetAttr() {
-		if name != "_class" { // colocation with nodes that may be elsewhere
+		switch {
+		case name == "_class": // colocation with nodes that may be elsewhere
+		case u.p.random && name != "_kernel" && strings.HasPrefix(name, "_"): // a master's notes, which differ between graphs
+		default:
 			def.Attr[name] = a
 		}
+	}
+	if u.p.random {
+		def.ExperimentalDebugInfo = nil
 	}
 	if a, ok := def.Attr["shared_name"]; ok && len(a.GetS()) == 0 && !c.library.has(n.op) {
 		def.Attr["shared_name"] = &tfpb.AttrValue{Value: &tfpb.AttrValue_S{S: []byte(n.name)}}

@@ -28,7 +28,7 @@ func TestWaitsInBodies(t *testing.T) {
 		body("around", calling("Case", "calls")),
 		body("adds", &tfpb.NodeDef{Name: "n", Op: "AddV2"}),
 		body("adds more", calling("Case", "adds")),
-	})
+	}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestNodesOfBodiesAreChecked(t *testing.T) {
 		{"a type of the caller", adding(&tfpb.AttrValue{Value: &tfpb.AttrValue_Placeholder{Placeholder: "T"}}), status.OK},
 	} {
 		functions := []*tfpb.FunctionDef{body("inner", tt.node), body("outer", calling("Case", "inner"), calling("Case", "outer"))}
-		l, err := newLibrary(functions)
+		l, err := newLibrary(functions, "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -168,6 +168,7 @@ func (g *goSet) OpDef(op string) *tfpb.OpDef {
 	return nil
 }
 func (g *goSet) NewState() (graph.State, error)              { return goState{}, nil }
+func (s goState) NewSession() graph.State                    { return s }
 func (goState) Rewrite(g *graph.Graph) (*graph.Graph, error) { return g, nil }
 func (goState) Reset([]string)                               {}
 func (goState) Close()                                       {}

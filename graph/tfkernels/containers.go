@@ -152,7 +152,7 @@ func (f *function) at(s *Set, g *generations) (*function, error) {
 			library.rename(n)
 		}
 	}
-	now, err := newFunction(def)
+	now, err := newFunction(def, f.scope)
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +182,7 @@ func (l *library) at(s *Set, g *generations) (*library, error) {
 			s.eachContainer(n, g.name)
 		}
 	}
-	now, err := newLibrary(functions)
+	now, err := newLibrary(functions, l.salt)
 	if err != nil {
 		return nil, err
 	}

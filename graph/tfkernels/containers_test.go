@@ -25,7 +25,7 @@ func TestGenerationsOfContainers(t *testing.T) {
 		{Name: "c", Op: "Var", Attr: map[string]*tfpb.AttrValue{"container": {Value: &tfpb.AttrValue_Placeholder{Placeholder: "c"}}}},
 	}}
 	before := proto.CloneOf(inner)
-	l, err := newLibrary([]*tfpb.FunctionDef{inner})
+	l, err := newLibrary([]*tfpb.FunctionDef{inner}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestGenerationsOfContainers(t *testing.T) {
 		t.Errorf("containers %q", l.containers)
 	}
 	f, err := newFunction(&tfpb.FunctionDef{Signature: &tfpb.OpDef{}, NodeDef: []*tfpb.NodeDef{
-		{Name: "call", Op: l.names["inner"]}, {Name: "v", Op: "Var", Attr: map[string]*tfpb.AttrValue{"container": text("box")}}}})
+		{Name: "call", Op: l.names["inner"]}, {Name: "v", Op: "Var", Attr: map[string]*tfpb.AttrValue{"container": text("box")}}}}, "")
 	if err != nil {
 		t.Fatal(err)
 	}

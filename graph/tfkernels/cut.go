@@ -30,7 +30,7 @@ type place uint8
 
 const (
 	inPiece place = iota // in the function of the nodes with its frontier
-	apart                // in a function of its own, since it may wait
+	apart                // in a function of its own, since it may wait or is random
 	inGo                 // in Go
 	copied               // in the function of each node that uses it
 )
@@ -96,7 +96,7 @@ func cut(s *Set, g *graph.Graph) (*cutter, error) {
 func newCutter(s *Set, g *graph.Graph) (*cutter, error) {
 	c := &cutter{set: s, sets: newSets(), bodies: map[string]*tfpb.FunctionDef{}}
 	var err error
-	if c.library, err = newLibrary(g.Library.Functions()); err != nil {
+	if c.library, err = newLibrary(g.Library.Functions(), s.saltFor(g.Library.Functions())); err != nil {
 		return nil, err
 	}
 	c.library.containers = s.containers(g.Library.Functions()...)
@@ -208,7 +208,9 @@ func (c *cutter) classify() {
 	inGoToo := map[*node]*node{}
 	forGo := map[*node]bool{} // nodes whose values a Go node takes
 	for _, n := range c.nodes {
-		if n.place != inGo {
+		// The function of a random node has no constants in it, which other graphs may compute: it is
+		// the same for all graphs of the session.
+		if n.place != inGo && !c.random(n) {
 			continue
 		}
 		for i, in := range n.inputs {
@@ -216,7 +218,7 @@ func (c *cutter) classify() {
 				continue
 			}
 			if !c.isConst(in.n) {
-				forGo[in.n] = true
+				forGo[in.n] = forGo[in.n] || n.place == inGo
 				continue
 			}
 			if proto.Size(in.n.def) > maxCopied {
@@ -235,7 +237,7 @@ func (c *cutter) classify() {
 	for _, n := range c.nodes {
 		switch {
 		case n.place == inGo:
-		case c.waits(n):
+		case c.waits(n), c.random(n):
 			n.place = apart
 		case c.mayCopy(n) && !forGo[n]:
 			n.place = copied

@@ -12,11 +12,12 @@
 //
 // # State
 //
-// A State is one TensorFlow context: variables, queues, tables and generators of a worker session. A
-// function is added to it when its first kernel is made, under a name made of its content, and
-// removed when its last kernel is closed. Two graphs with equal pieces share the function, and so
-// share the generators of its random nodes, as the graphs of a TensorFlow session do. A reset gives the
-// containers that it names another generation, for which functions are made anew (containers.go).
+// A State is one TensorFlow context: variables, queues and tables of a worker session, or of several
+// that share them. A function is added to it when its first kernel is made, under a name made of its
+// content, and removed when its last kernel is closed. Two graphs with equal pieces share the
+// function. A random node has a function of its own, which belongs to the session, since the kernel in
+// it has the generator (random.go). A reset gives the containers that it names another generation, for
+// which functions are made anew (containers.go).
 //
 // # Who frees what
 //

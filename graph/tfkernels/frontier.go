@@ -116,8 +116,11 @@ func (c *cutter) front(n *node) set {
 type piece struct {
 	nodes []*node
 	front set
-	waits bool
-	unit  *unit // once assembled
+	apart bool // it has one node, which is apart
+	waits bool // it may wait
+	// random says that its node has a generator, and that it is one function for all graphs of a session.
+	random bool
+	unit   *unit // once assembled
 }
 
 // group makes the pieces.
@@ -127,7 +130,7 @@ func (c *cutter) group() error {
 		switch n.place {
 		case inGo, copied:
 		case apart:
-			n.piece = &piece{nodes: []*node{n}, waits: true}
+			n.piece = &piece{nodes: []*node{n}, apart: true, waits: c.waits(n), random: c.random(n)}
 			c.pieces = append(c.pieces, n.piece)
 		case inPiece:
 			n.front = c.front(n)
@@ -220,7 +223,7 @@ func (c *cutter) users() map[*piece]map[*piece]bool {
 func (c *cutter) onlyUser(users map[*piece]bool) (*piece, bool) {
 	var first *piece
 	for u := range users {
-		if u == nil || u.waits {
+		if u == nil || u.apart {
 			return nil, false
 		}
 		if first == nil || len(c.sets.members[u.front]) < len(c.sets.members[first.front]) {
@@ -240,7 +243,7 @@ func (c *cutter) onlyUser(users map[*piece]bool) (*piece, bool) {
 
 // pure reports whether no node of p has an effect, or reads what another node may change.
 func (c *cutter) pure(p *piece) bool {
-	if p.waits {
+	if p.apart {
 		return false
 	}
 	for _, n := range p.nodes {

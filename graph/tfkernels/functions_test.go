@@ -22,18 +22,18 @@ func TestFunctionsOfGraphsAreApart(t *testing.T) {
 		}
 	}
 	abs := functions("Abs")
-	one, err := newLibrary(abs)
+	one, err := newLibrary(abs, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !proto.Equal(abs[1], functions("Abs")[1]) {
 		t.Error("the functions of the graph were changed")
 	}
-	same, err := newLibrary(functions("Abs"))
+	same, err := newLibrary(functions("Abs"), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := newLibrary(functions("Neg"))
+	other, err := newLibrary(functions("Neg"), "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -114,6 +114,7 @@ func (k *kernel) renewLocked(x *context_, g *generations) (*version, error) {
 	if err := x.use(f); err != nil {
 		return nil, err
 	}
+	k.s.keep(x, f)
 	k.now = &version{x: x, f: f, at: g, uses: 1}
 	if old != nil {
 		old.uses--

@@ -12,13 +12,16 @@ import (
 
 // library is the functions of a graph as they are added to a context. Graphs of different clients,
 // which may share a context, have different functions with equal names, so each name gets a suffix
-// made of the content of the library.
+// made of the content of the library. The functions of a graph that have random nodes are its own: as in
+// TensorFlow their sequences begin with the graph.
 type library struct {
 	names map[string]string // in the context, by the name in the graph
 	all   []callee
 	waits map[string]bool // those that may wait for others, by the name in the graph
 	// containers are those that nodes of the functions name.
 	containers []string
+	// salt makes the names those of one graph, unless it is "".
+	salt string
 
 	mu       sync.Mutex // guards the fields below
 	now      *library   // what at made last
@@ -31,9 +34,10 @@ type callee struct {
 	def  []byte
 }
 
-func newLibrary(functions []*tfpb.FunctionDef) (*library, error) {
-	l := &library{names: map[string]string{}}
+func newLibrary(functions []*tfpb.FunctionDef, salt string) (*library, error) {
+	l := &library{names: map[string]string{}, salt: salt}
 	sum := sha256.New()
+	sum.Write([]byte(salt))
 	for _, f := range functions {
 		b, err := proto.MarshalOptions{Deterministic: true}.Marshal(f)
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -45,6 +46,9 @@ type Set struct {
 	// compute has a token for each function that runs and only computes, in any state.
 	compute chan struct{}
 	ops     map[string]*tfpb.OpDef
+
+	// salts is the number of graphs so far that have random nodes in functions.
+	salts atomic.Uint64
 
 	mu      sync.Mutex // guards the fields below
 	engine  engine

@@ -14,10 +14,18 @@ import (
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 )
 
-// state implements graph.State.
+// state implements graph.State: it is one session.
 type state struct {
-	set *Set
+	*shared
 	own graph.State
+	// session is its number among those that share.
+	session uint64
+	kept    kept
+}
+
+// shared is what the sessions have together that share their variables.
+type shared struct {
+	set *Set
 
 	// waiting has a token for each function that runs and may wait for others.
 	waiting chan struct{}
@@ -29,17 +37,20 @@ type state struct {
 	// used are the containers that functions have named since the state is there.
 	used   map[string]bool
 	closed bool
+	// sessions is how many there have been beside the first.
+	sessions uint64
 }
 
 func newState(s *Set, own graph.State, c *context_) *state {
-	return &state{set: s, own: own, context: c,
-		generations: &generations{}, used: map[string]bool{}, waiting: make(chan struct{}, s.blocking)}
+	return &state{own: own, shared: &shared{set: s, context: c,
+		generations: &generations{}, used: map[string]bool{}, waiting: make(chan struct{}, s.blocking)}}
 }
 
 // function is a piece as it is added to a context.
 type function struct {
 	name    string
 	def     []byte
+	scope   string   // of the name: "", or the session of a random node
 	library *library // the functions that its nodes may call
 	waits   bool
 	// perStep says that a node makes or uses what lives only for a step.
@@ -72,27 +83,32 @@ func (s *state) Rewrite(g *graph.Graph) (*graph.Graph, error) {
 	}
 	for _, u := range units {
 		def := u.definition(c)
-		f, err := newFunction(def)
+		scope, called := "", c.library
+		if u.p.random {
+			scope, called = s.scope(), new(library) // one for all graphs, whatever functions they have
+		}
+		f, err := newFunction(def, scope)
 		if err != nil {
 			return nil, graph.NodeError(u.node.Name, err)
 		}
-		f.containers = slices.Concat(s.set.containers(def), c.library.containers)
-		f.waits, f.perStep, f.library = u.p.waits, u.p.perStep(), c.library
+		f.containers = slices.Concat(s.set.containers(def), called.containers)
+		f.waits, f.perStep, f.library = u.p.waits, u.p.perStep(), called
 		u.node.Piece = f // not in s: a graph that is refused later leaves nothing behind
 	}
 	return out, nil
 }
 
-// newFunction names a function by its content.
-func newFunction(def *tfpb.FunctionDef) (*function, error) {
+// newFunction names a function by its content, and by a scope within which equal content is one
+// function.
+func newFunction(def *tfpb.FunctionDef, scope string) (*function, error) {
 	content, err := proto.MarshalOptions{Deterministic: true}.Marshal(def)
 	if err != nil {
 		return nil, err
 	}
-	sum := sha256.Sum256(content)
+	sum := sha256.Sum256(append([]byte(scope+"\n"), content...))
 	def.Signature.Name = "tryst_" + hex.EncodeToString(sum[:12])
 	content, err = proto.MarshalOptions{Deterministic: true}.Marshal(def)
-	return &function{name: def.GetSignature().GetName(), def: content}, err
+	return &function{name: def.GetSignature().GetName(), def: content, scope: scope}, err
 }
 
 // NewKernel implements graph.State.
@@ -197,6 +213,10 @@ func (s *state) areAllLocked(names []string) bool {
 // Close implements graph.State.
 func (s *state) Close() {
 	s.own.Close()
+	s.dropKept()
+	if s.session != 0 {
+		return
+	}
 	s.mu.Lock()
 	closed := s.closed
 	s.closed = true
