@@ -27,10 +27,10 @@ type session struct {
 	// place is the name and the devices that this process has in the session.
 	place *rendezvous.Session
 	peers Peers // nil: the tasks of the process's own cluster
-	// open returns the state of the session, shared or its own.
-	open   func() (graph.State, error)
-	limits Limits
-	freed  func() // called once, when the session is free
+	// newState makes the state of the session, whose variables are its own or shared.
+	newState func() (graph.State, error)
+	limits   Limits
+	freed    func() // called once, when the session is free
 
 	// ctx ends with the session, with the reason as its cause; it cancels the steps.
 	ctx context.Context
@@ -49,7 +49,9 @@ type session struct {
 	registers  int    // graphs that are being registered
 	steps      int    // that run
 	partial    map[int64]*partialRun
-	own        graph.State // the isolated state, once it was opened
+
+	stateMu sync.Mutex  // guards state
+	state   graph.State // once it was opened
 }
 
 func newSession(handle string, place *rendezvous.Session, limits Limits) *session {
@@ -61,20 +63,18 @@ func newSession(handle string, place *rendezvous.Session, limits Limits) *sessio
 	return s
 }
 
-// isolate gives the session a state of its own, which is made when it is needed.
-func (s *session) isolate(set graph.KernelSet) {
-	s.open = func() (graph.State, error) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.own == nil {
-			state, err := set.NewState()
-			if err != nil {
-				return nil, err
-			}
-			s.own = state
+// open returns the state of the session, which is made when it is needed.
+func (s *session) open() (graph.State, error) {
+	s.stateMu.Lock()
+	defer s.stateMu.Unlock()
+	if s.state == nil {
+		state, err := s.newState()
+		if err != nil {
+			return nil, err
 		}
-		return s.own, nil
+		s.state = state
 	}
+	return s.state, nil
 }
 
 // use announces a call or a partial run; release must follow. It fails when the session has ended.
@@ -128,8 +128,8 @@ func (s *session) free() {
 	for _, g := range s.graphs {
 		g.close()
 	}
-	if s.own != nil {
-		s.own.Close()
+	if s.state != nil {
+		s.state.Close()
 	}
 	s.freed()
 }

@@ -46,7 +46,7 @@ func newSessions(o *Options) *sessions {
 // make returns a session with the shared state, which open counts already.
 func (m *sessions) make(handle string, place *rendezvous.Session) *session {
 	s := newSession(handle, place, m.limits)
-	s.open = m.sharedState
+	s.newState = m.newShared
 	s.freed = func() {
 		m.cleanUpAll(s)
 		m.open.Done()
@@ -65,8 +65,8 @@ func (m *sessions) enter() error {
 	return nil
 }
 
-// sharedState returns the state that sessions share: variables live as long as the process.
-func (m *sessions) sharedState() (graph.State, error) {
+// newShared returns the state of a session that shares its variables: they live as long as the process.
+func (m *sessions) newShared() (graph.State, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.shared == nil {
@@ -76,7 +76,7 @@ func (m *sessions) sharedState() (graph.State, error) {
 		}
 		m.shared = state
 	}
-	return m.shared, nil
+	return m.shared.NewSession(), nil
 }
 
 // reset drops the variables of containers in the shared state.
@@ -106,7 +106,7 @@ func (m *sessions) create(req *tfpb.CreateWorkerSessionRequest) error {
 	s := m.make(handle, place)
 	s.peers = peers
 	if req.GetIsolateSessionState() {
-		s.isolate(m.set)
+		s.newState = m.set.NewState
 	}
 	old, added, err := m.add(s, req)
 	for _, o := range old {

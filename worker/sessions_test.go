@@ -286,12 +286,16 @@ func TestS4IsolatedState(t *testing.T) {
 	for _, handle := range []string{"a", "b", "c", "d"} {
 		g.delete(handle)
 	}
-	closed := 0
+	closed, sharing := 0, 0
 	for _, s := range states {
 		closed += s.closed
+		for _, one := range s.sessions {
+			sharing++
+			closed += one.closed
+		}
 	}
-	if closed != 2 {
-		t.Errorf("%d states ended with their sessions, want the isolated ones", closed)
+	if closed != 4 || sharing != 3 {
+		t.Errorf("%d states ended with their sessions, want the isolated ones and those of two that share; %d share, want 3", closed, sharing)
 	}
 	g.Close()
 	for _, s := range states {

@@ -2,7 +2,7 @@
 // of masters and of other workers, and is independent of the transport.
 //
 //	Worker ── sessions ─┬─ session ── place   name and devices of this process in it
-//	                    │     ├────── state   variables, shared or its own (graph.State)
+//	                    │     ├────── state   variables, shared or its own, and random generators (graph.State)
 //	                    │     ├────── peers   of a propagated cluster; else those of the process
 //	                    │     └────── graphs ── parts, one for each device ── graph.Executor
 //	                    └─ steps ── the session that owns each, until CleanupGraph
