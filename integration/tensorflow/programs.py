@@ -386,6 +386,57 @@ def initialisers(chief, on):
 
 
 @program
+def random_twice(chief, on, isolated=False):
+    """Random nodes that are fetched by three graphs of a session, and by those of another session in between, with seeds of the node and of the graph."""
+
+    def graph():
+        with tf.Graph().as_default() as g, v1.device(on):
+            v1.set_random_seed(11)
+            size = v1.placeholder_with_default([5], [1])
+            nodes = {
+                "uniform": tf.random.uniform([7], seed=3),
+                "normal": tf.random.normal([2, 3], seed=4),
+                "truncated": tf.random.truncated_normal([9], seed=5, dtype=tf.float64),
+                "int": tf.random.uniform([5], maxval=1000, dtype=tf.int32, seed=6),
+                "of the graph's seed": tf.random.normal(size),
+                "the same again": tf.random.normal(size),
+            }
+            nodes["in a loop"] = tf.while_loop(lambda i, _: i < 3, lambda i, x: (i + 1, x + tf.random.uniform([2], seed=7)), [0, tf.zeros([2])])[1]
+            nodes["in a branch"] = tf.cond(size[0] > 4, lambda: tf.random.normal([2], seed=8), lambda: tf.zeros([2]))
+            nodes["dropout"] = v1.nn.dropout(tf.ones([20]) * nodes["normal"][0][0], rate=0.5, seed=9)
+            nodes["of both"] = tf.random.uniform([3]) + nodes["uniform"][:3]
+        return g, nodes
+
+    built = [graph() for _ in range(2)]
+    opened = [v1.Session(chief.target, graph=g, config=config(chief, task_of(on), isolate_session_state=isolated)) for g, _ in built]
+    alone, some, every = ["uniform"], ["uniform", "normal", "of the graph's seed"], list(built[0][1])
+    values = []
+    for turn in ([alone, every], [some, alone], [every, some], [alone, every], [every, every]):
+        for session, (_, nodes), names in zip(opened, built, turn):
+            values.append({k: v.flatten().tolist() for k, v in session.run({k: nodes[k] for k in names}).items()})
+    for session in opened:
+        session.close()
+    return values
+
+
+@program
+def random_in_function(chief, on):
+    """A random node in a function that is not inlined. Nodes call it in two graphs of each of two sessions, and two nodes in one graph."""
+    noise = tf.function(lambda x: x + v1.random_uniform([4], seed=8), autograph=False, experimental_attributes={"_noinline": True})
+    with v1.device(on):
+        x = v1.placeholder_with_default(10.0, [])
+        first = noise(x)
+        with tf.control_dependencies([first]):
+            second = noise(x * 2.0)
+    opened = [v1.Session(chief.target, config=config(chief, task_of(on))) for _ in range(2)]
+    turns = [(0, [first]), (0, [first]), (1, [first]), (0, [first, x]), (1, [first]), (0, [first, second]), (0, [first, second]), (0, [first])]
+    values = [[v.flatten().tolist() for v in opened[i].run(fetches)] for i, fetches in turns]
+    for session in opened:
+        session.close()
+    return values
+
+
+@program
 def sessions(chief, on, isolated=False, steps=50):
     """Two sessions at once, in threads, each with a variable of the same name. Returns the sums; a shared variable has the steps of both."""
 
