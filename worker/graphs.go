@@ -70,6 +70,9 @@ func (w *Worker) register(ctx context.Context, s *session, req *tfpb.RegisterGra
 			return "", invalid("Missing device name in: {{node %s}}", n.GetName())
 		}
 	}
+	if err := w.checkLeader(s, req); err != nil {
+		return "", err
+	}
 	select {
 	case w.compiling <- struct{}{}:
 		defer func() { <-w.compiling }()

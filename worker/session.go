@@ -27,6 +27,8 @@ type session struct {
 	// place is the name and the devices that this process has in the session.
 	place *rendezvous.Session
 	peers Peers // nil: the tasks of the process's own cluster
+	// leader is that of collective operations in the session's config; the zero Task without one.
+	leader cluster.Task
 	// newState makes the state of the session, whose variables are its own or shared.
 	newState func() (graph.State, error)
 	limits   Limits

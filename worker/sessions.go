@@ -95,6 +95,10 @@ func (m *sessions) create(req *tfpb.CreateWorkerSessionRequest) error {
 	if handle == "" {
 		return status.New(status.InvalidArgument, "Session must be non-empty.")
 	}
+	leader, err := leaderOf(req.GetServerDef().GetDefaultSessionConfig())
+	if err != nil {
+		return status.From(err).WithPrefix("CreateWorkerSession " + handle + ": server_def.default_session_config")
+	}
 	if err := m.enter(); err != nil {
 		return err
 	}
@@ -104,7 +108,7 @@ func (m *sessions) create(req *tfpb.CreateWorkerSessionRequest) error {
 		return status.From(err).WithPrefix("CreateWorkerSession " + handle)
 	}
 	s := m.make(handle, place)
-	s.peers = peers
+	s.peers, s.leader = peers, leader
 	if req.GetIsolateSessionState() {
 		s.newState = m.set.NewState
 	}

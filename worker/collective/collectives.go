@@ -76,6 +76,9 @@ func New(o Options) *Collectives {
 	return c
 }
 
+// Leader returns the task that the members of groups ask.
+func (c *Collectives) Leader() cluster.Task { return c.opts.Leader }
+
 // Step is the collective operations of one step in this process.
 type Step struct {
 	c    *Collectives
