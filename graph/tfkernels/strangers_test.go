@@ -61,7 +61,7 @@ func TestUnknownOpsLeaveNothing(t *testing.T) {
 	}
 	for i := range f.GetNodeDef() {
 		one := body("f", f.GetNodeDef()[i])
-		l, err := newLibrary([]*tfpb.FunctionDef{one})
+		l, err := newLibrary([]*tfpb.FunctionDef{one}, "")
 		if err != nil {
 			t.Fatal(err)
 		}
