@@ -27,7 +27,12 @@ type endpoint struct {
 	top         rendezvous.Key // the key outside loops
 }
 
-func newEndpoint(n *graph.Node) (*endpoint, error) {
+// newEndpoint returns the endpoint of a node for values of a type.
+func newEndpoint(n *graph.Node, t tensor.DType) (*endpoint, error) {
+	if t == tensor.Resource || t == tensor.Variant {
+		return nil, status.Errorf(status.Unimplemented,
+			"a value of type %s would go from %s to %s, and it cannot leave its device: place the node that makes it on the device of those that use it", t, n.Text("send_device"), n.Text("recv_device"))
+	}
 	e := &endpoint{incarnation: uint64(n.Int("send_device_incarnation")), name: n.Text("tensor_name")}
 	var err error
 	if e.src, err = cluster.ParseDevice(n.Text("send_device")); err != nil {
@@ -54,10 +59,7 @@ func (e *endpoint) key(fi rendezvous.FrameIter) (rendezvous.Key, error) {
 type sendKernel struct{ endpoint }
 
 func newSend(n *graph.Node, _ *State) (graph.Kernel, error) {
-	if t := n.Type("T"); t == tensor.Resource || t == tensor.Variant {
-		return nil, noType("T", t)
-	}
-	e, err := newEndpoint(n)
+	e, err := newEndpoint(n, n.Type("T"))
 	if err != nil {
 		return nil, err
 	}
@@ -77,10 +79,7 @@ func (k *sendKernel) Compute(c *graph.Context) error {
 type recvKernel struct{ endpoint }
 
 func newRecv(n *graph.Node, _ *State) (graph.Kernel, error) {
-	if t := n.Type("tensor_type"); t == tensor.Resource || t == tensor.Variant {
-		return nil, noType("tensor_type", t)
-	}
-	e, err := newEndpoint(n)
+	e, err := newEndpoint(n, n.Type("tensor_type"))
 	if err != nil {
 		return nil, err
 	}

@@ -59,6 +59,24 @@ func TestAReceiveOfAnotherTypeIsInternal(t *testing.T) {
 	}
 }
 
+// TestResourcesStayOnTheirDevice: an edge of resources or variants between devices is refused when the graph
+// is registered, on both sides, with what to do.
+func TestResourcesStayOnTheirDevice(t *testing.T) {
+	b := newBench(t)
+	for _, op := range []string{"_Send", "_HostSend", "_Recv", "_HostRecv"} {
+		for _, d := range []tensor.DType{tensor.Resource, tensor.Variant} {
+			a := edge()
+			a["tensor_type"] = d
+			n := b.node("edge", op, a, vec[float32](1))
+			n.Def.Attr["T"] = attrValue(t, d)
+			_, err := b.state.NewKernel(n)
+			if status.CodeOf(err) != status.Unimplemented || !strings.Contains(err.Error(), "would go from /job:ps/replica:0/task:0/device:CPU:0 to /job:worker/replica:0/task:0/device:CPU:0") {
+				t.Errorf("%s of %v: %v", op, d, err)
+			}
+		}
+	}
+}
+
 func TestALoopIterationHasItsOwnKey(t *testing.T) {
 	b := newBench(t)
 	n := b.node("send", "_HostSend", edge(), vec[float32](1))

@@ -3,12 +3,14 @@ package tfkernels
 import (
 	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 	"weak"
 
 	"github.com/tryst-rdma/tryst/graph"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
 )
 
 // What requests of strangers must not leave behind in a state, which may live as long as the process.
@@ -49,6 +51,27 @@ func TestRefusedGraphLeavesNothing(t *testing.T) {
 	runtime.GC()
 	if n.Value() != nil {
 		t.Error("the piece is still there")
+	}
+}
+
+// TestResourcesStayOnTheirDevice: with TensorFlow's kernels too an edge of resources to another device is
+// refused when the graph is registered.
+func TestResourcesStayOnTheirDevice(t *testing.T) {
+	s, st := recordedState(t)
+	def := &tfpb.GraphDef{Node: nodes("v = VarHandleOp()\nsend = _Send(v)")}
+	def.Node[0].Attr = map[string]*tfpb.AttrValue{"dtype": typeAttr(tensor.Float32), "shape": {Value: &tfpb.AttrValue_Shape{Shape: &tfpb.TensorShapeProto{}}}}
+	send := def.GetNode()[1].GetAttr()
+	send["T"], send["send_device"], send["recv_device"] = typeAttr(tensor.Resource), text(def.GetNode()[0].GetDevice()), text("/job:w/replica:0/task:1/device:CPU:0")
+	g, err := graph.Import(def, graph.ImportOptions{Set: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g, err = st.Rewrite(g); err != nil {
+		t.Fatal(err)
+	}
+	_, err = graph.NewExecutor(g, st)
+	if status.CodeOf(err) != status.Unimplemented || !strings.Contains(err.Error(), "cannot leave its device") || !strings.Contains(err.Error(), "{{node send}}") {
+		t.Errorf("error %v", err)
 	}
 }
 
