@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"net/http/httptest"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -16,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/doctest"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -329,26 +329,7 @@ func TestMetricsTable(t *testing.T) {
 	}
 	slices.Sort(rows)
 	table := "| metric | labels | what |\n| --- | --- | --- |\n" + strings.Join(rows, "\n") + "\n"
-	const name, begin, end = "../docs/metrics.md", "<!-- metrics:begin -->\n", "<!-- metrics:end -->"
-	b, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, ok := strings.Cut(string(b), begin)
-	is, after, ok2 := strings.Cut(rest, end)
-	if !ok || !ok2 {
-		t.Fatalf("%s has no %s and %s", name, begin, end)
-	}
-	if is == table {
-		return
-	}
-	if *update {
-		if err := os.WriteFile(name, []byte(before+begin+table+end+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	t.Errorf("the table of %s is not\n%s", name, table)
+	doctest.Block(t, "../docs/metrics.md", "metrics", table, *update, "go test ./server -run TestMetricsTable -update")
 }
 
 // TestLabelsHaveNoGeneration: each text is a series, and each channel has another generation.

@@ -3,9 +3,10 @@ package ops
 import (
 	"bytes"
 	"flag"
-	"os"
 	"strings"
 	"testing"
+
+	"github.com/tryst-rdma/tryst/internal/doctest"
 )
 
 var update = flag.Bool("update", false, "write the table of ops into docs/ops.md")
@@ -13,33 +14,11 @@ var update = flag.Bool("update", false, "write the table of ops into docs/ops.md
 // TestOpsTable compares the table with the block between the markers in docs/ops.md. With -update it
 // writes the block.
 func TestOpsTable(t *testing.T) {
-	const (
-		path  = "../../docs/ops.md"
-		begin = "<!-- ops:begin -->\n"
-		end   = "<!-- ops:end -->\n"
-	)
-	page, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, ok := strings.Cut(string(page), begin)
-	block, after, ok2 := strings.Cut(rest, end)
-	if !ok || !ok2 {
-		t.Fatalf("%s has no block between %q and %q, each on a line of its own", path, begin, end)
-	}
 	var table bytes.Buffer
 	if err := New().WriteTable(&table); err != nil {
 		t.Fatal(err)
 	}
-	if block == table.String() {
-		return
-	}
-	if !*update {
-		t.Fatalf("the table of ops in %s is not that of the code; write it with go test ./graph/ops -run TestOpsTable -update", path)
-	}
-	if err := os.WriteFile(path, []byte(before+begin+table.String()+end+after), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	doctest.Block(t, "../../docs/ops.md", "ops", table.String(), *update, "go test ./graph/ops -run TestOpsTable -update")
 }
 
 // TestTheTableSaysWhichTypesAKernelSupports has the types that NewKernel refuses left out.

@@ -3,9 +3,10 @@ package config
 import (
 	"bytes"
 	"flag"
-	"os"
 	"strings"
 	"testing"
+
+	"github.com/tryst-rdma/tryst/internal/doctest"
 )
 
 var update = flag.Bool("update", false, "write the table of settings into docs/settings.md")
@@ -13,33 +14,11 @@ var update = flag.Bool("update", false, "write the table of settings into docs/s
 // TestSettingsTable compares the table with the block between the markers in
 // docs/settings.md. With -update it writes the block.
 func TestSettingsTable(t *testing.T) {
-	const (
-		path  = "../../docs/settings.md"
-		begin = "<!-- settings:begin -->\n"
-		end   = "<!-- settings:end -->\n"
-	)
-	page, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, ok := strings.Cut(string(page), begin)
-	block, after, ok2 := strings.Cut(rest, end)
-	if !ok || !ok2 {
-		t.Fatalf("%s has no block between %q and %q, each on a line of its own", path, begin, end)
-	}
 	var table bytes.Buffer
 	if err := WriteTable(&table); err != nil {
 		t.Fatal(err)
 	}
-	if block == table.String() {
-		return
-	}
-	if !*update {
-		t.Fatalf("the table of settings in %s is not that of the code; write it with go test ./internal/config -run TestSettingsTable -update", path)
-	}
-	if err := os.WriteFile(path, []byte(before+begin+table.String()+end+after), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	doctest.Block(t, "../../docs/settings.md", "settings", table.String(), *update, "go test ./internal/config -run TestSettingsTable -update")
 }
 
 // TestWriteTable has a row for each setting, with as many cells as the heading.
