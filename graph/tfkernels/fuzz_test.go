@@ -144,9 +144,12 @@ func branch(def *tfpb.GraphDef, n *tfpb.NodeDef, i int) {
 	n.Input[0] = fresh(def, &tfpb.NodeDef{Op: prefix + "Merge", Input: []string{no, s + ":1"}, Attr: merge})
 }
 
+// hereDevice is both ends of the edges that tests add.
+const hereDevice = "/job:w/replica:0/task:0/device:CPU:0"
+
 func receiving(t tfpb.DataType) map[string]*tfpb.AttrValue {
-	return map[string]*tfpb.AttrValue{"tensor_type": {Value: &tfpb.AttrValue_Type{Type: t}}, "tensor_name": text("x"), "send_device": text("a"),
-		"recv_device": text("b"), "send_device_incarnation": {Value: &tfpb.AttrValue_I{I: 1}}}
+	return map[string]*tfpb.AttrValue{"tensor_type": {Value: &tfpb.AttrValue_Type{Type: t}}, "tensor_name": text("x"), "send_device": text(hereDevice),
+		"recv_device": text(hereDevice), "send_device_incarnation": {Value: &tfpb.AttrValue_I{I: 1}}}
 }
 
 func receive(def *tfpb.GraphDef) string {

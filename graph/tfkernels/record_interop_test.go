@@ -8,10 +8,15 @@ import (
 	"errors"
 	"flag"
 	"os"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/tryst-rdma/tryst/graph"
+	"github.com/tryst-rdma/tryst/graph/ops"
+	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 )
 
 var update = flag.Bool("update", false, "write the definitions and kernels of TensorFlow into testdata")
@@ -71,4 +76,66 @@ func TestRecordedDefinitions(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// build rewrites the parts of a graph and makes their kernels, which adds the functions to TensorFlow.
+func build(t *testing.T, name string, s *Set, st graph.State, def *tfpb.GraphDef) {
+	t.Helper()
+	g, err := graph.Import(def, graph.ImportOptions{Set: s})
+	if err != nil {
+		if strings.Contains(err.Error(), "Op type not registered") { // by an older TensorFlow
+			return
+		}
+		t.Errorf("%s: %v", name, err)
+		return
+	}
+	parts, err := graph.Split(g, anyDevice)
+	if err != nil {
+		t.Errorf("%s: %v", name, err)
+	}
+	for _, part := range parts {
+		if part, err = st.Rewrite(part); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		e, err := graph.NewExecutor(part, st)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if err := e.Close(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// openWithGo returns a state of TensorFlow with the kernels in Go that servers have.
+func openWithGo(t *testing.T) (*Set, graph.State) {
+	t.Helper()
+	s, err := Open(Options{Go: ops.New()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := s.NewState()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(st.Close)
+	return s, st
+}
+
+// TestTensorFlowTakesThePieces: TensorFlow accepts the functions of all graphs that a master registered, and of
+// those below, which have edges that no master makes in them.
+func TestTensorFlowTakesThePieces(t *testing.T) {
+	s, st := openWithGo(t)
+	for name, def := range fixtures(t) {
+		build(t, name, s, st, def)
+	}
+	devices := &tfpb.GraphDef{Node: nodes("x = _Recv()\nneg = Neg(x)\nabs = Abs(x ^neg)\nout = _Send(abs)")}
+	for _, n := range devices.GetNode()[2:] {
+		n.Device = strings.Replace(n.GetDevice(), "CPU:0", "CPU:1", 1)
+	}
+	build(t, "a control edge between devices", s, st, devices)
+	build(t, "a variable that waits", s, st, &tfpb.GraphDef{Node: nodes(waitingVariable)})
+	build(t, "a loop over a reference", s, st, &tfpb.GraphDef{Node: nodes(referenceLoop)})
 }

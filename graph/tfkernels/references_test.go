@@ -29,7 +29,7 @@ func nodes(lines string) (list []*tfpb.NodeDef) {
 		if strings.HasPrefix(name, "int") {
 			t = typeAttr(tensor.Int32)
 		}
-		n := &tfpb.NodeDef{Name: name, Op: op, Device: "/job:w/replica:0/task:0/device:CPU:0", Input: strings.Fields(in), Attr: map[string]*tfpb.AttrValue{}}
+		n := &tfpb.NodeDef{Name: name, Op: op, Device: hereDevice, Input: strings.Fields(in), Attr: map[string]*tfpb.AttrValue{}}
 		switch {
 		case op == "VariableV2":
 			n.Attr["dtype"], n.Attr["shape"] = t, &tfpb.AttrValue{Value: &tfpb.AttrValue_Shape{Shape: &tfpb.TensorShapeProto{}}}
@@ -85,10 +85,8 @@ func cutLines(t testing.TB, lines string) (pieces []string, err error) {
 	return pieces, nil
 }
 
-// TestVariableThatWaits: a copy of the node that names a variable is in each piece that uses it. The piece
-// waits for what the variable waited for, in data and in control edges, and is dead with it.
-func TestVariableThatWaits(t *testing.T) {
-	pieces, err := cutLines(t, `
+const (
+	waitingVariable = `
 		x = _Recv()
 		y = _Recv()
 		v = VariableV2(^x ^y)
@@ -103,19 +101,8 @@ func TestVariableThatWaits(t *testing.T) {
 		bool_p = _Recv()
 		s = RefSwitch(v bool_p)
 		taken = Neg(s:1)
-		out5 = _Send(taken)`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Contains(pieces, "taken") {
-		t.Errorf("pieces %q", pieces)
-	}
-}
-
-// TestLoopOverAReference: the variable behind a reference is found through a loop, and in no more time
-// than the graph has edges, whatever the number of ways that lead to it.
-func TestLoopOverAReference(t *testing.T) {
-	if _, err := cutLines(t, `
+		out5 = _Send(taken)`
+	referenceLoop = `
 		v = VariableV2()
 		enter = RefEnter(v)
 		merge = RefMerge(enter next)
@@ -128,7 +115,25 @@ func TestLoopOverAReference(t *testing.T) {
 		assign = Assign(s:1 neg)
 		next = RefNextIteration(assign)
 		out = Neg(exit)
-		send = _Send(out)`); err != nil {
+		send = _Send(out)`
+)
+
+// TestVariableThatWaits: a copy of the node that names a variable is in each piece that uses it. The piece
+// waits for what the variable waited for, in data and in control edges, and is dead with it.
+func TestVariableThatWaits(t *testing.T) {
+	pieces, err := cutLines(t, waitingVariable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(pieces, "taken") {
+		t.Errorf("pieces %q", pieces)
+	}
+}
+
+// TestLoopOverAReference: the variable behind a reference is found through a loop, and in no more time
+// than the graph has edges, whatever the number of ways that lead to it.
+func TestLoopOverAReference(t *testing.T) {
+	if _, err := cutLines(t, referenceLoop); err != nil {
 		t.Error(err)
 	}
 	lines := strings.Builder{}
