@@ -27,6 +27,7 @@ type sessions struct {
 
 	mu       sync.Mutex // guards what follows
 	byHandle map[string]*session
+	live     map[*session]bool             // that are not free; steps of some that have ended run on
 	masters  map[string]map[*session]int64 // sessions of a master by its task, with its incarnation
 	steps    map[int64]*ownedStep          // that have run here, until they are cleaned up
 	shared   graph.State                   // of all sessions that are not isolated; nil before it is needed
@@ -36,7 +37,7 @@ type sessions struct {
 func newSessions(o *Options) *sessions {
 	m := &sessions{
 		set: setFor(o.Kernels, len(o.Session.Devices)), place: o.Session, newPeers: o.NewPeers, limits: o.Limits,
-		byHandle: make(map[string]*session), masters: make(map[string]map[*session]int64), steps: make(map[int64]*ownedStep),
+		byHandle: make(map[string]*session), live: make(map[*session]bool), masters: make(map[string]map[*session]int64), steps: make(map[int64]*ownedStep),
 	}
 	m.open.Add(1)
 	m.legacy = m.make("", o.Session)
@@ -49,8 +50,14 @@ func (m *sessions) make(handle string, place *rendezvous.Session) *session {
 	s.newState = m.newShared
 	s.freed = func() {
 		m.cleanUpAll(s)
+		m.mu.Lock()
+		delete(m.live, s)
+		m.mu.Unlock()
 		m.open.Done()
 	}
+	m.mu.Lock()
+	m.live[s] = true
+	m.mu.Unlock()
 	return s
 }
 
@@ -237,13 +244,18 @@ func (m *sessions) named(task cluster.Task) *rendezvous.Session {
 	return nil
 }
 
-// count returns the numbers of sessions and of their graphs.
+// count returns the numbers of sessions and of their graphs, and of the steps that run. A step counts
+// until its last kernel has ended, also when its session has ended before.
 func (m *sessions) count() (sessions, graphs, steps int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, s := range append(values(m.byHandle), m.legacy) {
 		s.mu.Lock()
 		graphs += len(s.graphs)
+		s.mu.Unlock()
+	}
+	for s := range m.live {
+		s.mu.Lock()
 		steps += s.steps
 		s.mu.Unlock()
 	}

@@ -384,8 +384,14 @@ func TestDeletedSessionEndsItsSteps(t *testing.T) {
 	if n := g.set.made()[0].closed; n != 0 {
 		t.Error("the state was closed while a step ran")
 	}
+	if n := g.Stats().RunningSteps; n != 1 {
+		t.Errorf("%d steps run while a kernel does not look at the end of its session", n)
+	}
 	close(goOn)
 	wantCode(t, <-done, status.Aborted, "session "+s+" was deleted")
+	if n := g.Stats().RunningSteps; n != 0 {
+		t.Errorf("%d steps run at the end", n)
+	}
 	if n := g.set.made()[0].closed; n != 1 {
 		t.Errorf("the state was closed %d times", n)
 	}
