@@ -514,6 +514,18 @@ def propagation(chief, on, cluster):
         return [values, sorted(d.name for d in session.list_devices())]
 
 
+@program
+def server_def(chief, cluster, job, task, filters):
+    """What a master that propagates a cluster sends to a task: the ServerDef, in hexadecimal, with device filters for the task as TensorFlow writes them."""
+    from tensorflow.python.training import server_lib
+
+    f = server_lib.ClusterDeviceFilters()
+    f.set_device_filters(job, task, filters)
+    d = tf.train.ServerDef(cluster=tf.train.ClusterSpec(cluster).as_cluster_def(), job_name=job, task_index=task, protocol="grpc")
+    d.cluster_device_filters.CopyFrom(f._as_cluster_device_filters())
+    return d.SerializeToString().hex()
+
+
 FAILURES = {
     "gather": lambda: tf.gather(tf.constant([1.0, 2.0, 3.0]), v1.placeholder_with_default([1, 9], [2])),
     "reshape": lambda: tf.reshape(tf.constant([1.0, 2.0, 3.0]), v1.placeholder_with_default([2, 2], [2])),
