@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/transport"
 )
 
@@ -67,10 +69,7 @@ func startTown(t *testing.T) *town {
 		for _, set := range sets {
 			job := p + "_" + set
 			for i := range 2 {
-				w.tryst[job] = append(w.tryst[job], c.startTryst(t, serverTask{Job: job, Task: i, Kernels: set}, func(conf *config.Config) {
-					conf.Transport, conf.Provider, conf.CPUDevices = "verbs", p, 2
-					conf.Arena, conf.ArenaLimit = 4<<20, 64<<20
-				}))
+				w.tryst[job] = append(w.tryst[job], c.startTryst(t, serverTask{Job: job, Task: i, Kernels: set, Provider: p}, func(conf *config.Config) { conf.CPUDevices = 2 }))
 			}
 		}
 	}
@@ -180,19 +179,72 @@ func (tr trial) between(job, here string) args {
 	return a
 }
 
-// wantWire checks that two tasks have sent each other values since a time, all over a provider's
-// device, and that all other values came over gRPC.
+// TestKilledBetweenTasks: one of two Tryst tasks is killed in a step, while the other waits in a kernel
+// of TensorFlow. The step ends, and with the task back another session sends values over their wire
+// again.
+func TestKilledBetweenTasks(t *testing.T) {
+	jobs := map[string]int{"chief": 1}
+	for _, p := range providers {
+		jobs[p+"_ps"], jobs[p+"_worker"] = 1, 1
+	}
+	c := newCluster(t, jobs)
+	chief := c.beginTask(t, "chief", 0)
+	for _, p := range providers {
+		t.Run(p, func(t *testing.T) {
+			ps := c.startTrystProcess(t, serverTask{Job: p + "_ps", Kernels: "go", Provider: p})
+			worker := c.startTryst(t, serverTask{Job: p + "_worker", Kernels: "tensorflow", Provider: p})
+			chief := chief.in(t)
+			if p == providers[0] {
+				chief.ready()
+			}
+			linked := func() bool {
+				return slices.ContainsFunc(worker.Links(), func(l server.Link) bool { return l.Over == p && l.State == server.LinkUp })
+			}
+			pair := func(program string) args {
+				return trial{program: program}.between("/job:"+p+"_ps", "/job:"+p+"_worker/task:0")
+			}
+			chief.begin("between", pair("killed_in_step"))
+			chief.event("in a step")
+			ps.kill()
+			chief.reply("")
+			chief.event("step ended")
+			ps.start()
+			chief.reply("")
+			const unavailable = 14.0
+			wantNear(t, "", chief.result().Value, []any{unavailable, 0.0}, 0)
+
+			(&testbed{t: t}).until("the link to the new process", linked)
+			since := time.Now()
+			chief.value("between", pair("loop"))
+			wantReceived(t, p, since, []*trystTask{worker}, cluster.Task{Job: p + "_ps"})
+		})
+	}
+}
+
+// wantWire checks what two tasks have received since a time: from each other, all over a provider's
+// device, and all else over gRPC.
 func wantWire(t *testing.T, provider string, since time.Time, a, b *trystTask) {
 	t.Helper()
-	between := func(tr transport.Transfer) bool { return tr.Source.Task == a.Task() || tr.Source.Task == b.Task() }
+	wantReceived(t, provider, since, []*trystTask{a, b}, a.Task(), b.Task())
+}
+
+// wantReceived checks that tasks have received values of peers since a time, all over a provider's
+// device, and all else over gRPC.
+func wantReceived(t *testing.T, provider string, since time.Time, receivers []*trystTask, peers ...cluster.Task) {
+	t.Helper()
+	ofPeer := func(tr transport.Transfer) bool { return slices.Contains(peers, tr.Source.Task) }
 	var transfers []transport.Transfer
-	(&testbed{t: t}).until("a value that the two tasks send each other", func() bool {
-		transfers = slices.DeleteFunc(slices.Concat(a.Transfers(), b.Transfers()), func(tr transport.Transfer) bool { return tr.End.Before(since) })
-		return slices.ContainsFunc(transfers, between)
+	(&testbed{t: t}).until("a value that the tasks send each other", func() bool {
+		transfers = nil
+		for _, r := range receivers {
+			transfers = append(transfers, r.Transfers()...)
+		}
+		transfers = slices.DeleteFunc(transfers, func(tr transport.Transfer) bool { return tr.End.Before(since) })
+		return slices.ContainsFunc(transfers, ofPeer)
 	})
 	for _, tr := range transfers {
 		want := "grpc ()"
-		if between(tr) {
+		if ofPeer(tr) {
 			want = fmt.Sprintf("verbs (%s0)", provider)
 		}
 		if got := fmt.Sprintf("%s (%s)", tr.Transport, tr.Device); got != want {

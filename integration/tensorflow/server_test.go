@@ -34,6 +34,8 @@ type serverTask struct {
 	Job     string
 	Task    int
 	Kernels string
+	// Provider moves values between Tryst tasks over verbs, by one of the providers. Empty: over gRPC.
+	Provider string
 }
 
 // sets is the kernel sets of the tests. A test with both has a task of each, in a job with the name
@@ -85,6 +87,10 @@ func (s serverTask) settings() (config.Config, error) {
 	c := config.Default()
 	c.Listen = s.Cluster[s.Job][s.Task]
 	c.Task = cluster.Task{Job: s.Job, Index: s.Task}
+	if s.Provider != "" {
+		c.Transport, c.Provider = "verbs", s.Provider
+		c.Arena, c.ArenaLimit = 4<<20, 64<<20
+	}
 	var err error
 	c.Cluster, err = cluster.SpecFromLists(s.Cluster)
 	return c, err
