@@ -55,20 +55,33 @@ func (l *lease) end() {
 // reference to the lease when gRPC has written the bytes.
 //
 // grpc-go drops buffers without freeing them when a connection breaks with messages in its
-// queues, and when a stream is reset while a message of it is queued. Then a cleanup ends the
-// reference to the lease, when the garbage collector finds that nothing refers to the loan.
+// queues, and when a message is queued for a stream that was just reset. Then a cleanup ends the
+// reference to the lease, when the garbage collector finds that nothing refers to the loan
+// (loans.go).
 type loan struct {
 	data    []byte
-	lease   *lease
+	of      lent
 	dropped runtime.Cleanup
+}
+
+// lent is what a loan gives back at its end.
+type lent struct {
+	lease *lease
+	slot  uint32 // of loans
 }
 
 // lend returns a buffer over data, which must be longer than copyLimit. It takes over the
 // caller's reference to the lease.
 func lend(data []byte, of *lease) mem.Buffer {
-	l := &loan{data: data, lease: of}
-	l.dropped = runtime.AddCleanup(l, (*lease).end, of)
+	l := &loan{data: data, of: lent{of, of.charge.loans().begin()}}
+	l.dropped = runtime.AddCleanup(l, lent.drop, l.of)
 	return mem.NewBuffer(&l.data, l)
+}
+
+// drop ends the loan of a buffer that gRPC has dropped.
+func (l lent) drop() {
+	l.lease.charge.loans().drop(l.slot)
+	l.lease.end()
 }
 
 // Get implements mem.BufferPool. gRPC never calls it.
@@ -77,6 +90,7 @@ func (*loan) Get(n int) *[]byte { b := make([]byte, n); return &b }
 // Put implements mem.BufferPool: gRPC has written the bytes.
 func (l *loan) Put(*[]byte) {
 	l.dropped.Stop()
-	l.lease.end()
+	l.of.lease.charge.loans().end(l.of.slot)
+	l.of.lease.end()
 	runtime.KeepAlive(l) // so that the cleanup cannot run before Stop
 }

@@ -63,6 +63,15 @@ const (
 	// pool, so a lent tensor would not be released.
 	copyLimit = 1024
 
+	// loanSweep is the interval at which a server looks for responses that gRPC has dropped, while
+	// gRPC holds some. A reader at full speed has a response sooner, and what waits for the space
+	// of a dropped one waits for two or three intervals.
+	loanSweep = 250 * time.Millisecond
+	// maxCollectPause bounds the pause between two garbage collections that look for them, while
+	// a client reads slowly. A pause is at least collectShare times as long as a collection.
+	maxCollectPause = 8 * time.Second
+	collectShare    = 20
+
 	// chunkSize is the content of one message of Chunks/Fetch in bytes: small compared with
 	// the memory that a transfer may use, large compared with the cost of a message.
 	chunkSize = 1 << 20

@@ -33,6 +33,7 @@ type quotas struct {
 	log                        *slog.Logger
 	refusals                   *refusalLog
 	bytes                      *semaphore.Weighted
+	loans                      *loans
 
 	mu        sync.Mutex // guards the fields below, and those of addressQuota and connQuota that name it
 	addresses map[string]*addressQuota
@@ -62,7 +63,7 @@ type connQuota struct {
 }
 
 func newQuotas(t ServerTuning) *quotas {
-	q := &quotas{perPeer: t.PerPeer, total: t.Total, log: t.Logger, addresses: make(map[string]*addressQuota)}
+	q := &quotas{perPeer: t.PerPeer, total: t.Total, log: t.Logger, loans: newLoans(), addresses: make(map[string]*addressQuota)}
 	if q.perPeer == 0 {
 		q.perPeer = transport.DefaultKeptPerRequester
 	}
@@ -247,6 +248,14 @@ func (c *connQuota) tryCharge(n, copies int64) (g charge, ok bool) {
 		return charge{}, false
 	}
 	return g, true
+}
+
+// loans returns the loans of the server, nil without one.
+func (g *charge) loans() *loans {
+	if g.conn == nil {
+		return nil
+	}
+	return g.conn.addr.server.loans
 }
 
 // end returns the bytes.
