@@ -47,6 +47,13 @@ type Source interface {
 	Publishes(key Key) bool
 }
 
+// Restorer is a Source whose values are received once. RestorePublished takes back one whose receive
+// was cancelled, as Manager.Restore does.
+type Restorer interface {
+	Source
+	RestorePublished(key Key, v Value) bool
+}
+
 // Manager finds the rendezvous of a step. A process has one. It may be used
 // from any goroutine.
 //
@@ -296,7 +303,8 @@ func (m *Manager) peerRecvEnded(step int64, e *stepEntry) {
 func (m *Manager) Restore(step int64, key Key, v Value) bool {
 	for _, s := range *m.sources.Load() {
 		if s.Publishes(key) {
-			return false
+			once, ok := s.(Restorer)
+			return ok && once.RestorePublished(key, v)
 		}
 	}
 	m.mu.Lock()

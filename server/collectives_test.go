@@ -119,6 +119,40 @@ func collectiveRound(t *testing.T, s *Server, g *collective.Group, elements int6
 	return nil
 }
 
+// TestCollectivesWithASmallResponseCache: a buffer that finds no space among the kept responses is there
+// for its peer when there is space.
+func TestCollectivesWithASmallResponseCache(t *testing.T) {
+	w := newVerbsTown(t, 2)
+	servers := make([]*Server, 2)
+	for i := range servers {
+		servers[i] = start(t, w.settings(i, func(c *config.Config) { c.Transport, c.KeptPerPeer = "grpc", 1<<20 }), Options{})
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	const groups, elements = 6, 1 << 20
+	errs := together(groups, func(k int) error {
+		members := groupOf(t, int32(k+1), servers) //nolint:gosec // small
+		return errors.Join(together(len(servers), func(i int) error {
+			in, err := tensor.Make[float32](servers[i].allocator, elements)
+			if err != nil {
+				return err
+			}
+			defer in.Release()
+			for range 5 {
+				sum, err := members[i].AllReduce(ctx, in, collective.Add)
+				if err != nil {
+					return err
+				}
+				sum.Release()
+			}
+			return nil
+		})...)
+	})
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestAGroupWhoseMemberDies: the others get Unavailable within a bounded time.
 func TestAGroupWhoseMemberDies(t *testing.T) {
 	for _, wire := range []string{"grpc", "tcp"} {

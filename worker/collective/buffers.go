@@ -50,7 +50,7 @@ func parseBuffer(edge string) (step int64, key string, ok bool) {
 // receives takes them from it.
 func (c *Collectives) Source() rendezvous.Source { return source{c} }
 
-// source implements rendezvous.Source. Unlike a published tensor a buffer is taken once.
+// source implements rendezvous.Source and Restorer. Unlike a published tensor a buffer is taken once.
 type source struct{ c *Collectives }
 
 func (source) Publishes(key rendezvous.Key) bool {
@@ -85,6 +85,18 @@ func (s source) TakePublished(key rendezvous.Key) (rendezvous.Value, bool) {
 	}
 	t := st.bufs.take(buffer)
 	return rendezvous.Value{Tensor: t}, t != nil
+}
+
+// RestorePublished implements rendezvous.Restorer.
+func (s source) RestorePublished(key rendezvous.Key, v rendezvous.Value) bool {
+	step, buffer, ok := parseBuffer(key.Edge())
+	if !ok {
+		return false
+	}
+	s.c.mu.Lock()
+	st := s.c.steps[step]
+	s.c.mu.Unlock()
+	return st != nil && st.bufs.restore(buffer, v.Tensor)
 }
 
 // checkSource checks that a device of this process has an incarnation.

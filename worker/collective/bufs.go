@@ -128,6 +128,28 @@ func (b *bufs) take(key string) *tensor.Tensor {
 	return h.value
 }
 
+// restore puts back a value that a consumer took and that did not reach its peer. The producer has
+// ended already. restore takes over the reference; it returns false, and the reference stays the
+// caller's, when nobody can take the value any more.
+func (b *bufs) restore(key string, t *tensor.Tensor) bool {
+	b.mu.Lock()
+	h := b.hooks[key]
+	switch {
+	case b.errLocked(key) != nil, h != nil && h.value != nil:
+		b.mu.Unlock()
+		return false
+	case h == nil:
+		b.addLocked(context.Background(), key, &hook{value: t, provided: func(error) {}})
+		b.mu.Unlock()
+	default:
+		delete(b.hooks, key)
+		b.mu.Unlock()
+		h.unwatch()
+		h.consume(t, nil)
+	}
+	return true
+}
+
 // addLocked enters a hook, which the end of ctx removes.
 func (b *bufs) addLocked(ctx context.Context, key string, h *hook) {
 	if b.hooks == nil {

@@ -264,3 +264,36 @@ func TestBufsAbortOfOneGroupLeavesTheOthers(t *testing.T) {
 	}
 	b.close()
 }
+
+// A value that was taken for a peer and did not reach it is there again, for a consumer that waits
+// or comes.
+func TestBufsTakeAValueBack(t *testing.T) {
+	for _, waits := range []bool{false, true} {
+		s := newSides(t)
+		s.provide(t.Context())
+		taken := s.b.take("key0")
+		if waits {
+			s.consume(t.Context())
+		}
+		if !s.b.restore("key0", taken) {
+			t.Fatal("it was not taken back")
+		}
+		if !waits {
+			s.consume(t.Context())
+		}
+		s.wantMatched(t)
+	}
+}
+
+// After an abort nobody can take a value: it is not taken back.
+func TestBufsTakeNothingBackAfterAnAbort(t *testing.T) {
+	s := newSides(t)
+	s.provide(t.Context())
+	taken := s.b.take("key0")
+	s.b.abort(status.New(status.Internal, "x"))
+	if s.b.restore("key0", taken) {
+		t.Fatal("it was taken back")
+	}
+	taken.Release()
+	s.wantUnique(t)
+}
