@@ -41,6 +41,9 @@ func (t trackedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 	}
 	c := &connection{Conn: conn, raw: raw, handshakes: t.handshakes, quota: quota, disconnects: make(map[transport.Process]func())}
 	c.remote = address{conn.RemoteAddr(), conn.RemoteAddr().String(), c}
+	if t.quotas.largest > maxRequest {
+		c.requests = newRequests(c)
+	}
 	return c, auth, nil
 }
 
@@ -57,6 +60,7 @@ type connection struct {
 	raw        net.Conn // in handshakes until the handshake of HTTP/2 is complete
 	handshakes *Handshakes
 	writes     atomic.Uint32 // the first two calls of Write
+	requests   *requests     // nil when no request may be large
 
 	mu          sync.Mutex                   // guards what follows
 	disconnects map[transport.Process]func() // reports the end of the connection to the cache; nil after it
@@ -83,7 +87,22 @@ func (c *connection) Write(b []byte) (int, error) {
 	if c.writes.Load() < 2 && c.writes.Add(1) == 2 {
 		c.handshakes.done(c.raw)
 	}
-	return c.Conn.Write(b)
+	n, err := c.Conn.Write(b)
+	if c.requests != nil {
+		c.requests.wrote(b[:n])
+	}
+	return n, err
+}
+
+// Read implements net.Conn.
+func (c *connection) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.requests != nil && n > 0 {
+		if wrong := c.requests.read(b[:n]); wrong != nil {
+			return 0, wrong
+		}
+	}
+	return n, err
 }
 
 // Close implements net.Conn.

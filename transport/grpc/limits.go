@@ -23,6 +23,12 @@ const (
 	// ServerTuning. A message with millions of ids would delay all clients.
 	maxRequest = 4 << 20
 
+	// largeRequests is how many requests of MaxGraph may be under way, half of them of one address, in
+	// bytes of all that are larger than maxRequest.
+	largeRequests = 8
+	// maxUnfinished is how many requests a client may have begun on one connection and not ended.
+	maxUnfinished = 1 << 16
+
 	// maxHeaders is the size of the headers of an error in bytes, with 32 for each header
 	// (RFC 9113, 6.5.2): TensorFlow's gRPC refuses more, and the peer would get another error.
 	maxHeaders = 8 << 10

@@ -22,14 +22,17 @@ import (
 //	copies among them    maxCopies                –                           –
 //	calls of a service   maxServiceCallsPerConn   maxServiceCallsPerAddress   –
 //	connections          –                        maxConnsPerAddress          –
+//	large requests       –                        4 · MaxGraph                8 · MaxGraph
 //
 // A response that would exceed a limit waits until others are written. A response larger than
-// the limit waits until nothing else is charged. Calls and connections beyond a limit are
-// refused.
+// the limit waits until nothing else is charged. Calls, connections and large requests
+// (largerequests.go) beyond a limit are refused.
 
 // quotas has the quotas of one server.
 type quotas struct {
 	perPeer, perAddress, total int64
+	largest                    int64 // bytes of a request
+	large                      int64 // bytes of large requests under way; half of it per address
 	log                        *slog.Logger
 	refusals                   *refusalLog
 	bytes                      *semaphore.Weighted
@@ -37,6 +40,7 @@ type quotas struct {
 
 	mu        sync.Mutex // guards the fields below, and those of addressQuota and connQuota that name it
 	addresses map[string]*addressQuota
+	ofLarge   int64 // bytes charged for large requests
 }
 
 // addressQuota is the quota of all connections from one address.
@@ -47,6 +51,7 @@ type addressQuota struct {
 
 	// All below are guarded by quotas.mu.
 	connections int
+	ofLarge     int64
 	refusing    bool           // a refused connection was logged
 	calls       map[string]int // by service
 }
@@ -58,12 +63,14 @@ type connQuota struct {
 
 	// All below are guarded by quotas.mu.
 	closed             bool
-	ofAddress, ofTotal int64          // bytes charged to the address and to the server
+	ofAddress, ofTotal int64 // bytes charged to the address and to the server
+	ofLarge            int64
 	calls              map[string]int // by service
 }
 
 func newQuotas(t ServerTuning) *quotas {
-	q := &quotas{perPeer: t.PerPeer, total: t.Total, log: t.Logger, loans: newLoans(), addresses: make(map[string]*addressQuota)}
+	q := &quotas{perPeer: t.PerPeer, total: t.Total, largest: min(max(maxRequest, t.MaxGraph), maxMessage), log: t.Logger, loans: newLoans(), addresses: make(map[string]*addressQuota)}
+	q.large = largeRequests * q.largest
 	if q.perPeer == 0 {
 		q.perPeer = transport.DefaultKeptPerRequester
 	}
@@ -114,6 +121,7 @@ func (c *connQuota) close() {
 	}
 	c.closed = true
 	c.returnLocked(c.ofAddress, c.ofTotal)
+	c.giveLargeLocked(c.ofLarge)
 	for service, n := range c.calls {
 		a.calls[service] -= n
 	}

@@ -29,6 +29,7 @@ const (
 	refusedByClient                         // the client does not accept the server
 	refusedHTTP                             // an HTTP/1 client
 	refusedVerbs                            // a queue pair over TCP
+	refusedLarge                            // a large request, not the connection
 	refusedOther                            // none of these, for instance a port scanner
 )
 
@@ -72,6 +73,10 @@ func (l *refusalLog) add(from net.Addr, r refusal) {
 	if !ok {
 		return
 	}
+	text := "refusing a connection"
+	if r.kind == refusedLarge {
+		text = "refusing a request"
+	}
 	level, args := slog.LevelWarn, []any{"address", from.String(), "reason", r.reason}
 	if again || r.kind == refusedOther {
 		level = slog.LevelInfo // logged before, or nothing that an operator could set right
@@ -79,7 +84,7 @@ func (l *refusalLog) add(from net.Addr, r refusal) {
 	if silent > 0 {
 		args = append(args, "not_logged", silent)
 	}
-	l.log.Log(context.Background(), level, "refusing a connection", args...)
+	l.log.Log(context.Background(), level, text, args...)
 }
 
 // count counts a refusal. ok reports whether to log it, with the number of those of its source that

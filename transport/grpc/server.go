@@ -89,7 +89,7 @@ type ServerTuning struct {
 	// extraStreams more.
 	MaxWaiting int
 	// MaxGraph is the largest message of RegisterGraph and RunGraph in bytes, which have constants
-	// and feeds; that of all other messages, when 0.
+	// and feeds; that of all other messages, when 0. Eight times that may be under way in all.
 	MaxGraph int64
 	// PerPeer bounds the bytes of unsent responses on one connection;
 	// transport.DefaultKeptPerRequester when 0.
@@ -118,9 +118,10 @@ func ServerOptions(t ServerTuning) []grpc.ServerOption {
 	if t.MaxWaiting == 0 {
 		t.MaxWaiting = transport.DefaultMaxWaiting
 	}
+	quotas := newQuotas(t)
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(serverCodec{newCodec()}),
-		grpc.MaxRecvMsgSize(int(min(max(maxRequest, t.MaxGraph), maxMessage))),
+		grpc.MaxRecvMsgSize(int(quotas.largest)),
 		grpc.MaxSendMsgSize(maxMessage),
 		grpc.WriteBufferSize(writeBuffer),
 		grpc.ReadBufferSize(readBuffer),
@@ -129,7 +130,7 @@ func ServerOptions(t ServerTuning) []grpc.ServerOption {
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.MaxConcurrentStreams(uint32(min(t.MaxWaiting, math.MaxInt32)) + extraStreams), //nolint:gosec // within its range
 		grpc.ConnectionTimeout(connectMax),
-		grpc.Creds(trackedCredentials{creds, newQuotas(t), t.Handshakes, t.Shared}),
+		grpc.Creds(trackedCredentials{creds, quotas, t.Handshakes, t.Shared}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: t.KeepaliveTime, Timeout: t.KeepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingMin, PermitWithoutStream: true}),
 	}

@@ -1,0 +1,321 @@
+package grpctransport
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
+)
+
+// slowGraphs is a worker whose RegisterGraph waits.
+type slowGraphs struct {
+	transport.Worker
+	began, goOn chan struct{}
+}
+
+func (s slowGraphs) RegisterGraph(context.Context, *tfpb.RegisterGraphRequest) (*tfpb.RegisterGraphResponse, error) {
+	s.began <- struct{}{}
+	<-s.goOn
+	return &tfpb.RegisterGraphResponse{}, nil
+}
+
+// slow starts a server that takes graphs of 8 MiB: 32 MiB of one address.
+func slow(t *testing.T) (slowGraphs, *node, transport.Worker) {
+	s := slowGraphs{began: make(chan struct{}, 100), goOn: make(chan struct{}, 100)}
+	c := new(testCluster)
+	a := c.start(t, 0, nodeOptions{
+		tuning: ServerTuning{MaxGraph: 8 << 20},
+		wrap:   func(w transport.Worker) transport.Worker { s.Worker = w; return s },
+	})
+	b := c.start(t, 1, nodeOptions{})
+	t.Cleanup(func() { close(s.goOn) })
+	w, err := b.conns.Worker(a.task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, a, w
+}
+
+func graphOf(bytes int) *tfpb.RegisterGraphRequest {
+	return &tfpb.RegisterGraphRequest{SessionHandle: strings.Repeat("x", bytes)}
+}
+
+// TestLargeRequestsUnderWayAreBounded: gRPC holds requests until their calls end. Small ones do not wait
+// for large ones.
+func TestLargeRequestsUnderWayAreBounded(t *testing.T) {
+	s, _, w := slow(t)
+	done := make(chan error, 10)
+	register := func(size int) { _, err := w.RegisterGraph(t.Context(), graphOf(size)); done <- err }
+	for range 5 {
+		go register(6 << 20)
+		<-s.began
+	}
+	go register(6 << 20)
+	select {
+	case err := <-done:
+		if status.CodeOf(err) != status.ResourceExhausted {
+			t.Fatalf("36 MiB at once: %v", err)
+		}
+	case <-s.began:
+		t.Fatal("36 MiB are under way at once")
+	}
+	go register(1 << 20) // not large
+	<-s.began
+	for range 6 {
+		s.goOn <- struct{}{}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	for range 5 {
+		go register(6 << 20)
+		<-s.began
+	}
+	for range 5 {
+		s.goOn <- struct{}{}
+		if err := <-done; err != nil {
+			t.Errorf("after the end of the others: %v", err)
+		}
+	}
+}
+
+// rawClient speaks HTTP/2 to a server.
+type rawClient struct {
+	t *testing.T
+	net.Conn
+	*http2.Framer
+}
+
+func newRawClient(t *testing.T, address string) *rawClient {
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	c := &rawClient{t, conn, http2.NewFramer(conn, conn)}
+	if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {
+		t.Fatal(err)
+	}
+	c.must(c.WriteSettings())
+	return c
+}
+
+func (c *rawClient) must(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// begin begins a call of RegisterGraph with a request of n bytes that does not end.
+func (c *rawClient) begin(stream uint32, n int) {
+	var headers bytes.Buffer
+	e := hpack.NewEncoder(&headers)
+	for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", "/tensorflow.WorkerService/RegisterGraph"}, {":authority", "a"}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
+		c.must(e.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}))
+	}
+	c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: headers.Bytes(), EndHeaders: true}))
+	c.must(c.WriteData(stream, false, append(prefixOf(0, n), 1, 2, 3)))
+}
+
+// flush returns when the server has read all that was sent.
+func (c *rawClient) flush() {
+	c.must(c.WritePing(false, [8]byte{1}))
+	for {
+		f, err := c.ReadFrame()
+		c.must(err)
+		if p, ok := f.(*http2.PingFrame); ok && p.IsAck() && p.Data == [8]byte{1} {
+			return
+		}
+	}
+}
+
+func prefixOf(compressed byte, n int) []byte {
+	return binary.BigEndian.AppendUint32([]byte{compressed}, uint32(n)) //nolint:gosec // small
+}
+
+// TestUnfinishedLargeRequestsCount although they do not come: a client may send all but the last byte.
+func TestUnfinishedLargeRequestsCount(t *testing.T) {
+	s, a, w := slow(t)
+	raw := newRawClient(t, a.address)
+	for stream := range uint32(4) {
+		raw.begin(2*stream+1, 8<<20)
+	}
+	raw.flush()
+	s.goOn <- struct{}{}
+	if _, err := w.RegisterGraph(t.Context(), graphOf(5<<20)); status.CodeOf(err) != status.ResourceExhausted {
+		t.Fatalf("beside 32 MiB: %v", err)
+	}
+	raw.must(raw.WriteRSTStream(3, http2.ErrCodeCancel))
+	raw.flush()
+	if _, err := w.RegisterGraph(t.Context(), graphOf(5<<20)); err != nil {
+		t.Errorf("after a cancel: %v", err)
+	}
+}
+
+// watchedRequests is a parser with the quotas of a server that takes graphs of 8 MiB.
+func watchedRequests(t testing.TB) *requests {
+	q := newQuotas(ServerTuning{MaxGraph: 8 << 20})
+	quota, err := q.connect(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := net.Pipe()
+	t.Cleanup(func() { a.Close(); b.Close() })
+	r := newRequests(&connection{Conn: b, quota: quota})
+	r.in.skip = 0
+	return r
+}
+
+func TestRequestsAreCharged(t *testing.T) {
+	const mib = 1 << 20
+	for name, tc := range map[string]struct {
+		write func(f *http2.Framer) // the client
+		want  int64                 // bytes charged
+	}{
+		"small":            {func(f *http2.Framer) { _ = f.WriteData(1, false, prefixOf(0, 4*mib)) }, 0},
+		"large":            {func(f *http2.Framer) { _ = f.WriteData(1, true, prefixOf(0, 5*mib)) }, 5 * mib},
+		"beyond the limit": {func(f *http2.Framer) { _ = f.WriteData(1, true, prefixOf(0, 9*mib)) }, 0},
+		"padded":           {func(f *http2.Framer) { _ = f.WriteDataPadded(1, false, prefixOf(0, 5*mib), make([]byte, 200)) }, 5 * mib},
+		"in pieces": {func(f *http2.Framer) {
+			_ = f.WriteData(1, false, prefixOf(0, 5*mib)[:2])
+			_ = f.WriteData(3, false, prefixOf(0, 6*mib)[:3])
+			_ = f.WriteData(1, false, prefixOf(0, 5*mib)[2:])
+		}, 5 * mib},
+		"second message": {func(f *http2.Framer) {
+			_ = f.WriteData(1, false, append(prefixOf(0, 3), 1, 2))
+			_ = f.WriteData(1, false, append([]byte{3}, prefixOf(0, 7*mib)...))
+		}, 7 * mib},
+		"compressed":       {func(f *http2.Framer) { _ = f.WriteData(1, false, prefixOf(1, 5000)) }, 5000 * gzipRatio},
+		"compressed large": {func(f *http2.Framer) { _ = f.WriteData(1, false, prefixOf(1, mib)) }, 8 * mib},
+		"compressed small": {func(f *http2.Framer) { _ = f.WriteData(1, false, prefixOf(1, 500)) }, 0},
+		"cancelled": {func(f *http2.Framer) {
+			_ = f.WriteData(1, false, prefixOf(0, 5*mib))
+			_ = f.WriteRSTStream(1, http2.ErrCodeCancel)
+		}, 0},
+		"other frames": {func(f *http2.Framer) {
+			_ = f.WriteSettings()
+			_ = f.WritePing(false, [8]byte{0, 0, 5, 0, 0, 0, 0, 1})
+			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: prefixOf(0, 5*mib), EndHeaders: true})
+		}, 0},
+	} {
+		var b bytes.Buffer
+		tc.write(http2.NewFramer(&b, nil))
+		for _, piece := range []int{1, 2, 7, b.Len()} {
+			r := watchedRequests(t)
+			for rest := bytes.Clone(b.Bytes()); len(rest) > 0; {
+				n := min(piece, len(rest))
+				if err := r.read(rest[:n]); err != nil {
+					t.Fatal(err)
+				}
+				rest = rest[n:]
+			}
+			q := r.conn.quota
+			if q.ofLarge != tc.want || q.addr.server.ofLarge != tc.want {
+				t.Errorf("%s in pieces of %d: %d bytes, want %d", name, piece, q.ofLarge, tc.want)
+			}
+			var out bytes.Buffer
+			_ = http2.NewFramer(&out, nil).WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{1, 2}, EndHeaders: true})
+			_ = http2.NewFramer(&out, nil).WriteData(1, false, make([]byte, 100))
+			r.wrote(out.Bytes())
+			if q.ofLarge != tc.want {
+				t.Errorf("%s: %d bytes while the response is sent", name, q.ofLarge)
+			}
+			out.Reset()
+			_ = http2.NewFramer(&out, nil).WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{1, 2}, EndHeaders: true, EndStream: true})
+			for _, c := range out.Bytes() {
+				r.wrote([]byte{c})
+			}
+			if q.ofLarge != 0 || q.addr.server.ofLarge != 0 {
+				t.Errorf("%s: %d bytes after the response", name, q.ofLarge)
+			}
+		}
+	}
+}
+
+// TestTooManyLargeRequests: gRPC refuses one whose length was changed. A length that has been read in
+// part ends the connection. The end of the connection gives all back.
+func TestTooManyLargeRequests(t *testing.T) {
+	r := watchedRequests(t)
+	data := func(stream uint32, b []byte) []byte {
+		var out bytes.Buffer
+		_ = http2.NewFramer(&out, nil).WriteData(stream, false, b)
+		return out.Bytes()
+	}
+	for stream := range uint32(4) {
+		if err := r.read(data(stream+1, prefixOf(0, 8<<20))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := data(9, append(prefixOf(0, 5<<20), 7))
+	if err := r.read(refused); err != nil || !bytes.Equal(refused[frameHeader:], []byte{0, 0xff, 0xff, 0xff, 0xff, 7}) {
+		t.Errorf("one more: %x, %v", refused, err)
+	}
+	split := data(11, prefixOf(0, 5<<20))
+	if err := errors.Join(r.read(split[:frameHeader+2]), r.read(split[frameHeader+2:])); !errors.Is(err, errSplitLength) {
+		t.Errorf("one more in pieces: %v", err)
+	}
+	q := r.conn.quota
+	q.close()
+	if q.addr.server.ofLarge != 0 {
+		t.Errorf("%d bytes after the end", q.addr.server.ofLarge)
+	}
+	r.end(1)
+	if q.addr.server.ofLarge != 0 {
+		t.Errorf("%d bytes after the end of a call of a connection that has ended", q.addr.server.ofLarge)
+	}
+}
+
+func TestUnfinishedRequestsAreBounded(t *testing.T) {
+	r := watchedRequests(t)
+	for stream := range uint32(maxUnfinished + 1) {
+		var b bytes.Buffer
+		_ = http2.NewFramer(&b, nil).WriteData(2*stream+1, false, prefixOf(0, 100))
+		if err := r.read(b.Bytes()); (err != nil) != (stream == maxUnfinished) {
+			t.Fatalf("request %d: %v", stream, err)
+		}
+	}
+}
+
+// FuzzRequests reads foreign bytes in pieces. All that is charged is given back at the end.
+func FuzzRequests(f *testing.F) {
+	var b bytes.Buffer
+	framer := http2.NewFramer(&b, nil)
+	_ = framer.WriteSettings()
+	_ = framer.WriteDataPadded(1, false, prefixOf(0, 5<<20), make([]byte, 3))
+	_ = framer.WriteData(3, true, append(prefixOf(1, 50_000), 1, 2, 3))
+	_ = framer.WriteRSTStream(1, http2.ErrCodeCancel)
+	f.Add(b.Bytes(), uint8(200))
+	f.Add(b.Bytes(), uint8(3))
+	f.Fuzz(func(t *testing.T, b []byte, piece uint8) {
+		r := watchedRequests(t)
+		q := r.conn.quota
+		for rest := bytes.Clone(b); len(rest) > 0; {
+			n := min(int(piece)+1, len(rest))
+			if r.read(rest[:n]) != nil {
+				break
+			}
+			r.wrote(rest[:n])
+			rest = rest[n:]
+			if q.ofLarge < 0 || q.ofLarge > 32<<20 {
+				t.Fatalf("%d bytes are charged", q.ofLarge)
+			}
+		}
+		for stream := range r.charged {
+			r.end(stream)
+		}
+		if q.ofLarge != 0 {
+			t.Errorf("%d bytes are left", q.ofLarge)
+		}
+	})
+}
