@@ -187,10 +187,11 @@ func (s *splitter) addReads(dst *Node, readers, here []*Node) error {
 	return nil
 }
 
-// controlPivot returns the Merge of a control loop that a node waits for; nil without one.
+// controlPivot returns the Merge of a control loop on its device that a node waits for; nil without one. A node
+// of another device is none, whatever its name: an edge to it must be split.
 func controlPivot(n *Node) *Node {
 	for _, c := range n.ControlIn {
-		if kindOf(c.Op) == kindMerge && strings.HasPrefix(c.Name, controlLoopPrefix) {
+		if c.Device == n.Device && kindOf(c.Op) == kindMerge && strings.HasPrefix(c.Name, controlLoopPrefix) {
 			return c
 		}
 	}

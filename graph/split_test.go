@@ -70,6 +70,31 @@ func TestNodesOfSplitHaveDefinitions(t *testing.T) {
 	}
 }
 
+// TestSplitLeavesNoEdgeBetweenParts: no input of a node is in another part, also when a node waits for the Merge
+// of a control loop on another device, which no master lets it do.
+func TestSplitLeavesNoEdgeBetweenParts(t *testing.T) {
+	parts := split(t, newFakeSet(), three+"_cloopm = Merge(three, three) T=int32 N=2\n"+onDev1("a = Identity(three, ^_cloopm) T=int32"))
+	for device, p := range parts {
+		for _, n := range p.Nodes {
+			for _, in := range n.In {
+				if in.Node.Device != device {
+					t.Errorf("node %s on %s has the input %s on %s", n.Name, device, in.Node.Name, in.Node.Device)
+				}
+			}
+			for _, c := range n.ControlIn {
+				if c.Device != device {
+					t.Errorf("node %s on %s waits for %s on %s", n.Name, device, c.Name, c.Device)
+				}
+			}
+		}
+	}
+	for _, n := range parts[dev1].Nodes {
+		if n.Name == "a" && len(n.ControlIn) != 1 {
+			t.Errorf("a waits for %d nodes", len(n.ControlIn))
+		}
+	}
+}
+
 func TestSplitSendsValuesOnce(t *testing.T) {
 	s := newFakeSet()
 	parts := split(t, s, three+onDev1("a = AddV2(three, three) T=int32")+onDev1("b = Identity(three) T=int32")+"c = AddV2(a, b) T=int32"+fetch("r", "c"))
