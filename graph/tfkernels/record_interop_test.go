@@ -17,6 +17,8 @@ import (
 	"github.com/tryst-rdma/tryst/graph"
 	"github.com/tryst-rdma/tryst/graph/ops"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/tensor"
 )
 
 var update = flag.Bool("update", false, "write the definitions and kernels of TensorFlow into testdata")
@@ -138,4 +140,45 @@ func TestTensorFlowTakesThePieces(t *testing.T) {
 	build(t, "a control edge between devices", s, st, devices)
 	build(t, "a variable that waits", s, st, &tfpb.GraphDef{Node: nodes(waitingVariable)})
 	build(t, "a loop over a reference", s, st, &tfpb.GraphDef{Node: nodes(referenceLoop)})
+}
+
+// TestControlEdgeBetweenDevices: the function of a piece gives the empty value that stands for the end of a node
+// on another device of the task.
+func TestControlEdgeBetweenDevices(t *testing.T) {
+	s, st := openWithGo(t)
+	def := &tfpb.GraphDef{Node: nodes("x = _Recv()\nneg = Neg(x)\nabs = Abs(x ^neg)\nout = _Send(abs)")}
+	for _, n := range def.GetNode()[2:] {
+		n.Device = strings.Replace(n.GetDevice(), "CPU:0", "CPU:1", 1)
+	}
+	g, err := graph.Import(def, graph.ImportOptions{Set: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts, err := graph.Split(g, anyDevice)
+	if err != nil {
+		t.Fatal(err)
+	}
+	part, err := st.Rewrite(parts[hereDevice])
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := graph.NewExecutor(part, st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rendezvous.NewLocal()
+	defer r.Close()
+	key, err := rendezvous.ParseKey(rendezvous.CreateKey(hereDevice, 1, hereDevice, "x", rendezvous.FrameIter{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Send(key, rendezvous.Args{}, vector(t, 1), false); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Run(t.Context(), &graph.Step{ID: 1, Rendezvous: r, Allocator: tensor.Heap{}}); err != nil {
+		t.Error(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
 }
