@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tryst-rdma/tryst/graph/tfkernels"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
@@ -213,6 +214,9 @@ func (c tasks) startTryst(t testing.TB, task serverTask, change ...func(*config.
 	k, err := kernels(task.Kernels)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if set, ok := k.(*tfkernels.Set); ok {
+		t.Cleanup(set.Close) // of its process
 	}
 	if s.Server, err = server.Start(t.Context(), conf, server.Options{Allocator: tensortest.NewAllocator(t), Registerer: s.registry, Kernels: k}); err != nil {
 		t.Fatal(err)

@@ -3,13 +3,23 @@
 package tensorflow_test
 
 import (
+	"fmt"
 	"os"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/tryst-rdma/tryst/graph/tfkernels"
 )
 
 func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == kernelProcess {
+		if err := tfkernels.ServeProcess(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if os.Getenv(serverVariable) != "" {
 		serve()
 		return

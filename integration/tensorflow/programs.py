@@ -577,18 +577,42 @@ def devices(chief, on):
         return sorted([d.name.split("/")[-1], d.device_type, d.memory_limit_bytes] for d in session.list_devices() if task_of(on) in d.name.replace("/replica:0", ""))
 
 
-def waiting(chief, on):
-    """A graph that waits for good, on both sides: first it adds one to a variable on the device, then the device waits for the chief."""
+def waiting(chief, on, how="receive"):
+    """A graph that runs for good on both sides: first it adds one to a variable on the device. Then the device waits for the chief (receive), or
+    in a kernel of its own (dequeue), or computes in a loop, which may be in a function (loop, called_loop)."""
     with v1.device(on):
-        started = v1.get_variable("started", initializer=tf.constant(0), use_resource=False)
-    with v1.device(chief.device):
-        queue = v1.FIFOQueue(1, tf.float32, [[]], shared_name="never_fed")
-        value = queue.dequeue()
-    with v1.device(on):
+        started = v1.get_variable(f"started_{how}", initializer=tf.constant(0), use_resource=False)
         with tf.control_dependencies([v1.assign_add(started, 1)]):
             begun = tf.constant(1.0)
+    if how == "receive":
+        with v1.device(chief.device):
+            value = NEVER[how]()
+    else:
+        with v1.device(on), tf.control_dependencies([begun]):
+            value = NEVER[how]()
+    with v1.device(on):
         out = value + begun
     return started, out
+
+
+def endless(x):
+    """A loop without an end."""
+    return tf.while_loop(lambda x: x > 0.0, lambda x: 3.0 - x, [x])
+
+
+def called_endless():
+    """A call of a function with such a loop."""
+    from tensorflow.python.framework import function as f
+
+    return f.Defun(tf.float32, func_name="endless", noinline=True)(endless)(tf.constant(1.0))
+
+
+def never_fed():
+    """An element of a queue that has none."""
+    return v1.FIFOQueue(1, tf.float32, [[]], shared_name="never_fed").dequeue()
+
+
+NEVER = {"receive": never_fed, "dequeue": never_fed, "loop": lambda: endless(tf.constant(1.0)), "called_loop": called_endless}
 
 
 def run_in_thread(session, fetch, *more):
@@ -615,9 +639,9 @@ def run_in_thread(session, fetch, *more):
 
 
 @program
-def closed_in_step(chief, on):
+def closed_in_step(chief, on, how="receive"):
     """A session is closed while a step waits. The step ends, and another session works."""
-    started, out = waiting(chief, on)
+    started, out = waiting(chief, on, how)
     with v1.Session(chief.target, config=config(chief, task_of(on))) as other:
         other.run(started.initializer)
         session = v1.Session(chief.target, config=config(chief, task_of(on)))
@@ -629,9 +653,9 @@ def closed_in_step(chief, on):
 
 
 @program
-def timeout_in_step(chief, on):
+def timeout_in_step(chief, on, how="receive"):
     """A step that waits has a timeout."""
-    started, out = waiting(chief, on)
+    started, out = waiting(chief, on, how)
     with v1.Session(chief.target, config=config(chief, task_of(on))) as session:
         session.run(started.initializer)
         wait = run_in_thread(session, out, None, v1.RunOptions(timeout_in_ms=2000))
@@ -660,9 +684,9 @@ def killed_between_steps(chief, on):
 
 
 @program
-def killed_in_step(chief, on):
+def killed_in_step(chief, on, how="receive"):
     """The test kills the device's process in a step. The step ends with an error, and with the process back another session works."""
-    started, out = waiting(chief, on)
+    started, out = waiting(chief, on, how)
     session = v1.Session(chief.target, config=config(chief, task_of(on)))
     session.run(started.initializer)
     wait = run_in_thread(session, out)
@@ -763,9 +787,9 @@ def failed_check(chief, on):
 
 
 @program
-def wait_in_step(chief, on):
+def wait_in_step(chief, on, how="receive"):
     """Waits in a step for good: the test kills this process."""
-    started, out = waiting(chief, on)
+    started, out = waiting(chief, on, how)
     session = v1.Session(chief.target, config=config(chief, task_of(on)))
     session.run(started.initializer)
     run_in_thread(session, out)

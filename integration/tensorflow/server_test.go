@@ -49,8 +49,10 @@ func kernels(name string) (graph.KernelSet, error) {
 		return goKernels()
 	case "tensorflow":
 		return openTensorFlow()
+	case "process":
+		return openKernelProcess()
 	}
-	return nil, fmt.Errorf("kernel set %q: must be one of %v", name, sets)
+	return nil, fmt.Errorf("kernel set %q: must be one of %v, or process", name, sets)
 }
 
 // goKernels returns the kernels in Go, those of collectives included.
@@ -70,7 +72,15 @@ func libraryDirectory() (string, error) {
 }
 
 // openTensorFlow opens the library of that TensorFlow, once for the process.
-var openTensorFlow = sync.OnceValues(func() (graph.KernelSet, error) {
+var openTensorFlow = sync.OnceValues(func() (graph.KernelSet, error) { return openLibrary() })
+
+// kernelProcess is the first argument of the test's binary as a kernel process.
+const kernelProcess = "kernel-process"
+
+// openKernelProcess opens the library in a child process of its own.
+func openKernelProcess() (graph.KernelSet, error) { return openLibrary(os.Args[0], kernelProcess) }
+
+func openLibrary(process ...string) (graph.KernelSet, error) {
 	directory, err := libraryDirectory()
 	if err != nil {
 		return nil, err
@@ -79,8 +89,8 @@ var openTensorFlow = sync.OnceValues(func() (graph.KernelSet, error) {
 	if err != nil {
 		return nil, err
 	}
-	return tfkernels.Open(tfkernels.Options{Directory: directory, Go: own})
-})
+	return tfkernels.Open(tfkernels.Options{Directory: directory, Go: own, Process: process})
+}
 
 // settings returns the settings of a Tryst server of a task.
 func (s serverTask) settings() (config.Config, error) {
@@ -197,6 +207,9 @@ func (p *trystProcess) restart() {
 
 func (p *trystProcess) signal(s syscall.Signal) {
 	p.t.Helper()
+	if s == syscall.SIGSTOP {
+		p.t.Cleanup(func() { _ = p.cmd.Process.Signal(syscall.SIGCONT) }) // so that it can end when the test has failed
+	}
 	if err := p.cmd.Process.Signal(s); err != nil {
 		p.t.Fatal(err)
 	}
