@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tryst-rdma/tryst/graph"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
@@ -358,6 +359,44 @@ func TestQueues(t *testing.T) {
 			t.Fatal(err)
 		}
 		want(t, "out", <-got, 4, 5)
+	}
+}
+
+// TestBatchesWait: steps whose values become one batch wait for each other, and need no turn of those
+// that compute.
+func TestBatchesWait(t *testing.T) {
+	s, st := session(t)
+	const long = 30 * 60 * 1000 * 1000
+	p := newBuilder(t, s).recv("x", tensor.Float32).
+		add("batch", "Batch", "x", "T", []tensor.DType{tensor.Float32}, "num_batch_threads", 1, "max_batch_size", 2,
+			"batch_timeout_micros", long, "grad_timeout_micros", long).
+		send("out", "batch").must(st)
+	defer p.close()
+	for range cap(s.compute) {
+		s.compute <- struct{}{} // others compute
+	}
+	defer func() {
+		for range cap(s.compute) {
+			<-s.compute
+		}
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	sizes := make(chan int64, 2)
+	x := vector(t, 4)
+	for range 2 {
+		go func() {
+			out, err := p.run(ctx, map[string]*tensor.Tensor{"x": x})
+			if err != nil {
+				t.Error(err)
+				sizes <- 0
+				return
+			}
+			sizes <- out["out"].Shape().Elements()
+		}()
+	}
+	if a, b := <-sizes, <-sizes; a+b != 2 || a*b != 0 {
+		t.Errorf("the steps got %d and %d elements, want both in one", a, b)
 	}
 }
 

@@ -213,7 +213,8 @@ func staysInGo(op string) bool {
 	return strings.HasPrefix(op, "Collective")
 }
 
-// mayWait reports whether an op waits for another one: for an element of a queue, or for room in it.
+// mayWait reports whether an op waits for another one: for an element of a queue or for room in it, or
+// for the other values of a batch.
 func mayWait(op string) bool {
 	for _, part := range []string{"QueueEnqueue", "QueueDequeue", "BarrierTakeMany", "BarrierInsertMany", "AccumulatorTakeGradient",
 		"IteratorGetNext", "ReaderRead", "Unstage", "MapPeek", "StagePeek", "RecordInput"} {
@@ -222,7 +223,7 @@ func mayWait(op string) bool {
 		}
 	}
 	switch op {
-	case "Stage", "MapStage", "OrderedMapStage", "OrderedMapPeek", "MutexLock", "PyFunc", "EagerPyFunc":
+	case "Batch", "Unbatch", "UnbatchGrad", "BatchFunction", "Stage", "MapStage", "OrderedMapStage", "OrderedMapPeek", "MutexLock", "PyFunc", "EagerPyFunc":
 		return true
 	}
 	return false
