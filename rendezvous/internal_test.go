@@ -47,12 +47,52 @@ func TestPublishedIsNotRestored(t *testing.T) {
 	} else {
 		got.Tensor.Release()
 	}
+	if !m.Republishes(k) {
+		t.Error("a published tensor counts as one that is received once")
+	}
 	m.RemoveSource(s)
+	if m.Republishes(k) {
+		t.Error("nobody publishes it any more, and it counts as published")
+	}
 	v.Release()
 	select {
 	case <-released:
 	case <-time.After(time.Second):
 		t.Error("nobody publishes it any more, and it is not released")
+	}
+}
+
+// once is a Source whose values are received once.
+type once struct {
+	everything
+	back []Value
+}
+
+func (o *once) RestorePublished(_ Key, v Value) bool {
+	o.back = append(o.back, v)
+	return true
+}
+
+// TestWhatASourceGivesOnceIsRestoredToIt: its value is not put into the table of a step, and cannot be had
+// again otherwise.
+func TestWhatASourceGivesOnceIsRestoredToIt(t *testing.T) {
+	v, err := tensor.New(tensor.Uint8, tensor.Vector(1), tensor.NewBuffer([]byte{1}, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Release()
+	s := &once{everything: everything{v}}
+	m := NewManager(ManagerOptions{Sources: []Source{s}})
+	defer m.Close()
+	k, err := ParseKey(CreateKey("/job:p/replica:0/task:0/device:CPU:0", 1, "/job:c/replica:0/task:0/device:CPU:0", "buffer:1:x", FrameIter{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !m.Restore(7, k, Value{Tensor: v}) || len(s.back) != 1 || s.back[0].Tensor != v {
+		t.Errorf("the source has got %v back", s.back)
+	}
+	if m.Republishes(k) {
+		t.Error("it counts as one that each receive gets")
 	}
 }
 

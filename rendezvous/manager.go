@@ -313,6 +313,17 @@ func (m *Manager) Restore(step int64, key Key, v Value) bool {
 	return e != nil && e.r.Restore(key, v)
 }
 
+// Republishes reports whether key is a publication's, so that each receive of it gets the value.
+func (m *Manager) Republishes(key Key) bool {
+	for _, s := range *m.sources.Load() {
+		if s.Publishes(key) {
+			_, once := s.(Restorer)
+			return !once
+		}
+	}
+	return false
+}
+
 // AbortStep aborts the rendezvous of a step, which stays until its cleanup. A
 // step that does not exist is remembered as ended with err.
 func (m *Manager) AbortStep(step int64, err error) {

@@ -71,6 +71,9 @@ func NewResponseCache(source Source, o CacheOptions) *ResponseCache {
 	if o.Verify == nil {
 		limits.addressed = nil
 	}
+	if p, ok := source.(Publisher); ok {
+		limits.republishes = p.Republishes
+	}
 	c := &ResponseCache{
 		source: source, verify: o.Verify, table: newResponses(limits),
 		fetches: make(map[uint64]fetch), order: newOrder(),

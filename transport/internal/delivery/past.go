@@ -173,16 +173,21 @@ func (t *responses) forgetOld(now time.Time, k *requester) (next time.Time) {
 }
 
 // expire drops the responses of a requester that cannot be reached. Receives that are
-// being taken back have no response and stay.
+// being taken back have no response and stay. A published value is not lost: the next attempt of its
+// receive is served as a new one.
 func (t *responses) expire(now time.Time, k *requester) []responseAction {
 	var acts []responseAction
 	for id, e := range k.entries {
-		if e.state == entryKept {
-			acts = t.release(acts, e, pastExpired.refusal(e.request))
-			t.remember(now, k, id, pastExpired)
-			if e.response.Err == nil {
-				k.past.lost[id] = hashOf(e.request)
-			}
+		if e.state != entryKept {
+			continue
+		}
+		acts = t.release(acts, e, pastExpired.refusal(e.request))
+		if t.limits.republishes != nil && t.limits.republishes(e.request.Key) {
+			continue
+		}
+		t.remember(now, k, id, pastExpired)
+		if e.response.Err == nil {
+			k.past.lost[id] = hashOf(e.request)
 		}
 	}
 	t.place(now, k)

@@ -51,6 +51,14 @@ type Source interface {
 	Restore(step int64, key rendezvous.Key, v rendezvous.Value) bool
 }
 
+// Publisher is a Source of which some values do not go when they are received.
+type Publisher interface {
+	Source
+	// Republishes reports whether each receive of key gets the value. It calls nobody, as
+	// TakeLocal.
+	Republishes(key rendezvous.Key) bool
+}
+
 // Replier brings responses to requesters: a connection, or a call of one. Its type is
 // comparable.
 type Replier interface {

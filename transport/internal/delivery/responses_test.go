@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 )
 
@@ -146,6 +147,7 @@ func (b *bench) want(what, got, want string) {
 // Each transition of the chart in answers.go.
 func TestResponsesChart(t *testing.T) {
 	small := cacheLimits{keptPerRequester: 2 * (keptOverhead + 100)}
+	publishing := cacheLimits{republishes: func(rendezvous.Key) bool { return true }}
 	for _, c := range []struct {
 		name   string
 		limits cacheLimits
@@ -243,6 +245,26 @@ func TestResponsesChart(t *testing.T) {
 			b.want("59 s without", b.pass(expireAfter-time.Second), "")
 			b.want("60 s", b.pass(time.Second), "release a DataLoss")
 			b.want("requested again", b.request(1, 2, 2), "call 2: DataLoss")
+		}},
+		{"published: lost for 60 s", publishing, func(b *bench) {
+			b.up()
+			b.request(1, 1, 1)
+			b.value(1, 'a', 1)
+			b.down()
+			b.want("dropped", b.pass(expireAfter), "release a DataLoss")
+			b.up()
+			b.want("requested again", b.request(1, 2, 2), "fetch 2")
+			b.want("it comes", b.value(2, 'a', 1), "call 2: value a")
+			b.want("cancelled", b.cancel(1), "restore a")
+			b.want("nothing was lost", b.request(2, 1, 3), "fetch 3")
+		}},
+		{"published: an error, lost for 60 s", publishing, func(b *bench) {
+			b.up()
+			b.request(1, 1, 1)
+			b.fail(1, status.Internal)
+			b.down()
+			b.want("dropped", b.pass(expireAfter), "")
+			b.want("requested again", b.request(1, 2, 2), "fetch 2")
 		}},
 		{"lost, then cancelled: the next receive under the key reports it", cacheLimits{}, func(b *bench) {
 			b.up()

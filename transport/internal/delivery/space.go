@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"time"
 
+	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 )
 
@@ -14,7 +15,8 @@ type cacheLimits struct {
 	keptPerRequester int64
 	keptTotal        int64
 
-	addressed func(name string) bool // whether the cluster has an address for a name; nil: for none
+	addressed   func(name string) bool        // whether the cluster has an address for a name; nil: for none
+	republishes func(key rendezvous.Key) bool // whether the source gives the value of a key any number of times; nil: of none
 }
 
 // countWaiting refuses one receive more than may wait.
