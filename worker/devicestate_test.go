@@ -8,7 +8,8 @@ import (
 )
 
 // TestEachDeviceHasItsOwnState: the nodes of each device of a session have a state of the kernel set.
-// Sessions that share their state share those of all devices, and a reset or the end is for all.
+// Sessions that share their state share those of all devices, each with what nodes keep for it alone, and
+// a reset or the end is for all.
 func TestEachDeviceHasItsOwnState(t *testing.T) {
 	set := new(fakeSet)
 	f := newFixture(t, Options{Kernels: set, Session: SessionOf(here, incarnation, 3)})
@@ -60,6 +61,14 @@ func TestEachDeviceHasItsOwnState(t *testing.T) {
 	for i, s := range set.made() {
 		if s.closed != 1 {
 			t.Errorf("state %d was closed %d times", i, s.closed)
+		}
+		if want := []int{2, 2, 1, 0, 0}[i]; len(s.sessions) != want {
+			t.Errorf("%d sessions share state %d, want %d", len(s.sessions), i, want)
+		}
+		for _, one := range s.sessions {
+			if one.closed != 1 {
+				t.Errorf("a session of state %d was closed %d times", i, one.closed)
+			}
 		}
 	}
 }
