@@ -18,6 +18,8 @@ ALLOWED_SKIPS ?=
 BENCHARGS ?= --only verbs-recv,verbs-latency,verbs-idle --size 64KiB,1MiB,16MiB --inflight 4
 # The same for make bench-routes and make bench-peers.
 ROUTESARGS ?=
+# A Python that has torch, for the rows of make bench-peers beside gloo; build/peers's when empty.
+TORCH_PYTHON ?=
 # The Python of make interop-old.
 OLD_PYTHON ?= python3.11
 # How long each fuzz target runs.
@@ -174,8 +176,8 @@ bench-routes: $(bench) ## Compare shm, tcp and tcp with TLS with bare copies, so
 		$(MAKE) --no-print-directory bench-pull && exit $$status
 
 .PHONY: bench-peers
-bench-peers: $(bench) build/peers/installed ## Compare shm and tcp with UCX and NIXL, which pip installs into build/peers (500 MB), results in build/bench-peers/
-	@$(unprivileged) $(bench) --peers build/peers --size 1MiB,16MiB --inflight 4 --json-dir build/bench-peers $(ROUTESARGS)
+bench-peers: $(bench) build/peers/installed ## Compare shm and tcp with UCX and NIXL, which pip installs into build/peers (500 MB), and with gloo if that Python, or TORCH_PYTHON, has torch; results in build/bench-peers/
+	@$(unprivileged) $(bench) --peers build/peers --torch-python '$(TORCH_PYTHON)' --size 1MiB,16MiB --inflight 4 --json-dir build/bench-peers $(ROUTESARGS)
 
 build/peers/installed: internal/bench/peers/requirements.txt
 	@python3 -m venv build/peers || { echo "make bench-peers needs Python 3.10 to 3.13 with venv: on Debian and Ubuntu, apt-get install python3-venv" >&2; exit 1; }

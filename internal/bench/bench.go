@@ -43,6 +43,9 @@ type Options struct {
 	// it is set, receives over the routes are measured beside the programs there, and nothing
 	// else is.
 	Peers string
+	// TorchPython is a Python that has torch, for the rows of all-reduces beside gloo; empty: that
+	// of Peers, if it has torch.
+	TorchPython string
 	// Sizes has the sizes of receives in bytes, Inflight how many are concurrent.
 	Sizes    []int64
 	Inflight []int
@@ -183,7 +186,7 @@ func (s *suite) chosen() []benchmark {
 	return slices.DeleteFunc(benchmarks(), func(b benchmark) bool {
 		named := slices.Contains(s.Only, b.name)
 		switch {
-		case len(s.Only) > 0 && !named, b.group == peersFile && s.Peers == "":
+		case len(s.Only) > 0 && !named, strings.HasPrefix(b.name, peerPrefix) && s.Peers == "":
 			return true
 		case b.group != "":
 			return b.group != group && !named
@@ -238,7 +241,7 @@ func (o *Options) complete() error {
 		return status.Errorf(status.InvalidArgument, "%d pairs of %v: both must be positive", o.Pairs, o.PairTime)
 	case o.From != "" && (o.Routes || o.Peers != ""), o.Routes && o.Peers != "":
 		return status.New(status.InvalidArgument, "routes are measured between two processes of this host, beside their baselines or beside programs of others: set one of --routes, --peers and --from")
-	case o.Peers == "" && slices.ContainsFunc(o.Only, func(name string) bool { return strings.HasPrefix(name, "peer-") }):
+	case o.Peers == "" && slices.ContainsFunc(o.Only, func(name string) bool { return strings.HasPrefix(name, peerPrefix) }):
 		return status.New(status.InvalidArgument, "benchmarks beside programs of others need the directory of these: set --peers; make bench-peers does")
 	case o.From != "" && len(o.Only) > 0 && !slices.Equal(o.Only, []string{recvName}):
 		return status.Errorf(status.InvalidArgument, "with a remote server only %s can be measured", recvName)

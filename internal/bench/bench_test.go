@@ -40,7 +40,8 @@ func smoke(t *testing.T, only ...string) Options {
 func TestEachBenchmark(t *testing.T) {
 	rows := map[string]int{"recv": 2 * 2 * 3 * 2, "recv-udp-loop": 2 * 2 * 2, "waiting-remote": 2, "local-match": 2, "local-gain": 2}
 	for _, name := range Names() {
-		if name == "recv-whole" || strings.HasPrefix(name, "verbs-") || strings.HasPrefix(name, "route-") || strings.HasPrefix(name, "peer-") { // gigabytes; TestRxeBenchmarks, TestBenchmarksOfRoutes, TestBesidePrograms
+		inGroup := slices.ContainsFunc([]string{"verbs-", "route-", "peer-", "allreduce-"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+		if name == "recv-whole" || inGroup { // gigabytes; TestRxeBenchmarks, TestBenchmarksOfRoutes, TestBesidePrograms, TestAllReduceBesideGloo
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

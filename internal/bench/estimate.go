@@ -13,6 +13,8 @@ const (
 	// manyTime is recv-many, wholeTime recv-whole: 5 GiB are filled, moved and digested.
 	manyTime  = 2 * time.Second
 	wholeTime = 20 * time.Second
+	// membersTime is the start of the members of an all-reduce; each of gloo's imports torch.
+	membersTime = 15 * time.Second
 )
 
 // estimate returns about how long a benchmark takes. It is short where one operation

@@ -27,6 +27,14 @@ const (
 	// waitingKeys is the number of waiting keys in the rows about memory.
 	waitingKeys = 100_000
 
+	// reducers is how many processes all-reduce together.
+	reducers = 4
+	// warmRounds is how many rounds precede the measured ones of each run: the processes may have
+	// been stopped. minRounds is for a median, maxRounds bounds the answer.
+	warmRounds = 2
+	minRounds  = 3
+	maxRounds  = 10_000
+
 	// idleTime includes the probes of an idle channel.
 	idleTime = 30 * time.Second
 

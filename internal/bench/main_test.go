@@ -43,6 +43,12 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Exit(0)
+	case "gloo":
+		speakAsGloo(os.Stdin, os.Stdout)
+		os.Exit(0)
+	case "busy":
+		fmt.Fprintln(os.Stderr, "listen tcp 127.0.0.1:1: bind: address already in use")
+		os.Exit(1)
 	case "fail":
 		fmt.Fprintln(os.Stderr, "no port is free")
 		os.Exit(1)

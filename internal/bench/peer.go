@@ -32,6 +32,8 @@ type setup struct {
 	Pin     *pin    `json:"pin,omitempty"`
 	// Bare makes it a process of the bare baselines, which runs nothing of Tryst.
 	Bare *bareSetup `json:"bare,omitempty"`
+	// Reduce makes it a member of an all-reduce, and nothing else.
+	Reduce *reduceSetup `json:"reduce,omitempty"`
 	// TLS has certificates that both processes use; none without it.
 	TLS config.TLS `json:"tls"`
 	verbsSetup
@@ -56,8 +58,9 @@ type command struct {
 	Echo *echoCommand `json:"echo,omitempty"`
 	Used bool         `json:"used,omitempty"` // tell nothing but that, and Switches
 	// Resident reports the memory of the whole process, which takes some time.
-	Resident bool     `json:"resident,omitempty"`
-	Run      *bareRun `json:"run,omitempty"`
+	Resident bool       `json:"resident,omitempty"`
+	Run      *bareRun   `json:"run,omitempty"`
+	Reduce   *reduceRun `json:"reduce,omitempty"`
 }
 
 // sendCommand sends Count tensors of 8 bytes, of the names that edge gives.
@@ -82,6 +85,8 @@ type state struct {
 	Echo *verbs.Endpoint `json:"echo,omitempty"`
 	// Run is the result of a bare baseline.
 	Run *bareResult `json:"run,omitempty"`
+	// Rounds is how long each round of an all-reduce took at this member.
+	Rounds []time.Duration `json:"rounds,omitempty"`
 }
 
 const (
@@ -150,7 +155,8 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer) (err error) {
 	}
 }
 
-// second is what a second process is: a peer, or one of the bare baselines.
+// second is what a second process is: a peer, one of the bare baselines, or a member of an
+// all-reduce.
 type second interface {
 	hello() hello
 	obey(command) state
@@ -159,6 +165,8 @@ type second interface {
 
 func startSecond(ctx context.Context, s setup) (second, error) {
 	switch {
+	case s.Reduce != nil:
+		return startMember(ctx, s)
 	case s.Bare == nil:
 		return startPeer(ctx, s)
 	case s.Bare.From == nil:

@@ -20,10 +20,15 @@ import (
 const (
 	UCXTag   = "ucx"  // ucx_perftest: tag_bw, and tag_lat there and back
 	NIXLRead = "nixl" // reads by NIXL, by peers/nixl.py
+	Gloo     = "gloo" // all-reduces by torch.distributed, by peers/gloo.py
 )
 
-// peersFile is where the rows of these benchmarks are saved.
-const peersFile = "peers"
+// peersFile is where the rows of these benchmarks are saved. The names of those that cannot run
+// without Options.Peers begin with peerPrefix.
+const (
+	peersFile  = "peers"
+	peerPrefix = "peer-"
+)
 
 //go:embed peers/nixl.py
 var nixlProgram string
@@ -43,11 +48,18 @@ func ofPeers() (all []benchmark) {
 	for _, program := range []string{UCXTag, NIXLRead} {
 		for _, r := range []*route{overShm, overTCP} {
 			all = append(all, benchmark{
-				name: "peer-" + program + "-" + r.name, transport: verbstransport.Name, group: peersFile, route: r,
+				name: peerPrefix + program + "-" + r.name, transport: verbstransport.Name, group: peersFile, route: r,
 				takes: func(s *suite) time.Duration { return perReceive(1)(s) + contests(1)(s) },
 				run:   func(s *suite, ctx context.Context) error { return s.besideForeign(ctx, program) },
 			})
 		}
+	}
+	for _, r := range []*route{overShm, overTCP} {
+		all = append(all, benchmark{
+			name: "allreduce-" + r.name, transport: verbstransport.Name, group: peersFile, route: r,
+			takes: func(s *suite) time.Duration { return membersTime + contests(len(s.Sizes))(s) },
+			run:   (*suite).besideGloo,
+		})
 	}
 	return all
 }
@@ -146,30 +158,38 @@ func (n *nixl) how() string {
 }
 
 // side lets the processes run for one run only: their threads poll busily also when nothing
-// moves, and would take processors from the other side.
+// moves.
 func (n *nixl) side(size int64, inflight int, median bool) side {
-	do := n.bare.side(bareRun{Way: NIXLRead, Inflight: inflight, Size: size, Median: median})
+	return stopped(n.bare.side(bareRun{Way: NIXLRead, Inflight: inflight, Size: size, Median: median}), n.signal)
+}
+
+func (n *nixl) signal(s syscall.Signal) error { return signalTo(NIXLRead, s, n.server, n.receiver) }
+
+func (n *nixl) close() {
+	_ = n.signal(syscall.SIGCONT) // a stopped process does not see the end of its input
+	n.bare.close()
+}
+
+// stopped returns do with its processes stopped between the runs, so that they take no processors
+// from the other side. signal sends them a signal.
+func stopped(do side, signal func(syscall.Signal) error) side {
 	return func(ctx context.Context, d time.Duration) (r run, err error) {
-		if err := n.signal(syscall.SIGCONT); err != nil {
+		if err := signal(syscall.SIGCONT); err != nil {
 			return r, err
 		}
 		if r, err = do(ctx, d); err != nil {
 			return r, err // close ends them
 		}
-		return r, n.signal(syscall.SIGSTOP)
+		return r, signal(syscall.SIGSTOP)
 	}
 }
 
-func (n *nixl) signal(s syscall.Signal) (err error) {
-	for _, c := range []*child{n.server, n.receiver} {
+// signalTo sends a signal to the processes of a program.
+func signalTo(program string, s syscall.Signal, processes ...*child) (err error) {
+	for _, c := range processes {
 		if e := c.cmd.Process.Signal(s); e != nil && !errors.Is(e, os.ErrProcessDone) { // ended says why it has ended
-			err = errors.Join(err, status.Errorf(status.Unavailable, "%s: %v: %w", NIXLRead, s, e))
+			err = errors.Join(err, status.Errorf(status.Unavailable, "%s: %v: %w", program, s, e))
 		}
 	}
 	return err
-}
-
-func (n *nixl) close() {
-	_ = n.signal(syscall.SIGCONT) // a stopped process does not see the end of its input
-	n.bare.close()
 }

@@ -59,7 +59,7 @@ func besidePrograms(t *testing.T, dir string, said *[]string, only ...string) Op
 
 func TestBesidePrograms(t *testing.T) {
 	var said []string
-	rows, err := Run(t.Context(), besidePrograms(t, programs(t, ucxOutput), &said))
+	rows, err := Run(t.Context(), besidePrograms(t, programs(t, ucxOutput), &said, "peer-ucx-shm", "peer-ucx-tcp", "peer-nixl-shm", "peer-nixl-tcp"))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, strings.Join(said, "\n"))
 	}

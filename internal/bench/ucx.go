@@ -102,13 +102,13 @@ func ucxColumn(out []byte, heading string) (float64, error) {
 	return 0, status.Errorf(status.Internal, "ucx_perftest printed no %s:\n%s", heading, out)
 }
 
-// ucxPorts is how many ports one run may try.
-const ucxPorts = 5
+// portTries is how often a free port is looked for: another process may take it first.
+const portTries = 5
 
 // execute runs a server and a client, and returns what the client printed. A port that was free may be in use when the server
 // takes it: the connections of the run before get theirs from the same range.
 func (u *ucx) execute(ctx context.Context, d time.Duration, args []string) (out []byte, err error) {
-	for range ucxPorts {
+	for range portTries {
 		if out, err = u.executeOnce(ctx, d, args); err == nil || !strings.Contains(err.Error(), "Address already in use") {
 			break
 		}
