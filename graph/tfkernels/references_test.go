@@ -30,16 +30,16 @@ func nodes(lines string) (list []*tfpb.NodeDef) {
 			t = typeAttr(tensor.Int32)
 		}
 		n := &tfpb.NodeDef{Name: name, Op: op, Device: hereDevice, Input: strings.Fields(in), Attr: map[string]*tfpb.AttrValue{}}
-		switch {
-		case op == "VariableV2":
+		switch op {
+		case "VariableV2":
 			n.Attr["dtype"], n.Attr["shape"] = t, &tfpb.AttrValue{Value: &tfpb.AttrValue_Shape{Shape: &tfpb.TensorShapeProto{}}}
-		case op == "_Recv":
+		case "_Recv":
 			n.Attr = receiving(t.GetType())
-		case op == "_Send":
+		case "_Send":
 			n.Attr = receiving(0)
 			delete(n.Attr, "tensor_type")
 			n.Attr["T"] = t
-		case op == "LogicalNot" || op == "NoOp" || op == "ControlTrigger" || op == "LoopCond":
+		case "LogicalNot", "NoOp", "ControlTrigger", "LoopCond":
 		default:
 			n.Attr["T"] = t
 		}
