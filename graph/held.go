@@ -1,6 +1,9 @@
 package graph
 
-import "sync/atomic"
+import (
+	"slices"
+	"sync/atomic"
+)
 
 // held counts the state that one step holds: that of the iterations that run ahead in its loops, and
 // of the functions that it calls. Loops in loops, and functions that call themselves more than once,
@@ -31,8 +34,7 @@ func (h *held) give(n int64) { h.used.Add(-n) }
 
 // setState sets framePlan.state of all frames. A frame comes after its outer one.
 func (p *plan) setState(fs *frames) {
-	for i := len(p.frames) - 1; i >= 0; i-- {
-		f := p.frames[i]
+	for i, f := range slices.Backward(p.frames) {
 		f.state += stateOfIteration + stateOfNode*int64(len(f.pending)) + stateOfInput*int64(f.inputs)
 		if outer := fs.all[i].parent; outer != nil {
 			p.frames[outer.index].state += f.state
