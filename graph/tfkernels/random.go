@@ -68,6 +68,26 @@ type kept struct {
 type added struct {
 	x *context_
 	f *function
+	// turn is held while the function runs. TensorFlow makes the kernel in the first run: two at once
+	// would make two, each with a generator of its own.
+	turn *sync.Mutex
+}
+
+// takeTurn waits until no other run of a random node's function is under way, and begins one.
+func (s *state) takeTurn(f *function) (release func()) {
+	if f.scope == "" {
+		return func() {}
+	}
+	s.kept.mu.Lock()
+	turn := new(sync.Mutex) // for a function that is not kept any more
+	if e := s.kept.of[f.name]; e != nil {
+		if a, ok := e.Value.(added); ok {
+			turn = a.turn
+		}
+	}
+	s.kept.mu.Unlock()
+	turn.Lock()
+	return turn.Unlock
 }
 
 // maxKept is how many functions of random nodes stay in a session without a graph that has them. A
@@ -88,12 +108,12 @@ func (s *state) keep(x *context_, f *function) {
 		if old, _ := e.Value.(added); old.x == x {
 			return
 		}
-		e.Value = added{x, f} // the other context went with its functions
+		e.Value = added{x, f, new(sync.Mutex)} // the other context went with its functions
 	} else {
 		if k.of == nil {
 			k.of = map[string]*list.Element{}
 		}
-		k.of[f.name] = k.order.PushBack(added{x, f})
+		k.of[f.name] = k.order.PushBack(added{x, f, new(sync.Mutex)})
 	}
 	_ = x.use(f) // it is there: only counts
 	if k.order.Len() > maxKept {

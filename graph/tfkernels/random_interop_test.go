@@ -4,6 +4,7 @@ package tfkernels
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
@@ -100,6 +101,39 @@ func TestRandomNodeGoesOnInAnotherGraph(t *testing.T) {
 	here.Close()
 	if n := len(x.uses); n != 1 {
 		t.Errorf("the functions %v are used after their sessions, want only that of the node which is left", x.uses)
+	}
+}
+
+// TestFirstRunsAtOnceShareTheGenerator: the first runs of a random node come at the same time, as the
+// iterations of a loop do.
+func TestFirstRunsAtOnceShareTheGenerator(t *testing.T) {
+	s, st := session(t)
+	alone := newBuilder(t, s).ints("three", 3).normal("x", "three").must(newSession(t, st))
+	defer alone.close()
+	const runs = 4
+	want := map[string]bool{}
+	for range runs {
+		want[fmt.Sprint(alone.once())] = true
+	}
+	for range 100 {
+		here := newSession(t, st)
+		begin, got := make(chan struct{}), make(chan string)
+		for range runs {
+			p := newBuilder(t, s).ints("three", 3).normal("x", "three").must(here)
+			defer p.close()
+			go func() {
+				<-begin
+				got <- fmt.Sprint(p.once())
+			}()
+		}
+		close(begin)
+		found := map[string]bool{}
+		for range runs {
+			found[<-got] = true
+		}
+		if !maps.Equal(found, want) {
+			t.Fatalf("got %v, want %v", found, want)
+		}
 	}
 }
 
