@@ -42,7 +42,7 @@ func (s *storm) start(task int) (*member, error) {
 		Seed: s.seed, Task: task, Life: m.life, Dir: s.dir, Provider: s.world.provider(s.seed, task, m.life, s.faults), Fallback: s.fallback,
 		Cluster: s.cluster, Model: s.model, Storm: s.faults, Plant: s.plant,
 	}
-	if s.fallback == "grpc" && !s.world.same && mix(s.seed, uint64(task), uint64(m.life))%7 == 0 { //nolint:gosec // only hashed
+	if s.fallback == "grpc" && !s.world.same && m.life > firstLife && mix(s.seed, uint64(task), uint64(m.life))%7 == 0 { //nolint:gosec // only hashed
 		set.Provider = "" // a life without verbs among others
 	}
 	text, err := json.Marshal(set)
