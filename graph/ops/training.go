@@ -261,13 +261,19 @@ func (s *step[T]) part(from, to int) step[T] {
 
 func sqrt[T float](x T) T { return T(math.Sqrt(float64(x))) }
 
+// round returns x, the result of an operation, rounded to its type. Without it the compiler may fuse a product
+// with the sum that it is added to on arm64 and with GOAMD64=v3: that rounds once where TensorFlow rounds twice.
+func round[T float](x T) T {
+	return T(x) //nolint:unconvert // it is what prevents the fusion
+}
+
 // The functions below compute in the order of TensorFlow's training_ops.cc, so that losses agree.
 
 func descent[T float](s *step[T]) {
 	alpha, v := s.h[0], s.v
 	g := s.g[:len(v)]
 	for i := range v {
-		v[i] -= g[i] * alpha
+		v[i] -= round(g[i] * alpha)
 	}
 }
 
@@ -275,11 +281,11 @@ func momentum[T float](s *step[T]) {
 	lr, momentum, v := s.h[0], s.h[1], s.v
 	g, accum := s.g[:len(v)], s.slot1[:len(v)]
 	for i := range v {
-		accum[i] = accum[i]*momentum + g[i]
+		accum[i] = round(accum[i]*momentum) + g[i]
 		if s.nesterov {
-			v[i] -= g[i]*lr + accum[i]*momentum*lr
+			v[i] -= round(g[i]*lr) + round(accum[i]*momentum*lr)
 		} else {
-			v[i] -= accum[i] * lr
+			v[i] -= round(accum[i] * lr)
 		}
 	}
 }
@@ -288,9 +294,9 @@ func kerasMomentum[T float](s *step[T]) {
 	lr, momentum, v := s.h[0], s.h[1], s.v
 	g, accum := s.g[:len(v)], s.slot1[:len(v)]
 	for i := range v {
-		accum[i] = accum[i]*momentum - g[i]*lr
+		accum[i] = round(accum[i]*momentum) - round(g[i]*lr)
 		if s.nesterov {
-			v[i] += accum[i]*momentum - g[i]*lr
+			v[i] += round(accum[i]*momentum) - round(g[i]*lr)
 		} else {
 			v[i] += accum[i]
 		}
@@ -302,9 +308,9 @@ func adagrad[T float](s *step[T]) {
 	g, accum := s.g[:len(v)], s.slot1[:len(v)]
 	for i := range v {
 		if s.updateSlots {
-			accum[i] += g[i] * g[i]
+			accum[i] += round(g[i] * g[i])
 		}
-		v[i] -= g[i] * lr * (1 / sqrt(accum[i]))
+		v[i] -= round(g[i] * lr * (1 / sqrt(accum[i])))
 	}
 }
 
@@ -313,7 +319,7 @@ func adagradV2[T float](s *step[T]) {
 	g, accum := s.g[:len(v)], s.slot1[:len(v)]
 	for i := range v {
 		if s.updateSlots {
-			accum[i] += g[i] * g[i]
+			accum[i] += round(g[i] * g[i])
 		}
 		v[i] -= g[i] * lr / (sqrt(accum[i]) + epsilon)
 	}
@@ -327,15 +333,15 @@ func adam[T float](s *step[T]) {
 	c1, c2 := 1-beta1, 1-beta2
 	if s.nesterov {
 		for i := range x {
-			m[i] += (g[i] - m[i]) * c1
-			v[i] += (g[i]*g[i] - v[i]) * c2
-			x[i] -= (g[i]*c1 + beta1*m[i]) * alpha / (sqrt(v[i]) + epsilon)
+			m[i] += round((g[i] - m[i]) * c1)
+			v[i] += round((round(g[i]*g[i]) - v[i]) * c2)
+			x[i] -= (round(g[i]*c1) + round(beta1*m[i])) * alpha / (sqrt(v[i]) + epsilon)
 		}
 		return
 	}
 	for i := range x {
-		m[i] += (g[i] - m[i]) * c1
-		v[i] += (g[i]*g[i] - v[i]) * c2
+		m[i] += round((g[i] - m[i]) * c1)
+		v[i] += round((round(g[i]*g[i]) - v[i]) * c2)
 		x[i] -= m[i] * alpha / (sqrt(v[i]) + epsilon)
 	}
 }
@@ -345,8 +351,8 @@ func rmsProp[T float](s *step[T]) {
 	x := s.v
 	g, ms, mom := s.g[:len(x)], s.slot1[:len(x)], s.slot2[:len(x)]
 	for i := range x {
-		ms[i] += (g[i]*g[i] - ms[i]) * (1 - rho)
-		mom[i] = mom[i]*momentum + g[i]*lr/sqrt(ms[i]+epsilon)
+		ms[i] += round((round(g[i]*g[i]) - ms[i]) * (1 - rho))
+		mom[i] = round(mom[i]*momentum) + g[i]*lr/sqrt(ms[i]+epsilon)
 		x[i] -= mom[i]
 	}
 }
