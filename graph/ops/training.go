@@ -88,7 +88,7 @@ func denseRules() []rule {
 		{"AdagradV2", []string{"accum"}, []string{"lr", "epsilon"}, []int{0, 1, gradInput}, slots,
 			adagradV2[float32], adagradV2[float64]},
 		{"Adam", []string{"m", "v"}, []string{"beta1_power", "beta2_power", "lr", "beta1", "beta2", "epsilon"},
-			[]int{0, 1, 2, 3, 4, 5, gradInput}, nesterov, adam[float32], adam[float64]},
+			[]int{0, 1, 2, 3, 4, 5, gradInput}, nesterov, adam32, adam[float64]},
 		{"RMSProp", []string{"ms", "mom"}, []string{"lr", "rho", "momentum", "epsilon"}, []int{0, 1, 2, 3, gradInput}, "",
 			rmsProp[float32], rmsProp[float64]},
 	}
@@ -325,9 +325,11 @@ func adagradV2[T float](s *step[T]) {
 	}
 }
 
+// adamAlpha returns the learning rate of a step of Adam.
+func adamAlpha[T float](h []T) T { return h[2] * sqrt(1-h[1]) / (1 - h[0]) }
+
 func adam[T float](s *step[T]) {
-	beta1, beta2, epsilon := s.h[3], s.h[4], s.h[5]
-	alpha := s.h[2] * sqrt(1-s.h[1]) / (1 - s.h[0])
+	beta1, beta2, epsilon, alpha := s.h[3], s.h[4], s.h[5], adamAlpha(s.h)
 	x := s.v
 	g, m, v := s.g[:len(x)], s.slot1[:len(x)], s.slot2[:len(x)]
 	c1, c2 := 1-beta1, 1-beta2
@@ -344,6 +346,18 @@ func adam[T float](s *step[T]) {
 		v[i] += round((round(g[i]*g[i]) - v[i]) * c2)
 		x[i] -= m[i] * alpha / (sqrt(v[i]) + epsilon)
 	}
+}
+
+// adam32 is adam with vector instructions, where there are some. It computes the same bits.
+func adam32(s *step[float32]) {
+	if s.nesterov {
+		adam(s)
+		return
+	}
+	done := adamVector(s.v, s.slot1, s.slot2, s.g, adamAlpha(s.h), 1-s.h[3], 1-s.h[4], s.h[5])
+	rest := s.part(done, len(s.v))
+	rest.g = s.g[done:]
+	adam(&rest)
 }
 
 func rmsProp[T float](s *step[T]) {
