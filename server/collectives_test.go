@@ -39,12 +39,15 @@ func together(n int, f func(int) error) []error {
 	return errs
 }
 
-// TestCollectivesOverEveryWire: four servers reduce, gather and broadcast over gRPC, TCP and shared
-// memory, small tensors and large ones.
+// TestCollectivesOverEveryWire: four servers reduce, gather and broadcast over gRPC, RoCEv2, TCP and
+// shared memory, small tensors and large ones.
 func TestCollectivesOverEveryWire(t *testing.T) {
-	for _, wire := range []string{"grpc", "tcp", "shm"} {
+	for _, wire := range []string{"grpc", "roce", "tcp", "shm"} {
 		t.Run(wire, func(t *testing.T) {
-			if wire == "shm" {
+			switch wire {
+			case "roce":
+				needsLoopback(t, "127.0.0.1")
+			case "shm":
 				needsSharedMemory(t)
 			}
 			w := newVerbsTown(t, 4)
