@@ -48,6 +48,25 @@ func ValidateHostPort(s string) error {
 	return nil
 }
 
+// CanonicalAddress returns the one text for all texts of an address that differ in the form of the
+// host only (CanonicalHost). It resolves nothing.
+func CanonicalAddress(s string) string {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return s // bnsPrefix
+	}
+	return net.JoinHostPort(CanonicalHost(host), port)
+}
+
+// CanonicalHost returns the one text for all texts of a host: a name in lower case without the dot
+// at its end, or an address as netip writes it, without the IPv6 prefix of an IPv4 address.
+func CanonicalHost(host string) string {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.Unmap().String()
+	}
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}
+
 // hostPortFault returns what is wrong with an address; "" for a valid one.
 func hostPortFault(s string) string {
 	const want = "; want HOST:PORT, an IPv6 host in brackets"

@@ -58,3 +58,21 @@ func TestH5HostPortRefused(t *testing.T) {
 		wantError(t, cluster.ValidateHostPort(s), status.InvalidArgument, "address", why)
 	}
 }
+
+// TestCanonicalAddress: addresses that differ in the form of the host only have one text.
+func TestCanonicalAddress(t *testing.T) {
+	for s, want := range map[string]string{
+		"h1.example:2222":         "h1.example:2222",
+		"H1.Example.:2222":        "h1.example:2222",
+		"10.0.0.1:1":              "10.0.0.1:1",
+		"[::ffff:10.0.0.1]:1":     "10.0.0.1:1",
+		"[2001:DB8:0:0:0:0:0:1]:": "[2001:db8::1]:",
+		"[fe80::1%Eth0]:2222":     "[fe80::1%Eth0]:2222",
+		":2222":                   ":2222",
+		"/bns/Name":               "/bns/Name",
+	} {
+		if got := cluster.CanonicalAddress(s); got != want {
+			t.Errorf("%s: %s, want %s", s, got, want)
+		}
+	}
+}

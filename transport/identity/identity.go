@@ -5,7 +5,6 @@ package identity
 
 import (
 	"context"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -76,7 +75,7 @@ func (id Identity) Check(task cluster.Task, host string) error {
 		return nil
 	}
 	if len(id.Tasks) == 0 {
-		if host == "" || slices.ContainsFunc(id.Hosts, func(h string) bool { return sameHost(h, host) }) {
+		if host == "" || slices.ContainsFunc(id.Hosts, func(h string) bool { return cluster.CanonicalHost(h) == cluster.CanonicalHost(host) }) {
 			return nil
 		}
 	}
@@ -87,14 +86,4 @@ func (id Identity) Check(task cluster.Task, host string) error {
 	return status.Errorf(status.PermissionDenied,
 		"the caller claims the name %v, but its certificate is for tasks %v and hosts %q%s; give it a certificate with the URI tryst:%v, or one for its host %q",
 		task, id.Tasks, id.Hosts, wildcard, task, host)
-}
-
-// sameHost compares two hosts: as addresses if both are IP addresses, otherwise as DNS names.
-func sameHost(a, b string) bool {
-	x, errX := netip.ParseAddr(a)
-	y, errY := netip.ParseAddr(b)
-	if errX == nil && errY == nil {
-		return x.Unmap() == y.Unmap()
-	}
-	return strings.EqualFold(strings.TrimSuffix(a, "."), strings.TrimSuffix(b, "."))
 }
