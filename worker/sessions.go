@@ -25,13 +25,15 @@ type sessions struct {
 
 	open sync.WaitGroup // sessions that are not free
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards what follows; taken with the lock of a channel held (named)
 	byHandle map[string]*session
 	live     map[*session]bool             // that are not free; steps of some that have ended run on
 	masters  map[string]map[*session]int64 // sessions of a master by its task, with its incarnation
 	steps    map[int64]*ownedStep          // that have run here, until they are cleaned up
-	shared   graph.State                   // of all sessions that are not isolated; nil before it is needed
 	over     bool
+
+	sharing sync.Mutex  // guards shared; held while the kernel set makes it
+	shared  graph.State // of all sessions that are not isolated; nil before it is needed
 }
 
 func newSessions(o *Options) *sessions {
@@ -74,8 +76,8 @@ func (m *sessions) enter() error {
 
 // newShared returns the state of a session that shares its variables: they live as long as the process.
 func (m *sessions) newShared() (graph.State, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.sharing.Lock()
+	defer m.sharing.Unlock()
 	if m.shared == nil {
 		state, err := m.set.NewState()
 		if err != nil {
@@ -88,9 +90,9 @@ func (m *sessions) newShared() (graph.State, error) {
 
 // reset drops the variables of containers in the shared state.
 func (m *sessions) reset(containers []string) {
-	m.mu.Lock()
+	m.sharing.Lock()
 	shared := m.shared
-	m.mu.Unlock()
+	m.sharing.Unlock()
 	if shared != nil {
 		shared.Reset(containers)
 	}

@@ -163,6 +163,48 @@ func TestTrystPeersUseTheNameOfASession(t *testing.T) {
 	wantCode(t, ask(3), status.InvalidArgument, "has no device")
 }
 
+// slowSet is a kernel set that makes a state when it may.
+type slowSet struct {
+	fakeSet
+	begun, may chan struct{}
+}
+
+func (s *slowSet) NewState() (graph.State, error) {
+	close(s.begun)
+	<-s.may
+	return s.fakeSet.NewState()
+}
+
+// TestKernelSetsDoNotHoldUpPeers: the key of a request is checked, with the lock of a channel, while a
+// kernel set takes its time to make the shared state.
+func TestKernelSetsDoNotHoldUpPeers(t *testing.T) {
+	set := &slowSet{begun: make(chan struct{}), may: make(chan struct{})}
+	g := newGraphs(t, Options{Kernels: set, NewPeers: func(cluster.Task, *cluster.Spec) (Peers, error) { return new(fakePeers), nil }})
+	s := g.open(&tfpb.CreateWorkerSessionRequest{ServerDef: clusterDef()})
+	registered := make(chan error)
+	go func() {
+		_, err := g.tryRegister(s, nothing)
+		registered <- err
+	}()
+	<-set.begun
+	checked := make(chan error, 1)
+	go func() {
+		checked <- g.CheckSource(mustKey(t, rendezvous.CreateKey("/job:trainer/replica:0/task:4/device:CPU:0", incarnation, Device(there).String(), "x", rendezvous.FrameIter{})))
+	}()
+	select {
+	case err := <-checked:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the check waits for the kernel set")
+	}
+	close(set.may)
+	if err := <-registered; err != nil {
+		t.Error(err)
+	}
+}
+
 // TestBadClusters: a server_def that is not valid is refused by field.
 func TestBadClusters(t *testing.T) {
 	g := newGraphs(t, Options{})
