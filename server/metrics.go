@@ -102,23 +102,26 @@ func (w countingWorker) RecvTensor(ctx context.Context, req *tfpb.RecvTensorRequ
 		w.m.sendErrors.WithLabelValues(status.CodeOf(err).String()).Inc()
 		return nil, err
 	}
-	peer := w.peer(req.GetRendezvousKey())
+	peer := w.peer(r.Requester.Name, req.GetRendezvousKey())
 	w.m.sent.WithLabelValues(peer).Inc()
 	w.m.sentTensors.Add(1)
 	w.m.sentBytes.WithLabelValues(peer).Add(float64(r.Tensor.Size()))
 	return r, nil
 }
 
-// peer returns the label of the receiver that a key names: its task if it is in the cluster.
-func (w countingWorker) peer(key string) string {
-	k, err := rendezvous.ParseKey(key)
-	if err != nil {
+// peer returns the label of a receiver: its task if it is in the cluster. One that has sent no name
+// has that which the key gives it.
+func (w countingWorker) peer(name, key string) string {
+	task, err := cluster.ParseTask(name)
+	if name == "" {
+		var k rendezvous.Key
+		k, err = rendezvous.ParseKey(key)
+		task = k.Dst().Task
+	}
+	if _, ok := w.spec.Address(task); err != nil || !ok {
 		return otherPeers
 	}
-	if _, ok := w.spec.Address(k.Dst().Task); !ok {
-		return otherPeers
-	}
-	return k.Dst().Task.String()
+	return task.String()
 }
 
 func (m *metrics) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {

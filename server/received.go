@@ -27,7 +27,7 @@ type receiveMetrics struct {
 // route identifies the source of received tensors and the transport that carried them.
 type route struct {
 	transport string
-	peer      cluster.Task
+	peer      cluster.Task // zero for tasks that only the cluster of a session has
 }
 
 // routeMetrics has the metrics of one route.
@@ -70,7 +70,7 @@ func (m *receiveMetrics) collectors() []prometheus.Collector {
 // observe counts a completed receive. The transfer log calls it. A tensor that comes in pieces
 // counts once, with the first.
 func (m *receiveMetrics) observe(t transport.Transfer) {
-	a := m.of(route{t.Transport, t.Source.Task})
+	a := m.of(route{t.Transport, t.Peer})
 	if !checkpoint.ContinuesTensor(t.Tensor) {
 		a.count.Add(1)
 		a.tensors.Inc()
@@ -93,7 +93,10 @@ func (m *receiveMetrics) of(r route) *routeMetrics {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if a = m.routes[r]; a == nil {
-		peer := r.peer.String()
+		peer := otherPeers
+		if r.peer != (cluster.Task{}) {
+			peer = r.peer.String()
+		}
 		a = &routeMetrics{
 			tensors: m.tensors.WithLabelValues(r.transport, peer),
 			bytes:   m.bytes.WithLabelValues(r.transport, peer),

@@ -16,16 +16,16 @@ import (
 // TestReceivedTensorsAreCounted: by route, with each time in its bucket.
 func TestReceivedTensorsAreCounted(t *testing.T) {
 	m := newReceiveMetrics()
-	from := func(task int) cluster.Device {
-		return cluster.Device{Task: cluster.Task{Job: "ps", Index: task}}
+	from := func(task int) cluster.Task {
+		return cluster.Task{Job: "ps", Index: task}
 	}
 	start := time.Unix(1, 0)
 	var sum float64
 	for _, took := range []time.Duration{5 * time.Microsecond, 40 * time.Microsecond, 41 * time.Microsecond, time.Minute} {
-		m.observe(transport.Transfer{Transport: "verbs", Source: from(0), Bytes: 8, Attempt: 1, Start: start, End: start.Add(took)})
+		m.observe(transport.Transfer{Transport: "verbs", Peer: from(0), Bytes: 8, Attempt: 1, Start: start, End: start.Add(took)})
 		sum += took.Seconds()
 	}
-	m.observe(transport.Transfer{Transport: "grpc", Source: from(1), Bytes: 100, Attempt: 3, Start: start, End: start.Add(time.Second)})
+	m.observe(transport.Transfer{Transport: "grpc", Peer: from(1), Bytes: 100, Attempt: 3, Start: start, End: start.Add(time.Second)})
 	if got, want := m.byTransport(), map[string]int{"verbs": 4, "grpc": 1}; !maps.Equal(got, want) {
 		t.Errorf("by transport %v, want %v", got, want)
 	}
@@ -75,7 +75,7 @@ func TestReceivedTensorsAreCounted(t *testing.T) {
 // TestCountingAReceivedTensorAllocatesNothing, once its route is known.
 func TestCountingAReceivedTensorAllocatesNothing(t *testing.T) {
 	m := newReceiveMetrics()
-	x := transport.Transfer{Transport: "verbs", Source: cluster.Device{Task: cluster.Task{Job: "ps"}}, Bytes: 8, Attempt: 1, Start: time.Unix(1, 0), End: time.Unix(2, 0)}
+	x := transport.Transfer{Transport: "verbs", Peer: cluster.Task{Job: "ps"}, Bytes: 8, Attempt: 1, Start: time.Unix(1, 0), End: time.Unix(2, 0)}
 	if n := testing.AllocsPerRun(100, func() { m.observe(x) }); n != 0 {
 		t.Errorf("%v allocations for each tensor", n)
 	}
@@ -88,7 +88,7 @@ func TestTensorsAreCountedFromManyGoroutines(t *testing.T) {
 	for range 8 {
 		work.Go(func() {
 			for i := range 100 {
-				m.observe(transport.Transfer{Transport: "verbs", Source: cluster.Device{Task: cluster.Task{Job: "ps", Index: i}}})
+				m.observe(transport.Transfer{Transport: "verbs", Peer: cluster.Task{Job: "ps", Index: i}})
 			}
 		})
 	}

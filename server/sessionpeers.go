@@ -26,10 +26,10 @@ type sessionPeers struct {
 func (n *node) newPeers(self cluster.Task, spec *cluster.Spec) (worker.Peers, error) {
 	p := &sessionPeers{process: n.remoter(), known: n.spec, spec: spec}
 	p.conns = grpctransport.NewConns(grpctransport.ConnsOptions{
-		Self: self, Local: n.self, Spec: spec, Allocator: n.allocator, Log: n.transfers, Dial: n.dial, Idle: n.releaseAfter,
+		Self: self, Local: n.self, Spec: spec, Renamed: true, Allocator: n.allocator, Log: n.transfers, Dial: n.dial, Idle: n.releaseAfter,
 	})
 	p.own = grpctransport.New(grpctransport.Options{
-		Self: n.process(), Conns: p.conns, PeerTimeout: n.peerTimeout, Renamed: true, Logger: n.log,
+		Self: n.process(), Conns: p.conns, PeerTimeout: n.peerTimeout, Logger: n.log,
 	})
 	return p, nil
 }

@@ -13,9 +13,12 @@ type Transfer struct {
 	Tensor      string // the tensor name in the key
 	Source      cluster.Device
 	Destination cluster.Device
-	Transport   string
-	Device      string // the RDMA device that received the content; empty without one
-	Bytes       int64
+	// Peer is the task that was asked, by its name in the cluster of this process; zero when it has
+	// none. The names in Source and Destination are those of a session.
+	Peer      cluster.Task
+	Transport string
+	Device    string // the RDMA device that received the content; empty without one
+	Bytes     int64
 	// Attempt is the number of the attempt that succeeded, from 1.
 	Attempt uint32
 	// Start and End are times of this process's clock. Start is when the sender began. As

@@ -42,6 +42,8 @@ type TensorResponse struct {
 	// Dead means that the producer of the value was not executed (the branch was not
 	// taken). The tensor is then empty.
 	Dead bool
+	// Requester is the Tryst process that made the request; zero for any other peer.
+	Requester Process
 	// SendStartMicros is when the sender sent the value to its rendezvous, in microseconds
 	// since 1970 by the sender's clock; 0 when unknown.
 	SendStartMicros int64

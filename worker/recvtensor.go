@@ -110,6 +110,7 @@ func (w *Worker) CheckSource(key rendezvous.Key) error {
 func (w *Worker) kept(r transport.Request, v rendezvous.Value, requireAck bool) *transport.TensorResponse {
 	resp := response(v, requireAck)
 	of, id, attempt := r.Requester, r.ID, r.Attempt
+	resp.Requester = of
 	resp.Failed = func(err error) { w.opts.Cache.Fail(of, id, attempt, err) }
 	return resp
 }

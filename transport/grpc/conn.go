@@ -51,7 +51,7 @@ func (c *conn) Hello(ctx context.Context) (delivery.Peer, error) {
 		}
 		return delivery.Peer{}, &delivery.LostError{Err: e}
 	}
-	if name := resp.GetName(); name != c.task.String() && !c.transport.opts.Renamed {
+	if name := resp.GetName(); name != c.task.String() && !c.transport.opts.Conns.opts.Renamed {
 		return delivery.Peer{}, status.Errorf(status.FailedPrecondition,
 			"the server at %s is %s, not %v: check the cluster's addresses", c.address, name, c.task)
 	}
@@ -145,7 +145,7 @@ func (a *attempt) Wait(ctx context.Context) (rendezvous.Value, error) {
 	}
 	r := resp.take()
 	t.Arrival.Wire = Name
-	logTransfer(c.worker.log, t.Step, t.Key, t.Attempt, requested, r.SendStartMicros, r.Tensor.Size())
+	c.worker.logTransfer(t.Step, t.Key, t.Attempt, requested, r.SendStartMicros, r.Tensor.Size())
 	return rendezvous.Value{Tensor: r.Tensor, Dead: r.Dead}, nil
 }
 

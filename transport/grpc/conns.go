@@ -22,6 +22,9 @@ type ConnsOptions struct {
 	// tasks that are not in Spec.
 	Spec    *cluster.Spec
 	Resolve func(cluster.Task) (address string, ok bool)
+	// Renamed says that the names in Spec are those of a session: peers know themselves by others.
+	// Otherwise a peer with another name is a mistake in the addresses.
+	Renamed bool
 	// Allocator allocates the memory of received tensors; tensor.Heap when nil.
 	Allocator tensor.Allocator
 	// Log records each RecvTensor; nil for no log.
@@ -122,6 +125,9 @@ func (c *Conns) peer(task cluster.Task) (*peerConn, error) {
 		c.channels[address] = ch
 	}
 	p := &peerConn{channel: ch, worker: &RemoteWorker{conn: ch, alloc: c.opts.Allocator, log: c.opts.Log}}
+	if !c.opts.Renamed {
+		p.worker.task = task
+	}
 	c.peers[task] = p
 	return p, nil
 }

@@ -353,7 +353,7 @@ func TestSendStartIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, micros := range []int64{0, 1, -1, math.MinInt64, math.MaxInt64} {
-		logTransfer(log, 1, key, 1, requested, micros, 1)
+		(&RemoteWorker{log: log}).logTransfer(1, key, 1, requested, micros, 1)
 	}
 	for _, l := range log.Transfers() {
 		if l.Start.Before(requested) || l.End.Before(l.Start) {

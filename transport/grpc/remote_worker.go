@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/tryst-rdma/tryst/cluster"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -22,6 +23,7 @@ type RemoteWorker struct {
 	conn  grpc.ClientConnInterface
 	alloc tensor.Allocator
 	log   *transport.Log
+	task  cluster.Task // for the log; zero when the cluster of this process does not have it
 }
 
 // call calls a method and returns its response.
@@ -50,7 +52,7 @@ func (w *RemoteWorker) RecvTensor(ctx context.Context, req *tfpb.RecvTensorReque
 	r := resp.take()
 	if w.log != nil {
 		if key, err := rendezvous.ParseKey(req.GetRendezvousKey()); err == nil {
-			logTransfer(w.log, req.GetStepId(), key, 1, requested, r.SendStartMicros, r.Tensor.Size())
+			w.logTransfer(req.GetStepId(), key, 1, requested, r.SendStartMicros, r.Tensor.Size())
 		}
 	}
 	return &r, nil
@@ -67,11 +69,11 @@ func (w *RemoteWorker) recv(ctx context.Context, req *tfpb.RecvTensorRequest, re
 }
 
 // logTransfer records a RecvTensor that ends now.
-func logTransfer(log *transport.Log, step int64, key rendezvous.Key, attempt uint32, requested time.Time, sendStartMicros, bytes int64) {
+func (w *RemoteWorker) logTransfer(step int64, key rendezvous.Key, attempt uint32, requested time.Time, sendStartMicros, bytes int64) {
 	t := transport.NewTransfer(requested, time.Now(), sendStartMicros)
 	t.Step, t.Tensor, t.Transport, t.Bytes = step, key.Edge(), Name, bytes
-	t.Source, t.Destination, t.Attempt = key.Src(), key.Dst(), attempt
-	log.Add(t)
+	t.Source, t.Destination, t.Peer, t.Attempt = key.Src(), key.Dst(), w.task, attempt
+	w.log.Add(t)
 }
 
 // GetStatus implements transport.Worker. It waits until the peer is reachable or ctx ends.

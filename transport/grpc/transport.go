@@ -27,9 +27,6 @@ type Options struct {
 	// PeerTimeout is how long a peer may be unreachable before receives from it end with
 	// Unavailable; transport.DefaultPeerTimeout when 0.
 	PeerTimeout time.Duration
-	// Renamed says that the names in the cluster of Conns are those of a session: peers know
-	// themselves by others. Otherwise a peer with another name is a mistake in the addresses.
-	Renamed bool
 	// Logger logs when a peer is lost and when it is back; nil for no log.
 	Logger *slog.Logger
 }

@@ -149,6 +149,6 @@ func (p *peer) countReceived(a *delivery.Transfer, device string, bytes int64) {
 	t := transport.NewTransfer(a.Began, a.Ended, 0)
 	t.Step, t.Tensor, t.Bytes, t.Attempt = a.Step, a.Key.Edge(), bytes, a.Attempt
 	t.Transport, t.Device = Name, device
-	t.Source, t.Destination = a.Key.Src(), a.Key.Dst()
+	t.Source, t.Destination, t.Peer = a.Key.Src(), a.Key.Dst(), p.task
 	p.transport.opts.Transfers.Add(t)
 }
