@@ -73,6 +73,9 @@ type WorkerCache interface {
 type Transport interface {
 	// Remoter receives from other tasks on behalf of a step.
 	rendezvous.Remoter
+	// RecvFrom is RecvFromRemoteAsync from a task that is named beside the key: in the cluster of a
+	// session, whose names the key has, the same process may have another name.
+	RecvFrom(task cluster.Task, step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.Transfer
 	// Name is the transport's name in the --transport flag.
 	Name() string
 	// Close ends all receives with Cancelled. It waits, until ctx ends, for their callbacks

@@ -64,6 +64,11 @@ func (t *RpcRemoteRendezvous) RecvFromRemoteAsync(step int64, key rendezvous.Key
 	return t.requester.RecvFromRemoteAsync(step, key, args, done)
 }
 
+// RecvFrom implements transport.Transport.
+func (t *RpcRemoteRendezvous) RecvFrom(task cluster.Task, step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.Transfer {
+	return t.requester.RecvFrom(task, step, key, args, done)
+}
+
 // Close implements transport.Transport.
 func (t *RpcRemoteRendezvous) Close(ctx context.Context) error {
 	err := t.requester.Close(ctx)

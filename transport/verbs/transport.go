@@ -49,8 +49,8 @@ type Options struct {
 	// GRPC returns the gRPC connection to a task, which is the fallback.
 	GRPC func(cluster.Task) (delivery.Conn, error)
 	// Cache is the response cache of this process. Check returns an error for a key whose
-	// source is not this process (rendezvous.Session.CheckSource). It has to return the
-	// same result for a key each time, since results are cached.
+	// source is not this process (worker.Worker.CheckSource). Keys that pass are cached and not
+	// checked again. Check is called with the lock of a channel held.
 	Cache *transport.ResponseCache
 	Check func(rendezvous.Key) error
 
@@ -182,6 +182,11 @@ func (*RdmaRemoteRendezvous) Name() string { return Name }
 // RecvFromRemoteAsync implements rendezvous.Remoter.
 func (t *RdmaRemoteRendezvous) RecvFromRemoteAsync(step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.Transfer {
 	return t.requester.RecvFromRemoteAsync(step, key, args, done)
+}
+
+// RecvFrom implements transport.Transport.
+func (t *RdmaRemoteRendezvous) RecvFrom(task cluster.Task, step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.Transfer {
+	return t.requester.RecvFrom(task, step, key, args, done)
 }
 
 // Unreached returns the peers that receives wait for, or have given up.

@@ -2,8 +2,10 @@ package delivery
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
@@ -84,9 +86,14 @@ type peer struct {
 // does not block. done runs once, on a goroutine of its own, and may block. With a nil
 // done the caller calls Wait of the transfer, once.
 func (r *Requester) RecvFromRemoteAsync(step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.Transfer {
+	return r.RecvFrom(key.Src().Task, step, key, args, done)
+}
+
+// RecvFrom is RecvFromRemoteAsync from a task that the key's source may name otherwise.
+func (r *Requester) RecvFrom(task cluster.Task, step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.Transfer {
 	t := &Transfer{Args: args, meant: key.SrcIncarnation(), done: done}
 	t.Request = Request{Requester: r.opts.Self, ID: rand.Uint64N(1<<64-1) + 1, Step: step, Key: key}
-	p, err := r.peer(key.Src().Task)
+	p, err := r.peer(task)
 	if err == nil {
 		err = p.receive(t)
 	}
@@ -174,7 +181,7 @@ func (p *peer) do(acts []requestAction, why error) {
 			a.attempt = a.t.attempt
 			calls++
 		case doEnd:
-			callback := a.t.endLocked(rendezvous.Value{}, a.err)
+			callback := a.t.endLocked(rendezvous.Value{}, p.named(a.t, a.err))
 			if !a.t.begun { // else work does it
 				a.t.drop()
 			}
@@ -225,6 +232,16 @@ func (p *peer) do(acts []requestAction, why error) {
 			calls--
 		}
 	}
+}
+
+// named adds to an error that begins with the name of the peer the name that the key has for it,
+// if that is another one: the user knows that.
+func (p *peer) named(t *Transfer, err error) error {
+	as := t.Key.Src().Task
+	if as == p.task || !strings.HasPrefix(status.From(err).Message(), p.task.String()) {
+		return err
+	}
+	return status.From(err).WithPrefix(fmt.Sprintf("%v is %v in the cluster of this process", as, p.task))
 }
 
 // begin begins an attempt.

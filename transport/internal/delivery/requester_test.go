@@ -368,6 +368,33 @@ func TestRequesterContextErrors(t *testing.T) {
 	})
 }
 
+// TestRequesterNamesATaskAsItsKeyDoes: a task that the key names otherwise is asked under its own
+// name. The error that it is not reached has both names, and no other error has.
+func TestRequesterNamesATaskAsItsKeyDoes(t *testing.T) {
+	bubble(t, memOptions{}, func(t *testing.T, p *pair) {
+		p.down = true
+		k, other := key(t, "k"), cluster.Task{Job: "other", Index: 3}
+		receive := func(task cluster.Task, cancel bool) string {
+			c := make(chan error, 1)
+			r := p.RecvFrom(task, 1, k, rendezvous.Args{}, func(_ rendezvous.Value, _ rendezvous.Args, err error) { c <- err })
+			if cancel {
+				r.Cancel(status.New(status.Aborted, "the step has ended"))
+			}
+			return status.From(<-c).Message()
+		}
+		const lost = " was not reached for 10s: connection refused"
+		if got, want := receive(k.Src().Task, false), producer+lost; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		if got, want := receive(other, false), producer+" is "+other.String()+" in the cluster of this process: "+other.String()+lost; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		if got := receive(other, true); got != "the step has ended" {
+			t.Error(got)
+		}
+	})
+}
+
 func TestRequesterNoWire(t *testing.T) {
 	f := NewRequester(RequesterOptions{Conn: func(task cluster.Task) (Conn, error) {
 		return nil, status.Errorf(status.NotFound, "no %v", task)
