@@ -18,18 +18,23 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
-	"github.com/tryst-rdma/tryst/worker"
 	"github.com/tryst-rdma/tryst/worker/master"
 )
 
 // openSession opens a session at a server over gRPC, as a master does.
 func openSession(t *testing.T, s *Server, o master.Options) *master.Session {
 	t.Helper()
+	return openSessionBy(t, s, grpctransport.DialOptions{}, o)
+}
+
+// openSessionBy is openSession over connections with options.
+func openSessionBy(t *testing.T, s *Server, dial grpctransport.DialOptions, o master.Options) *master.Session {
+	t.Helper()
 	spec, err := cluster.SpecFromLists(map[string][]string{"worker": {s.Addr().String()}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	conns := grpctransport.NewConns(grpctransport.ConnsOptions{Self: cluster.ClientTask(), Spec: spec})
+	conns := grpctransport.NewConns(grpctransport.ConnsOptions{Self: cluster.ClientTask(), Spec: spec, Dial: dial})
 	t.Cleanup(func() { _ = conns.Close() })
 	w, err := conns.Worker(cluster.Task{Job: "worker"})
 	if err != nil {
@@ -168,19 +173,6 @@ func TestCloseEndsRunningSteps(t *testing.T) {
 	wantStatus(t, <-done, status.Aborted, "")
 }
 
-// TestAPropagatedCluster: a master gives two servers, which do not know each other, names and
-// addresses in a cluster of its own; a value goes from one to the other.
-func TestAPropagatedCluster(t *testing.T) {
-	var servers [2]*Server
-	for i := range servers {
-		servers[i] = start(t, settings(), Options{Kernels: ops.New()})
-	}
-	sendThroughGraphs(t, servers, "trainer")
-	if n := servers[1].Received()["grpc"]; n != 1 {
-		t.Errorf("%d values came over gRPC", n)
-	}
-}
-
 // TestEdgesBetweenCPUDevices: a graph with nodes on two devices of one server is split, and a value
 // goes from one to the other.
 func TestEdgesBetweenCPUDevices(t *testing.T) {
@@ -202,82 +194,6 @@ func TestEdgesBetweenCPUDevices(t *testing.T) {
 	v, err := p.Step(t.Context(), map[string]*tensor.Tensor{"x": x, "z": x, "w": x})
 	if y := fetchedFloat(t, v, err, "y"); y != 9 {
 		t.Errorf("y is %v", y)
-	}
-}
-
-// TestGraphsSendOverVerbs: an edge between two Tryst workers goes over verbs, also in a session of a
-// cluster that names both as the processes know themselves; one under other names takes gRPC.
-func TestGraphsSendOverVerbs(t *testing.T) {
-	w := newVerbsTown(t, 2)
-	var servers [2]*VerbsServer
-	for i := range servers {
-		servers[i] = w.startWith(i, Options{Kernels: ops.New()})
-	}
-	w.up(servers[0], servers[1].Task())
-	w.up(servers[1], servers[0].Task())
-	for _, job := range []string{"", "worker", "trainer"} {
-		wire := "verbs"
-		if job == "trainer" {
-			wire = "grpc"
-		}
-		before := servers[1].Received()[wire]
-		sendThroughGraphs(t, [2]*Server{servers[0].Server, servers[1].Server}, job)
-		if n := servers[1].Received()[wire] - before; n != 1 {
-			t.Errorf("job %q: %d values came over %s; in all %v", job, n, wire, servers[1].Received())
-		}
-	}
-}
-
-// sendThroughGraphs sends a value from one server to another by an edge of a graph. Unless job is "", the
-// session propagates a cluster in which both are tasks of this job.
-func sendThroughGraphs(t *testing.T, servers [2]*Server, job string) {
-	t.Helper()
-	addresses := map[int32]string{}
-	for i, s := range servers {
-		addresses[int32(i)] = s.Addr().String()
-	}
-	var sessions [2]*master.Session
-	var devices [2]master.Peer
-	for i, s := range servers {
-		var o master.Options
-		task := s.Task()
-		if job != "" {
-			task = cluster.Task{Job: job, Index: i}
-			o.ServerDef = &tfpb.ServerDef{
-				Protocol: "grpc", JobName: job, TaskIndex: int32(i), Cluster: &tfpb.ClusterDef{Job: []*tfpb.JobDef{{Name: job, Tasks: addresses}}},
-			}
-		}
-		sessions[i] = openSession(t, s, o)
-		devices[i] = master.Peer{Device: worker.Device(task), Incarnation: s.Incarnation()}
-	}
-	out := sessions[0].NewGraphOn(devices[0])
-	out.Send("x", out.Feed("x", tensor.Float32), tensor.Float32, devices[1].Device)
-	in := sessions[1].NewGraphOn(devices[1])
-	in.Fetch("x", in.Recv("x", tensor.Float32, devices[0]), tensor.Float32)
-	sender, receiver := registerGraph(t, sessions[0], out), registerGraph(t, sessions[1], in)
-
-	x := float(t, 7)
-	defer x.Release()
-	step := master.NewStep()
-	sent := make(chan error)
-	go func() {
-		_, err := sender.Run(t.Context(), step, map[string]*tensor.Tensor{"x": x})
-		sent <- err
-	}()
-	v, err := receiver.Run(t.Context(), step, nil)
-	if fetchedFloat(t, v, err, "x") != 7 {
-		t.Error("another value came")
-	}
-	if err := <-sent; err != nil {
-		t.Error(err)
-	}
-	for i, session := range sessions {
-		if err := session.CleanUp(t.Context(), step); err != nil {
-			t.Error(err)
-		}
-		if err := session.Close(t.Context()); err != nil {
-			t.Errorf("session %d: %v", i, err)
-		}
 	}
 }
 

@@ -73,7 +73,7 @@ type node struct {
 	allocator   tensor.Allocator
 	pool        *tensor.Pool // the allocator, unless the program passed one
 	transfers   *transport.Log
-	records     atomic.Pointer[worker.Worker] // records transfers; nil in a client
+	lateWorker  atomic.Pointer[worker.Worker] // that of a server, which is made after its node; nil in a client
 	heap        *heapRelease
 	self        *ownWorker
 	conns       *grpctransport.Conns
@@ -156,7 +156,7 @@ func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ 
 	n.heap = newHeapRelease(c.ReleaseAfter)
 	n.transfers = transport.NewLog(transferLog, func(t transport.Transfer) {
 		n.metrics.received.observe(t)
-		if w := n.records.Load(); w != nil {
+		if w := n.lateWorker.Load(); w != nil {
 			w.Transferred(t)
 		}
 		n.heap.used()
@@ -177,7 +177,7 @@ func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ 
 	nc.cache.Addressed, nc.cache.Verify = n.conns.Addressed, n.conns.Incarnation
 	n.cache = transport.NewResponseCache(late, nc.cache)
 	if c.Transport == verbstransport.Name {
-		if n.rdma, err = n.openRDMA(ctx, c, o, nc, session.CheckSource); err != nil {
+		if n.rdma, err = n.openRDMA(ctx, c, o, nc, n.checkSource); err != nil {
 			n.cache.Close()
 			return nil, errors.Join(err, n.closeGRPC(ctx))
 		}
@@ -208,6 +208,14 @@ func (n *node) process() transport.Process {
 
 // Received returns how many tensors this process has received from others, for each transport.
 func (n *node) Received() map[string]int { return n.metrics.received.byTransport() }
+
+// checkSource checks a key that a peer requests. A server checks the names of its sessions, too.
+func (n *node) checkSource(key rendezvous.Key) error {
+	if w := n.lateWorker.Load(); w != nil {
+		return w.CheckSource(key)
+	}
+	return n.place.CheckSource(key)
+}
 
 // remoter returns the transport that receives from peers.
 func (n *node) remoter() transport.Transport {

@@ -112,7 +112,7 @@ func (s *Server) start(ctx context.Context, o Options) error {
 		},
 	})
 	s.self.Worker = s.worker
-	s.records.Store(s.worker)
+	s.lateWorker.Store(s.worker)
 	var err error
 	s.catalog, err = checkpoint.NewCatalog(checkpoint.CatalogOptions{
 		Device: s.Device(), Incarnation: s.incarnation, Allocator: s.sendAllocator(),

@@ -3,28 +3,29 @@ package server
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/transport"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 	"github.com/tryst-rdma/tryst/worker"
 )
 
-// sessionPeers reaches the tasks of a cluster that a master has propagated to one session. A task that
-// the cluster of this process has too, with the same name and address, is reached by the transport of
-// the process; any other one over gRPC connections that the session owns, since verbs knows
-// the names of one cluster only.
+// sessionPeers reaches the tasks of a cluster that a master has propagated to one session. A task at
+// the address of a task of the process's cluster is reached by the transport of the process, under
+// the name that it has there; the keys keep the names of the session. Any other task is reached over
+// gRPC connections that the session owns: verbs knows the tasks of one cluster only.
 type sessionPeers struct {
-	process rendezvous.Remoter
-	known   *cluster.Spec // of the process
-	spec    *cluster.Spec // of the session
+	process transport.Transport
+	known   map[cluster.Task]cluster.Task // names in the process's cluster, by those of the session
 	conns   *grpctransport.Conns
 	own     *grpctransport.RpcRemoteRendezvous
 }
 
 // newPeers makes the peers of a session, in which this process has the name self.
 func (n *node) newPeers(self cluster.Task, spec *cluster.Spec) (worker.Peers, error) {
-	p := &sessionPeers{process: n.remoter(), known: n.spec, spec: spec}
+	p := &sessionPeers{process: n.remoter(), known: n.knownAs(spec)}
 	p.conns = grpctransport.NewConns(grpctransport.ConnsOptions{
 		Self: self, Local: n.self, Spec: spec, Renamed: true, Allocator: n.allocator, Log: n.transfers, Dial: n.dial, Idle: n.releaseAfter,
 	})
@@ -34,19 +35,36 @@ func (n *node) newPeers(self cluster.Task, spec *cluster.Spec) (worker.Peers, er
 	return p, nil
 }
 
-// RecvFromRemoteAsync implements rendezvous.Remoter.
-func (p *sessionPeers) RecvFromRemoteAsync(step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.Transfer {
-	if p.shared(key.Src().Task) {
-		return p.process.RecvFromRemoteAsync(step, key, args, done)
+// knownAs returns the names of other tasks in the process's cluster, by the names that a session
+// gives to their addresses. If several tasks have one address, only an equal name decides.
+func (n *node) knownAs(session *cluster.Spec) map[cluster.Task]cluster.Task {
+	at := make(map[string][]cluster.Task)
+	for _, t := range n.spec.Tasks() {
+		if t != n.task {
+			address, _ := n.spec.Address(t)
+			address = cluster.CanonicalAddress(address)
+			at[address] = append(at[address], t)
+		}
 	}
-	return p.own.RecvFromRemoteAsync(step, key, args, done)
+	known := make(map[cluster.Task]cluster.Task)
+	for _, t := range session.Tasks() {
+		address, _ := session.Address(t)
+		switch here := at[cluster.CanonicalAddress(address)]; {
+		case slices.Contains(here, t):
+			known[t] = t
+		case len(here) == 1:
+			known[t] = here[0]
+		}
+	}
+	return known
 }
 
-// shared reports whether a task is the same one in the cluster of the process.
-func (p *sessionPeers) shared(t cluster.Task) bool {
-	here, ok := p.known.Address(t)
-	there, same := p.spec.Address(t)
-	return ok && same && here == there
+// RecvFromRemoteAsync implements rendezvous.Remoter.
+func (p *sessionPeers) RecvFromRemoteAsync(step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.Transfer {
+	if task, ok := p.known[key.Src().Task]; ok {
+		return p.process.RecvFrom(task, step, key, args, done)
+	}
+	return p.own.RecvFromRemoteAsync(step, key, args, done)
 }
 
 // Close implements worker.Peers.

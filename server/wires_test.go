@@ -78,7 +78,13 @@ func TestEveryWireOnAnyMachine(t *testing.T) {
 
 func startWire(t *testing.T, c config.Config) *VerbsServer {
 	t.Helper()
-	v, err := StartVerbs(t.Context(), c, Options{Allocator: tensortest.NewAllocator(t)})
+	return startWireWith(t, c, Options{})
+}
+
+func startWireWith(t *testing.T, c config.Config, o Options) *VerbsServer {
+	t.Helper()
+	o.Allocator = tensortest.NewAllocator(t)
+	v, err := StartVerbs(t.Context(), c, o)
 	if err != nil {
 		t.Fatal(err)
 	}
