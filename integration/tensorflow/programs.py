@@ -515,6 +515,24 @@ def propagation(chief, on, cluster):
 
 
 @program
+def propagation_between(chief, on, here, cluster):
+    """A session that brings its own cluster: small and large values between two of its devices, both ways, with a variable on one."""
+    with v1.device(on):
+        v = v1.get_variable("v", initializer=tf.constant([1.0, 2.0]), use_resource=False)
+        small = v1.assign_add(v, [10.0, 10.0])
+        large = tf.tile(small, [1 << 19])
+    with v1.device(here):
+        total = tf.reduce_sum(tf.reshape(large, [-1, 2]), 0) / float(1 << 19)
+        back = large * 2.0
+    with v1.device(on):
+        out = tf.concat([total, small * 3.0, back[:3]], 0)
+    c = v1.ConfigProto(cluster_def=tf.train.ClusterSpec(cluster).as_cluster_def())
+    with v1.Session(chief.target, config=c) as session:
+        session.run(v.initializer)
+        return [session.run(out).tolist() for _ in range(3)]
+
+
+@program
 def server_def(chief, cluster, job, task, filters):
     """What a master that propagates a cluster sends to a task: the ServerDef, in hexadecimal, with device filters for the task as TensorFlow writes them."""
     from tensorflow.python.training import server_lib

@@ -52,25 +52,3 @@ func TestFullTrace(t *testing.T) {
 		})
 	}
 }
-
-// TestClusterSpecPropagation: a session brings its own cluster, in which the tasks have other names.
-func TestClusterSpecPropagation(t *testing.T) {
-	c := newCluster(t, map[string]int{"chief": 1, "go": 1, "tensorflow": 1, "tf": 1})
-	for _, set := range sets {
-		c.startTryst(t, serverTask{Job: set, Kernels: set})
-	}
-	c.startTask(t, "tf", 0)
-	chief := c.startTask(t, "chief", 0)
-	program := func(t *testing.T, task string) any {
-		return chief.in(t).value("propagation", args{
-			"on": "/job:helper/task:3/device:CPU:0",
-			"cluster": map[string]any{
-				"boss": map[string]string{"0": c["chief"][0]}, "helper": map[string]string{"3": c[task][0]},
-			},
-		})
-	}
-	want := program(t, "tf")
-	for _, set := range sets {
-		t.Run(set, func(t *testing.T) { wantNear(t, "", program(t, set), want, 0) })
-	}
-}
