@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"go/ast"
 	"maps"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -104,6 +105,29 @@ func TestCheckUnsafe(t *testing.T) {
 		"verbs/cgo/cgo.go imports C",
 		"verbs/cgo/cgo.go imports unsafe",
 	)
+}
+
+// asmDirs are the directories in which files may be in assembly, which accesses memory without checks
+// (ARCHITECTURE.md section 2).
+var asmDirs = []string{"graph/ops"}
+
+// checkAssembly returns one line for each file in assembly that is elsewhere.
+func checkAssembly(paths []string) (complaints []string) {
+	for _, p := range paths {
+		if strings.HasSuffix(p, ".s") && !slices.Contains(asmDirs, path.Dir(p)) {
+			complaints = append(complaints, fmt.Sprintf("%s is in assembly: only files in %s may be", p, strings.Join(asmDirs, ", ")))
+		}
+	}
+	return complaints
+}
+
+func TestAssemblyIsConfined(t *testing.T) {
+	paths, _ := all(t)
+	for _, c := range checkAssembly(paths) {
+		t.Error(c)
+	}
+	same(t, checkAssembly([]string{"graph/ops/adam_amd64.s", "graph/ops/adam.go", "tensor/copy_arm64.s"}),
+		"tensor/copy_arm64.s is in assembly: only files in graph/ops may be")
 }
 
 // checkInit returns one line for each init function. Importing a package must have no effect: registries are values that are
