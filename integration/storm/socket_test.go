@@ -3,6 +3,7 @@
 package storm_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -79,18 +80,19 @@ func runOut() (repair func(), err error) {
 		return nil, err
 	}
 	cut := sharedSockets(false)
-	f, err := os.Open("/")
-	if err != nil {
-		return nil, err
-	}
-	lowest := f.Fd() // the lowest free one, and all above
-	f.Close()
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(lowest), Max: old.Max}); err != nil {
-		return nil, err
-	}
-	if f, err := os.Open("/"); err == nil {
+	for { // each time a lower one is free, since a connection has ended meanwhile
+		f, err := os.Open("/")
+		if errors.Is(err, unix.EMFILE) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		lowest := f.Fd() // the lowest free one, and all above
 		f.Close()
-		return nil, fmt.Errorf("a file can be opened with a limit of %d descriptors", lowest)
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(lowest), Max: old.Max}); err != nil {
+			return nil, err
+		}
 	}
 	shutDown(cut)
 	return func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &old) }, nil

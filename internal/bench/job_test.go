@@ -22,7 +22,7 @@ if [ "$1" = gen ]; then echo checkpoint >"$5"; exit; fi
 while [ $# -gt 0 ]; do
   case $1 in
     --publish) cp "${2#*=}" "$DIR/published" ;;
-    --address-file) echo 127.0.0.1:4711 >"$2.new"; mv "$2.new" "$2"; echo "$*" >>"$DIR/served"; exec sleep 600 ;;
+    --address-file) echo "$*" >>"$DIR/served"; echo 127.0.0.1:4711 >"$2.new"; mv "$2.new" "$2"; exec sleep 600 ;;
     --out) cp "$DIR/published" "$2"; shift 2; echo "$*" >>"$DIR/pulled"; exit ;;
   esac
   shift

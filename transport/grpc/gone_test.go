@@ -6,7 +6,9 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/tryst-rdma/tryst/proto/trystgrpc"
 	"github.com/tryst-rdma/tryst/status"
@@ -41,8 +43,11 @@ func TestProcessThatSentATicketIsGoneBeforeFetch(t *testing.T) {
 				}
 				for cc.GetState() == connectivity.Ready && cc.WaitForStateChange(ctx, connectivity.Ready) {
 				}
+				if !reached {
+					return nil, grpcstatus.Error(codes.Unavailable, "the call has found no connection")
+				}
 				s, err := stream(ctx, desc, cc, method, opts...)
-				if (err == nil) != reached {
+				if err != nil {
 					t.Errorf("Fetch: %v", err)
 				}
 				return s, err
