@@ -8,15 +8,16 @@ import (
 
 // program is a random program of assignments, conditionals and loops over a few variables. It can
 // be run directly, and it can be written as a graph of Switch, Merge, Enter and so on, as TensorFlow
-// writes tf.cond and tf.while_loop. Comparing both tests the propagation.
+// writes tf.cond and tf.while_loop. Comparing both tests the propagation. A constant in a branch or
+// loop has no input: a control edge from the pivot of the block says whether and how often it runs.
 type program struct{ body []statement }
 
 const programVars = 3
 
 // statement is an assignment, a conditional or a loop.
 type statement struct {
-	kind        string // "add", "if", "while"
-	dst, a, b   int    // add: dst = a + b + 1; if: a < b; while: rounds
+	kind        string // "add", "set", "if", "while"
+	dst, a, b   int    // add: dst = a + b; set: dst = a; if: a < b; while: rounds
 	rounds      int
 	parallel    int
 	first, then []statement
@@ -28,6 +29,9 @@ func randomBlock(r *rand.Rand, depth int) []statement {
 	var list []statement
 	for range 1 + r.IntN(3) {
 		s := statement{kind: "add", dst: r.IntN(programVars), a: r.IntN(programVars), b: r.IntN(programVars)}
+		if r.IntN(4) == 0 {
+			s.kind = "set"
+		}
 		if depth > 0 {
 			switch r.IntN(4) {
 			case 0:
@@ -53,6 +57,8 @@ func runBlock(list []statement, v *[programVars]int32) {
 		switch s.kind {
 		case "add":
 			v[s.dst] = v[s.a] + v[s.b]
+		case "set":
+			v[s.dst] = int32(s.a)
 		case "if":
 			if v[s.a] < v[s.b] {
 				runBlock(s.first, v)
@@ -82,7 +88,7 @@ func (p program) graph(device func() string) string {
 	for i := range v {
 		v[i] = w.node("Const()", fmt.Sprintf("dtype=int32 value=#%d", i+1))
 	}
-	w.block(p.body, &v)
+	w.block(p.body, &v, "")
 	for i := range v {
 		fmt.Fprintf(&w.b, "v%d = _Send(%s) T=int32 tensor_name=\"v%d\"%s device=%q\n", i, v[i], i, sendAttrs, w.device())
 	}
@@ -97,30 +103,47 @@ func (w *writer) node(call, attrs string) string {
 	return name
 }
 
-func (w *writer) block(list []statement, v *[programVars]string) {
+// block writes the statements of a block. pivot is a node that is dead when the block does not run,
+// and runs in each iteration of a loop; none at the top.
+func (w *writer) block(list []statement, v *[programVars]string, pivot string) {
 	for _, s := range list {
 		switch s.kind {
 		case "add":
 			v[s.dst] = w.node(fmt.Sprintf("AddV2(%s, %s)", v[s.a], v[s.b]), "T=int32")
+		case "set":
+			v[s.dst] = w.node("Const("+after(pivot)+")", fmt.Sprintf("dtype=int32 value=#%d", s.a))
 		case "if":
-			w.cond(s, v)
+			w.cond(s, v, pivot)
 		case "while":
 			w.loop(s, v)
 		}
 	}
 }
 
-func (w *writer) cond(s statement, v *[programVars]string) {
+// after is the control input from a node; none if there is no node.
+func after(node string) string {
+	if node == "" {
+		return ""
+	}
+	return "^" + node
+}
+
+func (w *writer) cond(s statement, v *[programVars]string, pivot string) {
 	pred := w.node(fmt.Sprintf("Less(%s, %s)", v[s.a], v[s.b]), "T=int32")
 	var yes, no [programVars]string
 	for i := range v {
 		sw := w.node(fmt.Sprintf("Switch(%s, %s)", v[i], pred), "T=int32")
 		no[i], yes[i] = sw, sw+":1"
 	}
-	w.block(s.first, &yes)
-	w.block(s.then, &no)
+	sw := w.node(fmt.Sprintf("Switch(%s, %s)", pred, pred), "T=bool")
+	w.block(s.first, &yes, w.node("Identity("+sw+":1)", "T=bool"))
+	w.block(s.then, &no, w.node("Identity("+sw+")", "T=bool"))
 	for i := range v {
-		v[i] = w.node(fmt.Sprintf("Merge(%s, %s)", no[i], yes[i]), "T=int32 N=2")
+		inputs := no[i] + ", " + yes[i]
+		if i == 0 && pivot != "" {
+			inputs += ", " + after(pivot) // a Merge may also wait for a node
+		}
+		v[i] = w.node("Merge("+inputs+")", "T=int32 N=2")
 	}
 }
 
@@ -150,7 +173,7 @@ func (w *writer) loop(s statement, v *[programVars]string) {
 			body[i] = sw[i] + ":1"
 		}
 	}
-	w.block(s.first, &body)
+	w.block(s.first, &body, w.node("Identity("+sw[programVars]+":1)", "T=int32"))
 	count := w.node(fmt.Sprintf("AddV2(%s:1, %s)", sw[programVars], one), "T=int32")
 	for i, from := range append(body[:], count) {
 		fmt.Fprintf(&w.b, "n%d = NextIteration(%s) T=int32 device=%q\n", next[i], from, w.device())

@@ -161,7 +161,7 @@ func (s *simulation) step(t task) error {
 		}
 		s.live++
 		data := v.Tensor.Bytes()
-		counted, err := tensor.New(v.Tensor.DType(), v.Tensor.Shape(), tensor.NewBuffer(data, func() { s.live-- }))
+		counted, err := tensor.New(v.Tensor.DType(), v.Tensor.Shape(), tensor.NewBuffer(data, func() { v.Tensor.Release(); s.live-- }))
 		if err != nil {
 			return err
 		}
