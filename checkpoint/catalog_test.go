@@ -171,6 +171,14 @@ func TestPublishStopsWithItsContext(t *testing.T) {
 	h.publish("m", path)
 }
 
+// TestClosedCatalogReadsNoFile: a publication that would be dropped at its end is refused before it begins.
+func TestClosedCatalogReadsNoFile(t *testing.T) {
+	h := serve(t)
+	h.catalog.Close()
+	_, err := h.catalog.Publish(t.Context(), "m", filepath.Join(t.TempDir(), "missing.safetensors"))
+	mustBe(t, err, status.Unavailable, "stopping")
+}
+
 // The same content has the same version, other content another one.
 func TestVersionFollowsTheContent(t *testing.T) {
 	dir := t.TempDir()

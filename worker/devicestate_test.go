@@ -3,6 +3,7 @@ package worker
 import (
 	"testing"
 
+	"github.com/tryst-rdma/tryst/graph"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/status"
 )
@@ -82,4 +83,18 @@ func TestDeviceStatesEnd(t *testing.T) {
 	s.Close()
 	_, err = stateOf(s, Device(here).String())
 	wantCode(t, err, status.Aborted, "the session has ended")
+}
+
+// TestGraphWithoutNodesNeedsNoDevice: it stays as it is, and no state is made for it.
+func TestGraphWithoutNodesNeedsNoDevice(t *testing.T) {
+	set := new(fakeSet)
+	state, err := setFor(set, 2).NewState()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer state.Close()
+	empty := new(graph.Graph)
+	if g, err := state.Rewrite(empty); g != empty || err != nil || len(set.made()) != 0 {
+		t.Errorf("%v, %v, %d states", g, err, len(set.made()))
+	}
 }

@@ -249,3 +249,40 @@ func TestAppendHeaderAllocates(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// TestHeaderOfANegativeSize: a shape that no tensor has is not read as that of a scalar.
+func TestHeaderOfANegativeSize(t *testing.T) {
+	message := &pb.TensorProto{Dtype: pb.DataType_DT_INT32, TensorContent: make([]byte, 4),
+		TensorShape: &pb.TensorShapeProto{Dim: []*pb.TensorShapeProto_Dim{{Size: -1}}}}
+	wire, err := proto.Marshal(message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h, ok := tensorproto.ParseHeader(wire, len(wire)); ok {
+		t.Errorf("header %+v", h)
+	}
+	if x, err := tensorproto.Unmarshal(wire, tensor.Heap{}); err == nil {
+		t.Errorf("tensor %v", x)
+	}
+}
+
+// TestHeaderOfNumbersThatAreTooLong: a varint of more than 64 bits and one that is cut are no numbers, as
+// dtype, as the length of the shape, or as the size of a dimension.
+func TestHeaderOfNumbersThatAreTooLong(t *testing.T) {
+	long, cut := append(bytes.Repeat([]byte{0xff}, 10), 1), []byte{0xff}
+	for _, number := range [][]byte{long, cut} {
+		for _, wire := range [][]byte{
+			append([]byte{1 << 3}, number...),
+			append([]byte{1 << 3, 3, 2<<3 | 2}, number...),
+			append([]byte{1 << 3, 3, 2<<3 | 2, byte(3 + len(number)), 2<<3 | 2, byte(1 + len(number)), 1 << 3}, number...),
+			append([]byte{1 << 3, 3, 4<<3 | 2}, number...),
+		} {
+			if h, ok := tensorproto.ParseHeader(wire, len(wire)); ok {
+				t.Errorf("% x: header %+v", wire, h)
+			}
+			if x, err := tensorproto.Unmarshal(wire, tensor.Heap{}); err == nil {
+				t.Errorf("% x: tensor %v", wire, x)
+			}
+		}
+	}
+}

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"math"
@@ -185,6 +186,11 @@ func TestV1EveryByteCounts(t *testing.T) {
 		long := append(bytes.Clone(b), 0)
 		if newMessage(kind).Parse(long) == nil {
 			t.Errorf("%s is taken with a byte after its end", e.name)
+		}
+		// Now the header counts the byte: the body is too long.
+		binary.LittleEndian.PutUint32(long[4:], uint32(len(long)))
+		if newMessage(kind).Parse(long) == nil {
+			t.Errorf("%s is taken with a byte after its body", e.name)
 		}
 	}
 }

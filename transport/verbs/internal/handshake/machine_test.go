@@ -70,6 +70,33 @@ func TestAChannelComesUp(t *testing.T) {
 	}
 }
 
+// TestOneHelloCounts: only the first one of the present channel, once its queue pairs are being connected, is
+// an event.
+func TestOneHelloCounts(t *testing.T) {
+	m := machine()
+	up := func(generation uint64, now time.Time) {
+		t.Helper()
+		as := m.Made(now, generation, at(generation, testOffer(0, 1)))
+		want(t, as, Call)
+		want(t, m.Hello(now, generation)) // no queue pair is being connected
+		want(t, m.CallDone(now, as[0].Call, at(generation, testOffer(1, 2)), nil), Connect)
+		want(t, m.Connected(now, generation), Open)
+		want(t, m.Hello(now, generation+1)) // of another channel
+		if w := m.Wake(); w != now.Add(HelloWait) {
+			t.Fatalf("it waits for a HELLO until %v", w)
+		}
+		want(t, m.Hello(now, generation))
+	}
+	want(t, m.Maintain(began), Make)
+	up(1, began)
+	want(t, m.Broken(began, 1, errors.New("cut")), Destroy, Make)
+	up(2, began)
+	// Had this one counted, the channel would have come up now, and the next break would be the second in a row.
+	steady := began.Add(Steady)
+	want(t, m.Hello(steady, 2))
+	want(t, m.Broken(steady, 2, errors.New("cut")), Destroy, Make)
+}
+
 func TestTheNextGenerationReportsABreak(t *testing.T) {
 	m := machine()
 	m.Request(began, 1, at(3, testOffer(1, 2)))

@@ -59,7 +59,7 @@ func (r *Router) anyUp() bool {
 
 // pick returns the kind that should be maintained.
 func (r *Router) pick(now time.Time) Kind {
-	if !r.wanted || !r.known {
+	if !r.known {
 		return None
 	}
 	best, _ := Choose(r.sides(now))
@@ -147,12 +147,7 @@ func (r *Router) failedUntil(k Kind) time.Time {
 }
 
 // Order returns the kinds with this peer, the preferred one first. Nobody changes it.
-func (r *Router) Order() []Kind {
-	if r.peer.Inventory == nil {
-		return Kinds[:]
-	}
-	return preference(&r.cfg.Own, &r.peer)
-}
+func (r *Router) Order() []Kind { return preference(&r.cfg.Own, &r.peer) }
 
 // mayImprove reports whether a device of this side could reach the peer better than the present
 // route, if the peer had one too.
@@ -338,9 +333,6 @@ func (r *Router) Wake() time.Time {
 	}
 	if t, ok := r.askAt(); ok {
 		at(t)
-	}
-	if !r.wanted || !r.known {
-		return wake
 	}
 	for _, k := range Kinds {
 		if k != r.target && Problem(r.cfg.Own, r.peer, k) == "" {
