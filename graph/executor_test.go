@@ -236,3 +236,11 @@ func TestExecutorReleasesEverything(t *testing.T) {
 		}
 	}
 }
+
+// TestErrorNamesOneNode: the one that failed, not also those that pass the error on.
+func TestErrorNamesOneNode(t *testing.T) {
+	err := NodeError("first", status.New(status.InvalidArgument, "wrong"))
+	if again := NodeError("second", err); again.Error() != err.Error() || !strings.Contains(err.Error(), "{{node first}}") {
+		t.Errorf("%v", again)
+	}
+}

@@ -288,3 +288,14 @@ func TestEachNodeOfAFunctionMustRunOnTheTaskOfTheCaller(t *testing.T) {
 		checkError(t, elsewhere, err, status.Unimplemented, `node "last" is placed on `+elsewhere+`, and its caller "c" on `+dev)
 	}
 }
+
+// TestElementOfAListArgument: the body of a function names one tensor of a list, or all of them.
+func TestElementOfAListArgument(t *testing.T) {
+	f := function(t, "f() -> (y: int32)", "s = AddV2(x:0, x:1) T=int32\nall = AddN(s:z:0, x) T=int32 N=3\ny <- all:sum:0")
+	f.Signature.InputArg = []*tfpb.OpDef_ArgDef{{Name: "x", Type: tfpb.DataType_DT_INT32, NumberAttr: "N"}}
+	f.Signature.Attr = []*tfpb.OpDef_AttrDef{{Name: "N", Type: "int"}}
+	out, err := runWithLibrary(t, three+"four = Const() dtype=int32 value=#4\nc = f(three, four) N=2"+fetch("r", "c"), f)
+	if err != nil || scalar(t, out["r"]) != 7 {
+		t.Errorf("%v, %v", out, err)
+	}
+}

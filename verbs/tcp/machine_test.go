@@ -356,3 +356,39 @@ func TestResentRequestIsAcknowledgedOnlyAfterItWasWritten(t *testing.T) {
 		t.Errorf("after it was written: %d requests completed, %v", e.done, err)
 	}
 }
+
+// TestContentWithoutAPlaceAfterTheEnd: memory that was closed while its content came matters no more once the
+// queue pair is broken.
+func TestContentWithoutAPlaceAfterTheEnd(t *testing.T) {
+	for _, kind := range []placeKind{placeRecv, placeRemote, placeResponse} {
+		m := newModel(t, 1, 0)
+		e := m.ends[0]
+		e.machine.enterError()
+		events := e.events
+		e.machine.misplaced(&place{kind: kind})
+		if e.machine.resp.refused || e.failed || e.events != events {
+			t.Errorf("kind %d: refused %v, failed %v, %d events", kind, e.machine.resp.refused, e.failed, e.events-events)
+		}
+	}
+}
+
+// TestRefusalThatCannotBeSentHasADeadline: a peer that takes no bytes cannot keep a queue pair that has
+// refused its request.
+func TestRefusalThatCannotBeSentHasADeadline(t *testing.T) {
+	m := newModel(t, 1, 0)
+	x := &m.ends[0].machine
+	x.at = 5 * time.Second
+	x.refuse(verbs.StatusRemoteAccess)
+	at, ok := x.deadline()
+	if !ok || at != 5*time.Second+minPatience {
+		t.Fatalf("deadline %v, %v", at, ok)
+	}
+	x.expire(at - 1)
+	if x.state == verbs.StateErr {
+		t.Error("it ends before its deadline")
+	}
+	x.expire(at)
+	if x.state != verbs.StateErr {
+		t.Errorf("state %v at the deadline", x.state)
+	}
+}

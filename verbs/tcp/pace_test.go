@@ -87,3 +87,13 @@ func TestFramesGrowWithTheShare(t *testing.T) {
 		}
 	}
 }
+
+// TestBurstIsNoMeasurement: a socket that is full twice within paceTime says nothing about the connection.
+func TestBurstIsNoMeasurement(t *testing.T) {
+	var p pace
+	p.filled(time.Second)
+	p.wrote(1 << 20)
+	if p.filled(time.Second+paceTime-1) || p.bytes() != minShare {
+		t.Errorf("the share is %d bytes after a burst", p.bytes())
+	}
+}
