@@ -114,7 +114,8 @@ type RDMA struct {
 type GRPC struct {
 	// ConnectionsPerPeer is how many connections carry the traffic to one peer. Default: 1.
 	ConnectionsPerPeer int
-	// KeepaliveTime is how long a connection may be silent before it is probed. Default: 30s.
+	// KeepaliveTime is how long a connection may be silent before it is probed, by a client while a
+	// call waits. Default: 30s.
 	KeepaliveTime time.Duration
 	// KeepaliveTimeout is how long a probe may remain unanswered. Default: 10s.
 	KeepaliveTimeout time.Duration

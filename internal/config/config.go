@@ -265,8 +265,8 @@ func (t TLS) Enabled() bool {
 
 // Keepalive sets gRPC's keepalive, on both ends of a connection.
 type Keepalive struct {
-	// Time is how long a connection may be silent before it is probed. 10s to
-	// 24h; gRPC's client allows no shorter time. Zero: the default, 30s.
+	// Time is how long a connection may be silent before it is probed: by a client only while
+	// a call waits. 10s to 24h. Zero: the default, 30s.
 	Time time.Duration
 	// Timeout is how long a probe may remain unanswered before the connection
 	// is closed. 1s to 1h. Zero: the default, 10s.

@@ -65,8 +65,7 @@ const (
 	// other fields of the response.
 	maxUnary = 2*gib - mib
 
-	// minKeepalive is the minimum of grpc-go's client, which silently raises a
-	// shorter time.
+	// minKeepalive bounds what probes cost: each is a round trip.
 	minKeepalive = 10 * time.Second
 
 	// minTimeout is code 1 of the specification (InfiniBand, volume 1, 11.6.2);

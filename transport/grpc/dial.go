@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,10 +29,10 @@ type DialOptions struct {
 	// Connections is the number of connections to each peer; calls use them in turn. 1 when
 	// 0.
 	Connections int
-	// KeepaliveTime is how long a connection may be idle before TCP probes the peer's host.
-	// Without a reply within KeepaliveTimeout the connection is closed. The defaults of the
-	// operating system when 0. HTTP/2 pings are not used, since TensorFlow's servers close
-	// connections with more than one ping in five minutes.
+	// KeepaliveTime is how long a connection may be idle before TCP probes the peer's host, and,
+	// while a call waits, before a call probes the peer itself (silence.go). Without a reply within
+	// KeepaliveTimeout the connection is closed. When 0, TCP has the defaults of the operating
+	// system, and the peer is not probed.
 	KeepaliveTime, KeepaliveTimeout time.Duration
 	// Connected is called with each connection that is made, for instance to read its TCP
 	// statistics. It must not use the connection for anything else. Nil does nothing.
@@ -44,6 +45,7 @@ type DialOptions struct {
 type channel struct {
 	address string
 	conns   []*grpc.ClientConn
+	silence []*silence // of conns
 	next    atomic.Uint32
 	live    live // the conns that are up
 }
@@ -57,7 +59,6 @@ func dial(address string, o DialOptions, frames mem.BufferPool, over func()) (*c
 		creds = insecure.NewCredentials()
 	}
 	opts := append([]grpc.DialOption{
-		grpc.WithTransportCredentials(explainedCredentials{creds, &ch.live}),
 		grpc.WithContextDialer(func(ctx context.Context, at string) (net.Conn, error) {
 			conn, err := o.Connect(ctx, at)
 			if err != nil {
@@ -89,12 +90,16 @@ func dial(address string, o DialOptions, frames mem.BufferPool, over func()) (*c
 	}, o.Extra...)
 	for i := range ch.conns {
 		// The target is a URL, where % begins an escape; an address of a link has one before its zone.
-		conn, err := grpc.NewClient("passthrough:///"+strings.ReplaceAll(address, "%", "%25"), opts...)
+		watch := newSilence(o)
+		conn, err := grpc.NewClient("passthrough:///"+strings.ReplaceAll(address, "%", "%25"),
+			append(opts, grpc.WithTransportCredentials(explainedCredentials{creds, &ch.live, watch}))...)
 		if err != nil {
+			watch.stop()
 			_ = ch.close()
 			return nil, status.Errorf(status.InvalidArgument, "cannot dial %s: %w", address, err)
 		}
-		ch.conns[i] = conn
+		watch.conn = conn
+		ch.conns[i], ch.silence = conn, append(ch.silence, watch)
 	}
 	return ch, nil
 }
@@ -134,39 +139,50 @@ func (o DialOptions) Connect(ctx context.Context, address string) (net.Conn, err
 	return conn, err
 }
 
-// pick returns the connection for the next call: the next ready one, if any. After a break
+// pick returns the index of the connection for the next call: the next ready one, if any. After a break
 // the connections come back one by one; a call on one in its reconnect pause would fail
 // although the peer is reachable over another one.
-func (c *channel) pick() *grpc.ClientConn {
+func (c *channel) pick() int {
 	if len(c.conns) == 1 {
-		return c.conns[0]
+		return 0
 	}
 	n := int(c.next.Add(1) - 1)
 	for i := range c.conns {
-		conn := c.conns[(n+i)%len(c.conns)]
-		if conn.GetState() == connectivity.Ready {
-			return conn
+		i = (n + i) % len(c.conns)
+		if c.conns[i].GetState() == connectivity.Ready {
+			return i
 		}
-		conn.Connect()
+		c.conns[i].Connect()
 	}
-	return c.conns[n%len(c.conns)]
+	return n % len(c.conns)
 }
 
 // Invoke implements grpc.ClientConnInterface.
 func (c *channel) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	return c.pick().Invoke(ctx, method, args, reply, opts...)
+	i := c.pick()
+	c.silence[i].begin()
+	defer c.silence[i].end()
+	return c.conns[i].Invoke(ctx, method, args, reply, opts...)
 }
 
 // NewStream implements grpc.ClientConnInterface.
 func (c *channel) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	return c.pick().NewStream(ctx, desc, method, opts...)
+	i := c.pick()
+	c.silence[i].begin()
+	end := sync.OnceFunc(c.silence[i].end)
+	stream, err := c.conns[i].NewStream(ctx, desc, method, append(opts, grpc.OnFinish(func(error) { end() }))...)
+	if err != nil {
+		end()
+	}
+	return stream, err
 }
 
 func (c *channel) close() error {
 	var errs []error
-	for _, conn := range c.conns {
+	for i, conn := range c.conns {
 		if conn != nil {
 			errs = append(errs, conn.Close())
+			c.silence[i].close()
 		}
 	}
 	return errors.Join(errs...)

@@ -27,7 +27,8 @@ import (
 // explainedCredentials are the credentials of a client whose errors give the reason.
 type explainedCredentials struct {
 	credentials.TransportCredentials
-	live *live // of all connections to the address
+	live    *live    // of all connections to the address
+	silence *silence // of those of one grpc.ClientConn
 }
 
 // ClientHandshake implements credentials.TransportCredentials.
@@ -41,7 +42,7 @@ func (e explainedCredentials) ClientHandshake(ctx context.Context, authority str
 		e.live.failed(err)
 		return conn, auth, err
 	}
-	return &firstFrameConn{Conn: conn, address: at, tls: !isPlain(e), failed: make(chan struct{}), live: e.live}, auth, nil
+	return &firstFrameConn{Conn: conn, address: at, tls: !isPlain(e), failed: make(chan struct{}), live: e.live, silence: e.silence}, auth, nil
 }
 
 // withoutZone returns an authority without the zone of its address. A zone means something on this
@@ -56,7 +57,7 @@ func withoutZone(authority string) string {
 
 // Clone implements credentials.TransportCredentials.
 func (e explainedCredentials) Clone() credentials.TransportCredentials {
-	return explainedCredentials{e.TransportCredentials.Clone(), e.live}
+	return explainedCredentials{e.TransportCredentials.Clone(), e.live, e.silence}
 }
 
 // isPlain reports whether credentials use no TLS.
@@ -181,10 +182,14 @@ type firstFrameConn struct {
 
 	live            *live
 	counted, closed bool // guarded by live.mu
+
+	silence *silence
+	traffic
 }
 
 // Close implements net.Conn.
 func (c *firstFrameConn) Close() error {
+	c.silence.ended(c)
 	c.live.ended(c)
 	return c.Conn.Close()
 }
@@ -194,9 +199,17 @@ func (c *firstFrameConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	switch {
 	case c.framed.Load():
+		if n > 0 {
+			c.read.Store(int64(time.Since(c.opened)))
+		}
+		if why := c.traffic.why.Load(); err != nil && why != nil {
+			err = *why
+		}
 		return n, err
 	case n > 0 && b[0] == 0: // no frame of a server begins with another byte
+		c.opened = time.Now()
 		c.framed.Store(true)
+		c.silence.opened(c)
 		c.live.opened(c)
 		return n, err
 	case n > 0:
@@ -217,7 +230,15 @@ func (c *firstFrameConn) Read(b []byte) (int, error) {
 // Write implements net.Conn. When the server has closed the connection, a write may fail
 // before the reason is read.
 func (c *firstFrameConn) Write(b []byte) (int, error) {
+	framed := c.framed.Load()
+	if framed {
+		c.wrote.Store(int64(time.Since(c.opened)))
+		c.writing.Add(1)
+	}
 	n, err := c.Conn.Write(b)
+	if framed {
+		c.writing.Add(-1)
+	}
 	if err == nil || c.framed.Load() {
 		return n, err
 	}
