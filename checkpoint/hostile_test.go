@@ -61,6 +61,11 @@ func (l *liar) Describe(context.Context, *trystpb.DescribeRequest) (*trystpb.Des
 // pullFrom returns a puller of a server that is nothing but its publications.
 func pullFrom(t *testing.T, s trystgrpc.PublicationsServer) *checkpoint.Puller {
 	t.Helper()
+	return pullFromReceiver(t, s, nil)
+}
+
+func pullFromReceiver(t *testing.T, s trystgrpc.PublicationsServer, r checkpoint.Receiver) *checkpoint.Puller {
+	t.Helper()
 	lis := bufconn.Listen(1 << 20)
 	g := grpc.NewServer()
 	trystgrpc.RegisterPublicationsServer(g, s)
@@ -70,7 +75,7 @@ func pullFrom(t *testing.T, s trystgrpc.PublicationsServer) *checkpoint.Puller {
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
 	must(t, err)
 	t.Cleanup(func() { conn.Close() })
-	return checkpoint.NewPuller(checkpoint.PullerOptions{Conn: conn, Task: cluster.ClientTask(), Incarnation: 1})
+	return checkpoint.NewPuller(checkpoint.PullerOptions{Conn: conn, Task: cluster.ClientTask(), Incarnation: 1, Receiver: r})
 }
 
 // A puller makes files of the names in a manifest, and memory of its sizes: what contradicts

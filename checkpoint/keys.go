@@ -28,6 +28,9 @@ func (k *keys) take(resp *trystpb.OpenResponse) error {
 	if k.step != 0 && resp.GetStepId() != k.step {
 		return status.Errorf(status.Internal, "the server changed the step from %d to %d", k.step, resp.GetStepId())
 	}
+	if len(resp.GetKeys()) == 0 && !resp.GetLast() {
+		return status.New(status.Internal, "the server sent a message without a key, which is not the last one")
+	}
 	k.step = resp.GetStepId()
 	for _, key := range resp.GetKeys() {
 		if err := k.add(key); err != nil {

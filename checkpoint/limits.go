@@ -92,14 +92,21 @@ const (
 	// transport/grpc).
 	leastPatience = 20 * time.Second
 
-	// steady is how long a session must have lasted, and at least as long as the request's Retry,
-	// to end an outage although no part has come: longer than a silent connection lives with
-	// the default keepalive. More would end a pull whose parts take longer.
-	steady = time.Minute
+	// firstPatience is how long a server has at least to answer a question or to send the next part
+	// before that is a failure, however short the request's Retry is: longer than a silent connection
+	// lives with the default keepalive, which has the better reason.
+	firstPatience = time.Minute
 
-	// maxSteady is how many such sessions in a row end an outage although nothing has come. A
-	// part that did not come in as many does not come, since each session begins it anew.
-	maxSteady = 5
+	// slowestRate, in bytes a second, is the rate at which parts come at least after that time: 8 Mbit/s.
+	// slowestMax bounds the time that a size can claim.
+	slowestRate = 1 << 20
+	slowestMax  = 24 * time.Hour
+
+	// comparedRate, in bytes a second, is how fast a server reads touched files at least before it
+	// gives the keys, or the next part: a hard disk. comparedMax bounds the time that a size can
+	// claim.
+	comparedRate = 128 << 20
+	comparedMax  = time.Hour
 
 	// pieceBytes is the length of the pieces in which a pull requests large tensors: large compared
 	// with the cost of a message, and so small that those under way at both ends fit into a

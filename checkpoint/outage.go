@@ -2,7 +2,6 @@ package checkpoint
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -24,18 +23,21 @@ type Interruption struct {
 //	             failed                  failed for longer than retry
 //	progress ─────────────► interrupted ──────────────────────────────► the last error
 //	   ▲                         │
-//	   └──── a part has come ────┘     (or a session was steady, maxSteady times in a row)
+//	   └─ a part has come whole ─┘
+//
+// A session that only lasts is no progress. A part that cannot be divided, and may take longer than an
+// outage, lengthens the outage by that time (allow).
 //
 // It decides whether the pull tries again, and when. It is a value without a clock: time is
 // passed in.
 type outage struct {
 	retry time.Duration // the longest outage; 0 for none
+	slow  time.Duration // what the largest part adds to it
 
 	began   time.Time     // zero without an outage
 	pause   time.Duration // before the next attempt
 	err     error         // the last one of the outage
 	resumed bool          // the caller knows that the pull goes on
-	steady  int           // steady sessions in a row in which no part has come
 }
 
 // mayPass reports whether an error of a server or a connection may pass. Servers that stop, and
@@ -54,18 +56,14 @@ func (o *outage) failed(now time.Time, err error) (pause time.Duration, first bo
 		return 0, false, err
 	}
 	if o.began.IsZero() {
-		*o = outage{retry: o.retry, began: now, pause: retryMin, steady: o.steady}
+		*o = outage{retry: o.retry, slow: o.slow, began: now, pause: retryMin}
 		first = true
 	}
 	o.err = err
-	left := o.retry - now.Sub(o.began)
+	left := o.left(now)
 	if left <= 0 {
 		e := status.From(err)
-		e = status.Errorf(e.Code(), "%s; it was tried again for %v", e.Message(), now.Sub(o.began).Round(time.Second/10))
-		if o.steady >= maxSteady {
-			e = e.WithSuffix(fmt.Sprintf(", and nothing came in %d sessions of a minute or more before that", o.steady))
-		}
-		return 0, false, e
+		return 0, false, status.Errorf(e.Code(), "%s; it was tried again for %v", e.Message(), now.Sub(o.began).Round(time.Second/10))
 	}
 	pause = min(o.pause/2+rand.N(o.pause), left) //nolint:gosec // so that pullers do not return all at once
 	o.pause = min(2*o.pause, retryMax)
@@ -73,18 +71,14 @@ func (o *outage) failed(now time.Time, err error) (pause time.Duration, first bo
 }
 
 // left returns for how long the outage may still last.
-func (o *outage) left(now time.Time) time.Duration { return o.retry - now.Sub(o.began) }
+func (o *outage) left(now time.Time) time.Duration { return o.retry + o.slow - now.Sub(o.began) }
+
+// allow takes note of the largest part that is requested: beyond the usual length of a piece it is one
+// that cannot be divided.
+func (o *outage) allow(largest int64) { o.slow = slowest(max(largest-pieceBytes, 0)) }
 
 // over ends the outage.
-func (o *outage) over() { *o = outage{retry: o.retry} }
-
-// lasted takes note of a session without a part that was steady: one tensor may take longer than
-// an outage. A server that only holds sessions open is given up nevertheless.
-func (o *outage) lasted() {
-	if o.steady < maxSteady {
-		*o = outage{retry: o.retry, steady: o.steady + 1}
-	}
-}
+func (o *outage) over() { *o = outage{retry: o.retry, slow: o.slow} }
 
 // interrupted handles a failure of the pull: it returns nil when the pull must try again, after
 // a pause, or the error that ends it.
@@ -113,8 +107,7 @@ func (pl *pull) interrupted(caller context.Context, err error) error {
 }
 
 // goesOn reports, once in an outage, that the server answers again. The outage ends only with
-// the next part, or when the session has lasted for long (steady): one that breaks soon without
-// progress is the same outage.
+// the next part: a session without one is the same outage.
 func (pl *pull) goesOn() {
 	pl.mu.Lock()
 	o := &pl.outage
@@ -127,25 +120,30 @@ func (pl *pull) goesOn() {
 	}
 }
 
-// patience bounds a question to the server during an outage; 0 for no bound. Before an outage a
-// server may take its time.
-func (pl *pull) patience() time.Duration {
+// patience bounds a question to the server, the keys of a session and the wait for a part. Before an
+// outage a server may take its time; slower is what the publication adds to that.
+func (pl *pull) patience(slower time.Duration) time.Duration {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	if pl.outage.began.IsZero() {
-		return 0
+		return max(pl.req.Retry, firstPatience) + slower
 	}
 	return max(pl.outage.left(time.Now()), leastPatience)
+}
+
+// inOutage reports whether the pull has made no progress since a failure.
+func (pl *pull) inOutage() bool {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	return !pl.outage.began.IsZero()
 }
 
 // ask repeats a question until it is answered. Only the time without any answer counts as an
 // outage.
 func (pl *pull) ask(caller context.Context, question func(context.Context) error) error {
 	for {
-		ctx, cancel := caller, context.CancelFunc(func() {})
-		if d := pl.patience(); d > 0 {
-			ctx, cancel = context.WithTimeoutCause(caller, d, pl.p.silent(d))
-		}
+		d := pl.patience(0)
+		ctx, cancel := context.WithTimeoutCause(caller, d, pl.p.silent(d))
 		err := question(ctx)
 		if err != nil && ctx.Err() != nil && caller.Err() == nil {
 			err = context.Cause(ctx)

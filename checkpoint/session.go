@@ -76,23 +76,21 @@ func (pl *pull) fetch(caller context.Context, to sink) error {
 func (pl *pull) session(caller context.Context, missing []int, to sink) error {
 	whole, lost := context.WithCancelCause(caller)
 	defer lost(nil)
-	s, err := pl.p.open(whole, pl.manifest, missing, pl.patience(), pl.req.Measurement, lost)
+	s, err := pl.p.open(whole, pl.manifest, missing, pl.patience(pl.manifest.comparing()), pl.req.Measurement, lost)
 	if err != nil {
 		return err
 	}
 	defer s.close()
 	pl.goesOn()
-	began := time.Now()
+	pl.allow(s.parts)
 	r := &batch{pl: pl, session: s, to: to, receives: semaphore.NewWeighted(int64(pl.req.Inflight))}
 	r.group, r.ctx = errgroup.WithContext(whole)
+	r.stall.patience = pl.patience(pl.manifest.comparing())
+	r.stall.ended = func() { lost(pl.p.stalled(r.stall.patience)) }
+	defer r.stall.close()
 	r.request(s.parts)
 	err = r.group.Wait()
 	pl.window.Release(r.lost.Load())
-	if time.Since(began) >= max(pl.req.Retry, steady) { // a part may take longer than an outage
-		pl.mu.Lock()
-		pl.outage.lasted()
-		pl.mu.Unlock()
-	}
 	if err == nil && whole.Err() != nil && len(to.missing()) > 0 {
 		err = context.Cause(whole)
 	}
@@ -108,6 +106,7 @@ type batch struct {
 	group    *errgroup.Group
 	ctx      context.Context     // ends with the session, and with the first error
 	receives *semaphore.Weighted // the window of receives
+	stall    stall               // of the receives
 	underWay atomic.Int64        // parts
 	lost     atomic.Int64        // what failed parts give back to the window of bytes
 }
@@ -149,6 +148,25 @@ func (r *batch) one(p part) error {
 		r.request(r.session.partsOf(p.i))
 	}
 	return err
+}
+
+// bytesOf returns the length of a part.
+func (pl *pull) bytesOf(p part) int64 {
+	if p.whole() {
+		return pl.manifest.Entries[p.i].Bytes
+	}
+	return p.n
+}
+
+// allow takes note of the largest part that is requested.
+func (pl *pull) allow(parts []part) {
+	largest := int64(0)
+	for _, p := range parts {
+		largest = max(largest, pl.bytesOf(p))
+	}
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	pl.outage.allow(largest)
 }
 
 // acquire waits for space in the window of bytes. When nothing is under way, only the consumer can
@@ -217,10 +235,13 @@ func (r *batch) receive(p part) (*tensor.Tensor, error) {
 	pl, s := r.pl, r.session
 	c := make(chan outcome, 1)
 	pl.transferring(1)
+	n := pl.bytesOf(p)
+	r.stall.begin(n)
 	s.receiver.RecvAsync(r.ctx, s.step, p.key, args, func(v rendezvous.Value, _ rendezvous.Args, err error) {
 		c <- outcome{v, err}
 	})
 	o := <-c
+	r.stall.end(n)
 	pl.received(p.i, o.v, o.err)
 	what := "receiving tensor " + quote(pl.manifest.Entries[p.i].Name) + " from " + pl.p.server()
 	switch {
@@ -249,7 +270,7 @@ func (pl *pull) versionOf(ctx context.Context, err error) error {
 				quote(m.Name), quote(m.Version), quote(p.Version), pl.p.server()))
 		}
 	}
-	if pl.patience() > 0 {
+	if pl.inOutage() {
 		return status.New(status.Unavailable, status.From(err).Message())
 	}
 	if other != nil && mayPass(other) {
@@ -268,7 +289,7 @@ type session struct {
 	ended    chan struct{} // closed when the stream has ended
 }
 
-// open gets a step with the keys of the given tensors from the server. A patience that is not 0
+// open gets a step with the keys of the given tensors from the server. Patience
 // bounds the time until all keys have come. A measurement is marked as such. When the stream ends before close, lost is called
 // with the reason.
 func (p *Puller) open(ctx context.Context, m *Manifest, chosen []int, patience time.Duration, measurement bool, lost func(error)) (*session, error) {
@@ -282,15 +303,11 @@ func (p *Puller) open(ctx context.Context, m *Manifest, chosen []int, patience t
 		end()
 	}
 	var late atomic.Bool
-	inTime := func() bool { return true } // called once, when all keys have come
-	if patience > 0 {
-		timer := time.AfterFunc(patience, func() {
-			late.Store(true)
-			end()
-		})
-		defer timer.Stop()
-		inTime = timer.Stop
-	}
+	timer := time.AfterFunc(patience, func() {
+		late.Store(true)
+		end()
+	})
+	defer timer.Stop()
 	fail := func(err error, stream grpc.ServerStreamingClient[trystpb.OpenResponse]) error {
 		cancel()
 		switch {
@@ -327,7 +344,7 @@ func (p *Puller) open(ctx context.Context, m *Manifest, chosen []int, patience t
 		}
 		last = resp.GetLast()
 	}
-	if !inTime() { // the stream ends, although all keys have come
+	if !timer.Stop() { // the stream ends, although all keys have come
 		cancel()
 		return nil, wrap(what, p.silent(patience))
 	}
@@ -338,12 +355,11 @@ func (p *Puller) open(ctx context.Context, m *Manifest, chosen []int, patience t
 	}
 	go func() {
 		defer close(s.ended)
-		for {
-			if _, err := stream.Recv(); err != nil {
-				lost(p.failed(streamCtx, "the pull of "+quote(m.Name)+" was interrupted", err, stream.Trailer()))
-				return
-			}
+		if _, err := stream.Recv(); err != nil {
+			lost(p.failed(streamCtx, "the pull of "+quote(m.Name)+" was interrupted", err, stream.Trailer()))
+			return
 		}
+		lost(status.Errorf(status.Internal, "%s: %s sent a message after the last one", what, p.server()))
 	}()
 	return s, nil
 }

@@ -383,4 +383,3 @@ func TestIdleConnectionIsNotWatched(t *testing.T) {
 	a.gives(b, a.alloc) // sets it again
 	await(t, "no timer again", func() bool { return !watch.armed.Load() })
 }
-
