@@ -6,20 +6,16 @@ import (
 	"syscall"
 )
 
-// allocate reserves size bytes of disk for an empty file, so that a full disk is detected
-// before anything is transferred.
-func allocate(f *os.File, size int64) error {
-	if size == 0 {
-		return nil
-	}
+// allocate reserves disk for a range of a file. It returns false if the file system cannot do that.
+func allocate(f *os.File, p piece) (bool, error) {
 	for {
-		err := syscall.Fallocate(int(f.Fd()), 0, 0, size)
+		err := syscall.Fallocate(int(f.Fd()), 0, p.off, p.n)
 		switch {
 		case errors.Is(err, syscall.EINTR):
 			continue
-		case errors.Is(err, syscall.EOPNOTSUPP), errors.Is(err, syscall.ENOSYS): // not supported by the file system
-			return f.Truncate(size)
+		case errors.Is(err, syscall.EOPNOTSUPP), errors.Is(err, syscall.ENOSYS):
+			return false, nil
 		}
-		return err
+		return err == nil, err
 	}
 }

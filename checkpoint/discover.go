@@ -13,6 +13,7 @@ import (
 const (
 	safetensorsExt = ".safetensors"
 	indexExt       = ".safetensors.index.json"
+	jsonExt        = ".index.json" // ends indexExt
 	npyExt         = ".npy"
 
 	// companionPrefix begins the names of the files in which macOS keeps attributes of another
@@ -161,7 +162,7 @@ func (f *found) distinct() error {
 	names := make(map[string]string)
 	for _, path := range f.files {
 		base := filepath.Base(path)
-		if err := checkFileName(base); err != nil {
+		if err := checkFileName(base, filepath.Ext(base)); err != nil {
 			return wrap(path, err)
 		}
 		if other, ok := names[base]; ok {

@@ -24,6 +24,7 @@ type files struct {
 	targets []*target     // of the files to write
 	spots   map[int]*spot // by tensor
 	left    []string      // .part files that stay after a failure
+	reserve reserve       // of targets
 }
 
 // spot is the place of one tensor.
@@ -77,6 +78,7 @@ func (to *files) openAll(ctx context.Context, outputs []*output, o SaveOptions) 
 		if err != nil {
 			return err
 		}
+		t.reserve = &to.reserve
 		slices.SortStableFunc(claims, func(a, b claim) int { return cmp.Compare(a.off, b.off) })
 		to.targets, found[n], anew[n] = append(to.targets, t), claims, why
 		to.place(t, out)
@@ -94,6 +96,13 @@ func (to *files) openAll(ctx context.Context, outputs []*output, o SaveOptions) 
 		if err := to.finished(ctx, out, count, o.Found); err != nil {
 			return err
 		}
+	}
+	sizes := make([]int64, len(outputs))
+	for n, out := range outputs {
+		sizes[n] = out.size
+	}
+	if err := checkSpace(to.targets, sizes); err != nil {
+		return err
 	}
 	for n, out := range outputs {
 		if err := to.prepare(to.targets[n], out); err != nil {

@@ -230,7 +230,7 @@ func TestWritingToAFullDevice(t *testing.T) {
 	if err != nil {
 		t.Skip("no /dev/full here")
 	}
-	full := &target{path: "out", file: f}
+	full := &target{path: "out", file: f, reserve: new(reserve)}
 	err = full.writeAt([]byte("abc"), 0)
 	if status.CodeOf(err) != status.ResourceExhausted {
 		t.Errorf("got %v", err)

@@ -84,6 +84,9 @@ func TestManifestIsChecked(t *testing.T) {
 	file := func(name string) *trystpb.FileInfo {
 		return &trystpb.FileInfo{Name: name, Format: checkpoint.FormatSafetensors, Bytes: 100}
 	}
+	index := func(name, content string) *trystpb.FileInfo {
+		return &trystpb.FileInfo{Name: name, Format: checkpoint.FormatIndex, Bytes: uint64(len(content)), Header: []byte(content)}
+	}
 	info := func(name string, change func(*trystpb.TensorInfo)) *trystpb.TensorInfo {
 		x := &trystpb.TensorInfo{Name: name, Dtype: tfpb.DataType_DT_FLOAT, Shape: []int64{2, 3}, Bytes: 24}
 		if change != nil {
@@ -99,18 +102,28 @@ func TestManifestIsChecked(t *testing.T) {
 		code    status.Code
 		want    string
 	}{
-		{"a file twice", []*trystpb.FileInfo{file("a"), file("a")}, nil, status.InvalidArgument, `file "a" stands twice`},
-		{"a file elsewhere", []*trystpb.FileInfo{file("../a")}, nil, status.InvalidArgument, "not a plain file name"},
-		{"a file below", []*trystpb.FileInfo{file(`b\a`)}, nil, status.InvalidArgument, "not a plain file name"},
+		{"a file twice", []*trystpb.FileInfo{file("a.safetensors"), file("a.safetensors")}, nil, status.InvalidArgument, `file "a.safetensors" stands twice`},
+		{"a file elsewhere", []*trystpb.FileInfo{file("../a.safetensors")}, nil, status.InvalidArgument, "not a plain file name"},
+		{"a file below", []*trystpb.FileInfo{file(`b\a.safetensors`)}, nil, status.InvalidArgument, "not a plain file name"},
 		{"the directory", []*trystpb.FileInfo{file("..")}, nil, status.InvalidArgument, "not a plain file name"},
-		{"a control character", []*trystpb.FileInfo{file("a\n")}, nil, status.InvalidArgument, "not a plain file name"},
-		{"a long name", []*trystpb.FileInfo{file(strings.Repeat("a", 256))}, nil, status.InvalidArgument, "not a plain file name"},
-		{"another format", []*trystpb.FileInfo{{Name: "a", Format: "zip"}}, nil, status.Unimplemented, `unknown format "zip"`},
-		{"a part of an index", []*trystpb.FileInfo{{Name: "i", Format: checkpoint.FormatIndex, Bytes: 5, Header: []byte("{}")}}, nil, status.InvalidArgument, `index "i" has 5 bytes, and 2 came`},
-		{"a tensor in an index", []*trystpb.FileInfo{{Name: "i", Format: checkpoint.FormatIndex}}, []*trystpb.TensorInfo{info("x", nil)}, status.InvalidArgument, `it is in the index "i"`},
+		{"a control character", []*trystpb.FileInfo{file("a\n.safetensors")}, nil, status.InvalidArgument, "not a plain file name"},
+		{"a long name", []*trystpb.FileInfo{file(strings.Repeat("a", 256) + ".safetensors")}, nil, status.InvalidArgument, "not a plain file name"},
+		{"another format", []*trystpb.FileInfo{{Name: "a.zip", Format: "zip"}}, nil, status.Unimplemented, `unknown format "zip"`},
+		{"a part of an index", []*trystpb.FileInfo{{Name: "i.index.json", Format: checkpoint.FormatIndex, Bytes: 5, Header: []byte("{}")}}, nil, status.InvalidArgument, `index "i.index.json" has 5 bytes, and 2 came`},
+		{"a tensor in an index", []*trystpb.FileInfo{index("i.index.json", `{"weight_map":{}}`)}, []*trystpb.TensorInfo{info("x", nil)}, status.InvalidArgument, `it is in the index "i.index.json"`},
+		{"a file that begins with a dot", []*trystpb.FileInfo{file(".bashrc.safetensors")}, nil, status.InvalidArgument, "begins with a dot"},
+		{"an index that begins with a dot", []*trystpb.FileInfo{index(".bashrc", `{"weight_map":{}}`)}, nil, status.InvalidArgument, "begins with a dot"},
+		{"an absolute name", []*trystpb.FileInfo{file("/etc/a.safetensors")}, nil, status.InvalidArgument, "not a plain file name"},
+		{"an index with the name of a program", []*trystpb.FileInfo{index("sitecustomize.py", `{"weight_map":{}}`)}, nil, status.InvalidArgument, "does not end in .index.json"},
+		{"a file with the name of a configuration", []*trystpb.FileInfo{file("config.json")}, nil, status.InvalidArgument, "does not end in .safetensors"},
+		{"a .part", []*trystpb.FileInfo{file("a.safetensors.part")}, nil, status.InvalidArgument, "does not end in .safetensors"},
+		{"an array with another name", []*trystpb.FileInfo{{Name: "a.safetensors", Format: checkpoint.FormatNPY}}, nil, status.InvalidArgument, "does not end in .npy"},
+		{"an index that is a program", []*trystpb.FileInfo{index("i.index.json", "import os")}, nil, status.InvalidArgument, `index "i.index.json"`},
+		{"an index of another form", []*trystpb.FileInfo{index("i.index.json", `{"weight_map":{"x":1}}`)}, nil, status.InvalidArgument, `index "i.index.json"`},
+		{"an index that leads out", []*trystpb.FileInfo{index("i.index.json", `{"weight_map":{"x":"../x"}}`)}, nil, status.InvalidArgument, `index "i.index.json"`},
 		{"a tensor twice", nil, []*trystpb.TensorInfo{info("x", nil), info("x", nil)}, status.InvalidArgument, `tensor "x" stands twice`},
 		{"no name", nil, []*trystpb.TensorInfo{info("", nil)}, status.InvalidArgument, "is empty"},
-		{"no such file", []*trystpb.FileInfo{file("a")}, []*trystpb.TensorInfo{info("x", func(x *trystpb.TensorInfo) { x.File = 1 })}, status.InvalidArgument, "it is in file 1 of 1"},
+		{"no such file", []*trystpb.FileInfo{file("a.safetensors")}, []*trystpb.TensorInfo{info("x", func(x *trystpb.TensorInfo) { x.File = 1 })}, status.InvalidArgument, "it is in file 1 of 1"},
 		{"no file at all", nil, []*trystpb.TensorInfo{info("x", func(x *trystpb.TensorInfo) { x.File = 1 })}, status.InvalidArgument, "it is in file 1 of 0"},
 		{"an offset beyond files", nil, []*trystpb.TensorInfo{info("x", func(x *trystpb.TensorInfo) { x.FileOffset = 1 << 63 })}, status.InvalidArgument, "more than a file can have"},
 		{"bytes beyond files", nil, []*trystpb.TensorInfo{info("x", func(x *trystpb.TensorInfo) { x.Dtype, x.Bytes = tfpb.DataType_DT_STRING, 1<<63 })}, status.InvalidArgument, "more than a file can have"},
@@ -230,7 +243,7 @@ func TestHeaderIsChecked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := pullFrom(t, &liar{manifest: &trystpb.DescribeResponse{
 				Publication: &trystpb.Publication{Name: "m", Version: "1"}, DigestAlgorithm: "xxh64",
-				Files: []*trystpb.FileInfo{{Name: "m", Format: checkpoint.FormatSafetensors, Bytes: uint64(c.bytes), Header: c.header}}, //nolint:gosec // small
+				Files: []*trystpb.FileInfo{{Name: "m.safetensors", Format: checkpoint.FormatSafetensors, Bytes: uint64(c.bytes), Header: c.header}}, //nolint:gosec // small
 				Tensors: []*trystpb.TensorInfo{
 					{Name: "x", Dtype: tfpb.DataType_DT_FLOAT, Shape: []int64{2}, Bytes: 8}, {Name: "y", Dtype: tfpb.DataType_DT_UINT8, Shape: []int64{1}, Bytes: 1},
 				},

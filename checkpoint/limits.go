@@ -122,6 +122,12 @@ const (
 	// sync at the end may wait for.
 	writebackBytes = 8 << 20
 
+	// maxReserved is how much disk the files of a pull reserve ahead of what has come, in bytes: a server
+	// that claims much fills no disk with it. reserveStep is reserved at once: large, so that a file has
+	// few extents.
+	maxReserved = 1 << 30
+	reserveStep = 256 << 20
+
 	// maxJournalLine bounds a line of a journal in bytes: a plan, whose name of a publication
 	// may take six times its length in JSON.
 	maxJournalLine = 8 * maxName

@@ -145,23 +145,14 @@ func manifestOf(p *trystpb.DescribeResponse) (*Manifest, error) {
 		return nil, err
 	}
 	files := make(map[string]bool)
-	for i, f := range p.GetFiles() {
-		if err := checkFileName(f.GetName()); err != nil {
+	for _, f := range p.GetFiles() {
+		if err := checkFile(f); err != nil {
 			return nil, err
 		}
 		if files[f.GetName()] {
 			return nil, status.Errorf(status.InvalidArgument, "file %s stands twice", quote(f.GetName()))
 		}
 		files[f.GetName()] = true
-		switch f.GetFormat() {
-		case FormatSafetensors, FormatNPY:
-		case FormatIndex:
-			if f.GetBytes() != uint64(len(f.GetHeader())) {
-				return nil, status.Errorf(status.InvalidArgument, "index %s has %d bytes, and %d came", quote(f.GetName()), f.GetBytes(), len(f.GetHeader()))
-			}
-		default:
-			return nil, status.Errorf(status.Unimplemented, "file %d has the unknown format %s", i, quote(f.GetFormat()))
-		}
 		m.Files = append(m.Files, FileInfo{
 			Name: f.GetName(), Format: f.GetFormat(), Metadata: f.GetMetadata(), Bytes: int64(f.GetBytes()), Header: f.GetHeader(),
 		})
@@ -193,6 +184,30 @@ func manifestOf(p *trystpb.DescribeResponse) (*Manifest, error) {
 		}
 	}
 	return m, nil
+}
+
+// checkFile checks a file of a manifest from a server. The name has the extension of its format, and an
+// index is one: a puller writes no other files, which another program might run or read as its own.
+func checkFile(f *trystpb.FileInfo) error {
+	switch f.GetFormat() {
+	case FormatSafetensors:
+		return checkFileName(f.GetName(), safetensorsExt)
+	case FormatNPY:
+		return checkFileName(f.GetName(), npyExt)
+	case FormatIndex:
+	default:
+		return status.Errorf(status.Unimplemented, "file %s has the unknown format %s", quote(f.GetName()), quote(f.GetFormat()))
+	}
+	if err := checkFileName(f.GetName(), jsonExt); err != nil {
+		return err
+	}
+	if f.GetBytes() != uint64(len(f.GetHeader())) {
+		return status.Errorf(status.InvalidArgument, "index %s has %d bytes, and %d came", quote(f.GetName()), f.GetBytes(), len(f.GetHeader()))
+	}
+	if _, err := safetensors.ParseIndex(f.GetHeader()); err != nil {
+		return wrap("index "+quote(f.GetName()), err)
+	}
+	return nil
 }
 
 func tensorInfoOf(t *trystpb.TensorInfo) (TensorInfo, error) {
@@ -264,12 +279,18 @@ func checkName(kind, name string) error {
 	return nil
 }
 
-// checkFileName refuses names that are not plain file names: a name from a server must not lead
-// out of the directory that the puller writes to.
-func checkFileName(name string) error {
-	if name == "" || name == "." || name == ".." || len(name) > 255 || strings.ContainsAny(name, `/\:`) ||
-		strings.ContainsFunc(name, unicode.IsControl) || !utf8.ValidString(name) {
+// checkFileName refuses names that are not plain file names with an extension: a name from a server must
+// not lead out of the directory that the puller writes to, nor be one that programs look for, as those
+// that begin with a dot.
+func checkFileName(name, ext string) error {
+	switch {
+	case name == "", name == ".", name == "..", len(name) > 255, strings.ContainsAny(name, `/\:`),
+		strings.ContainsFunc(name, unicode.IsControl), !utf8.ValidString(name):
 		return status.Errorf(status.InvalidArgument, "%s is not a plain file name", quote(name))
+	case strings.HasPrefix(name, "."):
+		return status.Errorf(status.InvalidArgument, "the file name %s begins with a dot", quote(name))
+	case !strings.HasSuffix(name, ext):
+		return status.Errorf(status.InvalidArgument, "the file name %s does not end in %s", quote(name), ext)
 	}
 	return nil
 }

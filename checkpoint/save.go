@@ -159,7 +159,7 @@ func (pl *pull) directory(dir string) (outputs []*output, err error) {
 	}
 	if len(m.Files) == 0 {
 		name := m.Name + safetensorsExt
-		if checkFileName(name) != nil {
+		if checkFileName(name, safetensorsExt) != nil {
 			name = "model" + safetensorsExt
 		}
 		out, err := m.mixedOutput(filepath.Join(dir, name), pl.chosen)
@@ -194,7 +194,7 @@ func (pl *pull) directory(dir string) (outputs []*output, err error) {
 			outputs = append(outputs, out)
 		}
 	}
-	return outputs, distinctOutputs(outputs)
+	return outputs, nil
 }
 
 // indexOutput plans an index: with the same bytes if all tensors are chosen, otherwise with the
@@ -228,20 +228,6 @@ func (m *Manifest) indexOutput(path string, f *FileInfo, chosen []int) (*output,
 		return nil, wrap("the server's index "+quote(f.Name), err)
 	}
 	return &output{path: path, head: b.Bytes(), size: int64(b.Len())}, nil
-}
-
-// distinctOutputs refuses file names from a server that would be one file on the disk.
-func distinctOutputs(outputs []*output) error {
-	taken := make(map[string]bool)
-	for _, out := range outputs {
-		for _, path := range []string{out.path, out.path + partExt, out.path + partExt + journalExt} {
-			if taken[path] {
-				return status.Errorf(status.InvalidArgument, "two files of the publication would be written to %s", path)
-			}
-			taken[path] = true
-		}
-	}
-	return nil
 }
 
 // oneFile returns the safetensors file that has all chosen tensors.

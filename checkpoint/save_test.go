@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/tryst-rdma/tryst/checkpoint"
-	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/npy"
@@ -468,30 +467,6 @@ func TestSaveLooksAgainBeforeItReplaces(t *testing.T) {
 			t.Errorf("force %v: the file is not what it should be", force)
 		}
 		requireOnly(t, dir, left...)
-	}
-}
-
-// The files of a publication must not meet on the disk, one written over the other or over
-// its .part, whatever the server calls them.
-func TestSaveRefusesFilesThatMeet(t *testing.T) {
-	file := func(name string) *trystpb.FileInfo {
-		return &trystpb.FileInfo{Name: name, Format: checkpoint.FormatSafetensors, Bytes: 16}
-	}
-	for name, files := range map[string][]*trystpb.FileInfo{
-		"a file and the .part of another":  {file("a.safetensors"), file("a.safetensors.part")},
-		"the .part comes first":            {file("a.part"), file("a")},
-		"an index and the .part of a file": {file("a"), {Name: "a.part", Format: checkpoint.FormatIndex}},
-	} {
-		p := pullFrom(t, &liar{manifest: &trystpb.DescribeResponse{
-			Publication: &trystpb.Publication{Name: "m", Version: "1"}, DigestAlgorithm: "xxh64", Files: files,
-		}})
-		dir := t.TempDir()
-		_, err := p.Save(t.Context(), checkpoint.PullRequest{Publication: "m"}, checkpoint.SaveOptions{Out: dir, Force: true})
-		mustBe(t, err, status.InvalidArgument, "two files of the publication would be written to "+dir)
-		if t.Failed() {
-			t.Log(name)
-		}
-		requireOnly(t, dir)
 	}
 }
 

@@ -27,8 +27,14 @@ type target struct {
 
 	flush func(*os.File, piece) // beginWriteback, except in tests
 
+	size    int64    // that it will have; set by begin and openTarget
+	reserve *reserve // of all files of the pull
+
 	writing sync.Mutex // held while the file is written
-	written writeback  // guarded by writing
+	// All below are guarded by writing.
+	written  writeback
+	reserved int64 // of size, from the beginning
+	ahead    int64 // of reserved, beyond the bytes that were written
 }
 
 // checkTarget returns an error if no file may be written at path.
@@ -49,12 +55,16 @@ func checkTarget(path string, force bool) error {
 	return nil
 }
 
-// createTarget opens PATH.part, empty, with size bytes of reserved disk. It returns
+// createTarget opens PATH.part, without content. It returns
 // AlreadyExists for an existing PATH unless force is set, FailedPrecondition for a .part that
 // another process writes, and ResourceExhausted for a full disk.
 func createTarget(path string, size int64, force bool) (*target, error) {
 	t, err := lockTarget(path, force)
 	if err != nil {
+		return nil, err
+	}
+	if err := checkSpace([]*target{t}, []int64{size}); err != nil {
+		t.abandon()
 		return nil, err
 	}
 	if err := t.begin(size, nil); err != nil {
@@ -72,14 +82,14 @@ func lockTarget(path string, force bool) (*target, error) {
 	if err != nil {
 		return nil, wrap("creating "+path+partExt, bare(err))
 	}
-	return &target{path: path, force: force, file: f, flush: beginWriteback}, nil
+	return &target{path: path, force: force, file: f, flush: beginWriteback, reserve: new(reserve)}, nil
 }
 
-// begin empties the .part, reserves size bytes of disk, and creates a journal of p if that is not
+// begin empties the .part, gives it its size, without disk, and creates a journal of p if that is not
 // nil. If that fails, the target is discarded. The old journal goes first: it must not name bytes
 // that are not there.
 func (t *target) begin(size int64, p *plan) error {
-	t.ours = true
+	t.ours, t.size = true, size
 	journal := t.path + partExt + journalExt
 	err := os.Remove(journal)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -89,7 +99,7 @@ func (t *target) begin(size int64, p *plan) error {
 		err = t.file.Truncate(0)
 	}
 	if err == nil {
-		err = allocate(t.file, size)
+		err = t.file.Truncate(size)
 	}
 	if err != nil {
 		t.discard()
@@ -132,7 +142,7 @@ func openTarget(path string, force bool, p plan) (t *target, claims []claim, ane
 		j.close()
 		return t, nil, status.Errorf(status.DataLoss, "it has %d bytes instead of %d", stat.Size(), p.Size), nil
 	}
-	t.journal, t.ours = j, true
+	t.journal, t.ours, t.size = j, true, p.Size
 	return t, claims, nil, nil
 }
 
@@ -183,7 +193,10 @@ func lockPart(f *os.File, path string) (current bool, err error) {
 // one at a time as well, but lets the others spin.
 func (t *target) writeAt(b []byte, off int64) error {
 	t.writing.Lock()
-	_, err := t.file.WriteAt(b, off)
+	err := t.reserveLocked(int64(len(b)))
+	if err == nil {
+		_, err = t.file.WriteAt(b, off)
+	}
 	begin := t.written.wrote(piece{off, int64(len(b))})
 	t.writing.Unlock()
 	if err == nil && begin.n > 0 {
