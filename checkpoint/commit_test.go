@@ -64,7 +64,8 @@ func TestCommitSyncsFilesAndDirectories(t *testing.T) {
 	}
 	targets := makeTargets(t, false, filepath.Join(d, "a"), filepath.Join(d, "b"), filepath.Join(e, "c"))
 	var log []string
-	if err := commitTo(watched(&log, ""), targets); err != nil {
+	if unsynced, err := commitTo(watched(&log, ""), targets); err != nil || unsynced != nil {
+		t.Log(unsynced)
 		t.Fatal(err)
 	}
 	slices.Sort(log[6:]) // directories, in any order
@@ -79,18 +80,54 @@ func TestCommitSyncsFilesAndDirectories(t *testing.T) {
 
 // TestCommitFails when the disk does, and names no file that may not be on it.
 func TestCommitFails(t *testing.T) {
-	for _, failing := range []string{"sync a.part", "sync b.part", "rename b.part to b", "sync directory d"} {
+	for _, failing := range []string{"sync a.part", "sync b.part", "rename b.part to b"} {
 		d := filepath.Join(t.TempDir(), "d")
 		if err := os.Mkdir(d, 0o777); err != nil {
 			t.Fatal(err)
 		}
 		var log []string
-		err := commitTo(watched(&log, failing), makeTargets(t, false, filepath.Join(d, "a"), filepath.Join(d, "b")))
+		_, err := commitTo(watched(&log, failing), makeTargets(t, false, filepath.Join(d, "a"), filepath.Join(d, "b")))
 		if err == nil {
 			t.Errorf("%s: no error", failing)
 		}
 		if named := slices.Contains(log, "rename a.part to a"); named && (failing == "sync a.part" || failing == "sync b.part") {
 			t.Errorf("%s: a file got its name all the same", failing)
+		}
+	}
+}
+
+// TestFilesWithNamesAreTheResult: a directory that cannot be synced is reported, and is no error: the files
+// are complete and have their names.
+func TestFilesWithNamesAreTheResult(t *testing.T) {
+	d := filepath.Join(t.TempDir(), "d")
+	if err := os.Mkdir(d, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	var log []string
+	unsynced, err := commitTo(watched(&log, "sync directory d"), makeTargets(t, false, filepath.Join(d, "a"), filepath.Join(d, "b")))
+	if err != nil || unsynced == nil {
+		t.Errorf("got %v, unsynced %v", err, unsynced)
+	}
+}
+
+// TestParentsOfNewDirectoriesAreSynced: each directory that got a new one, and no other.
+func TestParentsOfNewDirectoriesAreSynced(t *testing.T) {
+	top := t.TempDir()
+	for _, c := range []struct {
+		path string
+		want []string
+	}{
+		{top, nil},
+		{top + "/a/b/c/", []string{top + "/a/b", top + "/a", top}},
+		{top + "/a/b/d", []string{top + "/a/b"}},
+	} {
+		var synced []string
+		unsynced, err := makeDir(c.path, func(dir string) error {
+			synced = append(synced, dir)
+			return errors.New("cannot")
+		})
+		if err != nil || (unsynced != nil) != (c.want != nil) || !slices.Equal(synced, c.want) {
+			t.Errorf("%s: %v, %v, synced %q, want %q", c.path, err, unsynced, synced, c.want)
 		}
 	}
 }
@@ -104,7 +141,7 @@ func TestCommitLooksAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log []string
-	if err := commitTo(watched(&log, ""), targets); err == nil {
+	if _, err := commitTo(watched(&log, ""), targets); err == nil {
 		t.Error("no error")
 	}
 	if got, err := os.ReadFile(b); err != nil || string(got) != "precious" {

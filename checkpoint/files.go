@@ -53,10 +53,12 @@ func (to *files) write(ctx context.Context, outputs []*output, o SaveOptions) (*
 	if err := pl.fetch(ctx, to); err != nil {
 		return nil, err
 	}
-	if err := commitAll(to.targets); err != nil {
+	unsynced, err := commitAll(to.targets)
+	if err != nil {
 		return nil, err
 	}
 	sum := pl.summary()
+	sum.Unsynced = cmp.Or(pl.unsynced, unsynced)
 	for _, out := range outputs {
 		sum.Files = append(sum.Files, out.path)
 	}

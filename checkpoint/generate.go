@@ -36,6 +36,8 @@ type Generated struct {
 	Tensors int
 	Bytes   int64    // of the tensors' content
 	Files   []string // paths; the index last
+	// Unsynced is that of Summary.
+	Unsynced error
 }
 
 // Generate writes a checkpoint with the layout of a known model and content from a seed. With
@@ -78,7 +80,10 @@ func Generate(ctx context.Context, path string, o GenerateOptions) (*Generated, 
 	if err := m.write(ctx, outputs, targets, o); err != nil {
 		return nil, err
 	}
-	return made, commitAll(targets)
+	if made.Unsynced, err = commitAll(targets); err != nil {
+		return nil, err
+	}
+	return made, nil
 }
 
 // outputs plans the files of a model. The entries of an output are indexes into Specs.
@@ -88,7 +93,8 @@ func (m *Model) outputs(path string, shards int) ([]*output, error) {
 		return nil, err
 	}
 	if dir || shards > 1 {
-		if err := makeDir(path); err != nil {
+		// A directory above that cannot be synced is not reported: generated files can be made again.
+		if _, err := makeDir(path, syncDir); err != nil {
 			return nil, err
 		}
 	} else if !strings.HasSuffix(path, safetensorsExt) {

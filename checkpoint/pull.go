@@ -108,8 +108,11 @@ type Summary struct {
 	// Carried is what each wire has carried, the one with the most tensors first. What was in
 	// the files already is not in it.
 	Carried []Carried
-	// Files are the paths that were written.
+	// Files are the paths that were written, or were right already.
 	Files []string
+	// Unsynced says why the names of these files, which are complete and on the disk, may be lost with
+	// the power: a directory could not be synced. Nil if they are not.
+	Unsynced error
 }
 
 // BytesPerSecond is the rate during Transfer; 0 when nothing was transferred.
@@ -142,7 +145,8 @@ type pull struct {
 	whole     int64 // bytes of progress of tensors that are whole
 	resumed   int64 // bytes of progress that an earlier pull had written
 	arrivals  arrivals
-	yields    bool // the loop that yields calls Received
+	yields    bool  // the loop that yields calls Received
+	unsynced  error // why a directory could not be synced; of Save's goroutine
 	outage    outage
 }
 

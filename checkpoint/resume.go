@@ -115,7 +115,7 @@ func rangesOf(claims []claim) (all ranges) {
 // found counts what was found of a tensor. It returns its bytes.
 func (to *files) found(s *spot) int64 {
 	n := s.have.size()
-	if n == 0 {
+	if n == 0 && !s.done {
 		return 0
 	}
 	s.earlier = n // nothing is under way yet

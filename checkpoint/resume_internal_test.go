@@ -83,7 +83,7 @@ func TestCommitLeavesAnotherJournal(t *testing.T) {
 			}
 			return os.WriteFile(journal, []byte("another"), 0o600)
 		}
-		if err := commitTo(d, []*target{x}); err != nil {
+		if _, err := commitTo(d, []*target{x}); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := os.ReadFile(journal); err != nil || string(got) != "another" {
@@ -119,7 +119,7 @@ func TestErrorSaysWhatTheSamePullWillDo(t *testing.T) {
 			to.targets = append(to.targets, x)
 		}
 		if c.renamed {
-			if err := commitTo(realDisk(), to.targets[:1]); err != nil {
+			if _, err := commitTo(realDisk(), to.targets[:1]); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -293,6 +293,42 @@ func TestDirectoryGoesOn(t *testing.T) {
 	}
 }
 
+// TestTheSameCommandFindsARightFileGood: of every kind of file, under any name, and nothing is requested
+// but the description. A file of the same form with other content is not replaced.
+func TestTheSameCommandFindsARightFileGood(t *testing.T) {
+	h := serve(t)
+	from := t.TempDir()
+	h.publish("safetensors", writeSafetensors(t, filepath.Join(from, "m.safetensors"), nil, model(t)...))
+	h.publish("foreign", foreign(t, filepath.Join(from, "f.safetensors")))
+	h.publish("npy", writeNPY(t, filepath.Join(from, "x.npy"), patterned(t, "x", 1000)))
+	h.publish("strings", writeNPY(t, filepath.Join(from, "s.npy"), tensortest.Strings(t, "one", "two")))
+	_, err := h.catalog.PublishTensors("memory", model(t)...)
+	must(t, err)
+	p, puller := at(t, h)
+	for name, out := range map[string]string{"safetensors": "any.safetensors", "foreign": "f", "npy": "y.npy", "strings": "s.npy", "memory": "m.safetensors"} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), out)
+			save := func() error {
+				_, err := puller.Save(t.Context(), checkpoint.PullRequest{Publication: name}, checkpoint.SaveOptions{Out: path})
+				return err
+			}
+			must(t, save())
+			content, before := readFile(t, path), p.receives("/")
+			must(t, save())
+			if n := p.receives("/"); n != before || !bytes.Equal(readFile(t, path), content) {
+				t.Errorf("%d requests", n-before)
+			}
+			content[len(content)-1] ^= 1
+			writeFile(t, path, content)
+			mustBe(t, save(), status.AlreadyExists, path, "force")
+			if !bytes.Equal(readFile(t, path), content) {
+				t.Error("the file was changed")
+			}
+			requireOnly(t, filepath.Dir(path), out)
+		})
+	}
+}
+
 // TestFinishedFilesAreRecognised: a pull that was killed while its files got their names goes on
 // without Force, and does not request what is finished. A file with other content is not replaced, and
 // nothing is changed then.
@@ -305,7 +341,13 @@ func TestFinishedFilesAreRecognised(t *testing.T) {
 	_, err := puller.Save(t.Context(), checkpoint.PullRequest{}, checkpoint.SaveOptions{Out: whole})
 	must(t, err)
 	names := namesIn(t, whole)
-	_, err = puller.Save(t.Context(), checkpoint.PullRequest{}, checkpoint.SaveOptions{Out: whole})
+	asked := p.receives("/")
+	sum, err := puller.Save(t.Context(), checkpoint.PullRequest{}, checkpoint.SaveOptions{Out: whole})
+	must(t, err)
+	if n := p.receives("/"); n != asked || sum.Tensors != 7 || sum.Resumed != sum.Bytes || len(sum.Files) != len(names) {
+		t.Errorf("the same command again: %d requests, summary %+v", n-asked, sum)
+	}
+	_, err = puller.Save(t.Context(), checkpoint.PullRequest{SkipDigests: true}, checkpoint.SaveOptions{Out: whole})
 	mustBe(t, err, status.AlreadyExists, names[0], "force")
 	for _, change := range []string{"", "content", "head"} {
 		dir := t.TempDir()

@@ -3,7 +3,9 @@ package checkpoint
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -68,8 +70,8 @@ type output struct {
 // order, and renames it when it is complete and on the disk. If the pull fails, or the process is
 // killed, the .part and its journal PATH.part.journal stay. A later Save of the same version to
 // the same path verifies what is there and transfers only the rest. Of several files some may be
-// finished: those that exist and have the right digests stay, if others are missing. Before anything is
-// transferred, Save returns AlreadyExists for an existing file without Force, FailedPrecondition
+// finished: those that exist and have the right digests stay. Before anything is
+// transferred, Save returns AlreadyExists for any other existing file without Force, FailedPrecondition
 // if another process writes the same file, or if an earlier pull of another version or of other
 // tensors has left a part of it, and ResourceExhausted for a full disk.
 func (p *Puller) Save(ctx context.Context, req PullRequest, o SaveOptions) (*Summary, error) {
@@ -78,7 +80,7 @@ func (p *Puller) Save(ctx context.Context, req PullRequest, o SaveOptions) (*Sum
 	}
 	dir, err := isDir(o.Out)
 	if err == nil && !dir {
-		err = checkTarget(o.Out, o.Force) // before any request to the server
+		err = mayBeRight(o.Out, o.Force, req.SkipDigests) // before any request to the server
 	}
 	if err != nil {
 		return nil, err
@@ -110,11 +112,25 @@ func isDir(path string) (bool, error) {
 	return err == nil && info.IsDir(), nil
 }
 
-func makeDir(path string) error {
-	if err := os.MkdirAll(path, 0o777); err != nil {
-		return wrap("creating "+path, bare(err))
+// makeDir makes a directory and those above it. It syncs each that got a new one; unsynced says why one
+// could not be.
+func makeDir(path string, sync func(dir string) error) (unsynced, err error) {
+	var above []string // of new directories
+	for p := filepath.Clean(path); ; p = filepath.Dir(p) {
+		if _, err := os.Stat(p); !errors.Is(err, fs.ErrNotExist) || filepath.Dir(p) == p {
+			break
+		}
+		above = append(above, filepath.Dir(p))
 	}
-	return nil
+	if err := os.MkdirAll(path, 0o777); err != nil {
+		return nil, wrap("creating "+path, bare(err))
+	}
+	for _, dir := range above {
+		if err := sync(dir); err != nil && unsynced == nil {
+			unsynced = err
+		}
+	}
+	return unsynced, nil
 }
 
 // save writes the outputs. An output without tensors has all its content in head.
@@ -154,7 +170,7 @@ func (pl *pull) single(path string) ([]*output, error) {
 // directory plans the files of the publication that have chosen tensors, and their indexes.
 func (pl *pull) directory(dir string) (outputs []*output, err error) {
 	m := pl.manifest
-	if err := makeDir(dir); err != nil {
+	if pl.unsynced, err = makeDir(dir, syncDir); err != nil {
 		return nil, err
 	}
 	if len(m.Files) == 0 {

@@ -224,30 +224,33 @@ func realDisk() disk { return disk{(*os.File).Sync, os.Rename, syncDir} }
 
 // commitAll renames the files to their names, in order. Before the first rename all files are
 // complete and on the disk.
-func commitAll(targets []*target) error { return commitTo(realDisk(), targets) }
+//
+// Then they are the result, whatever follows. unsynced says why their names may not be on the disk: some
+// file systems cannot sync a directory, and one that cannot be read cannot be opened for it.
+func commitAll(targets []*target) (unsynced, err error) { return commitTo(realDisk(), targets) }
 
-func commitTo(d disk, targets []*target) error {
+func commitTo(d disk, targets []*target) (unsynced, err error) {
 	for _, t := range targets {
 		if err := d.sync(t.file); err != nil {
-			return t.wrap("syncing", err)
+			return nil, t.wrap("syncing", err)
 		}
 		if err := checkTarget(t.path, t.force); err != nil { // the file may be new
-			return err
+			return nil, err
 		}
 	}
 	dirs := make(map[string]bool)
 	for _, t := range targets {
 		if err := t.rename(d); err != nil {
-			return err
+			return nil, err
 		}
 		dirs[filepath.Dir(t.path)] = true
 	}
 	for dir := range dirs {
-		if err := d.syncDir(dir); err != nil {
-			return err
+		if err := d.syncDir(dir); err != nil && unsynced == nil {
+			unsynced = err
 		}
 	}
-	return nil
+	return unsynced, nil
 }
 
 // rename renames the file to its name. discard does nothing afterwards.

@@ -53,6 +53,9 @@ Models: ` + strings.Join(models, ", ") + ".",
 				return err
 			}
 			took := time.Since(begin)
+			if made.Unsynced != nil {
+				fmt.Fprintf(s.err, "%s: %s\n", cmd.CommandPath(), printable(unsyncedText(made.Unsynced)))
+			}
 			if json {
 				return writeJSON(s.out, struct {
 					Model   string   `json:"model"`

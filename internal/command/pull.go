@@ -43,7 +43,8 @@ file. If it is -, pull writes the only file to stdout, and its result to stderr.
 A pull whose connection or server fails goes on when the server is back with the
 same version, for --retry without progress. What has come of a file is in
 FILE.part, beside its journal. After a pull that failed or was killed, the same
-command verifies what is there and receives only the rest.`,
+command verifies what is there and receives only the rest. A file that is there
+already and right stays, and any other is replaced only with --force.`,
 		Example: `  tryst pull --from 10.0.0.1:2222 --out gpt2.safetensors
   tryst pull --from 10.0.0.1:2222 --out llama/ llama
   tryst pull --from 10.0.0.1:2222 --out - gpt2 | sha256sum
@@ -143,6 +144,9 @@ func (s streams) pull(cmd *cobra.Command, o *pullOptions) error {
 	if err != nil {
 		return err
 	}
+	if sum.Unsynced != nil {
+		note(unsyncedText(sum.Unsynced))
+	}
 	if o.out.Out == toStdout {
 		s.out = s.err // the result follows the progress
 	}
@@ -158,6 +162,11 @@ func interruptionText(i checkpoint.Interruption, from string) string {
 		return fmt.Sprintf("%s answers again after %v; the pull goes on", from, i.Lasted.Round(time.Second/10))
 	}
 	return fmt.Sprintf("%s; trying again for %v", status.From(i.Err).Message(), i.Retry)
+}
+
+// unsyncedText says that the files are there, and what may become of them.
+func unsyncedText(err error) string {
+	return fmt.Sprintf("the files are complete and on the disk, but their names may be lost with the power: %s", status.From(err).Message())
 }
 
 // foundText says what an earlier pull has left.
