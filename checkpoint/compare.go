@@ -14,7 +14,8 @@ import (
 )
 
 // A published file whose modification time has changed may only have been touched. Then its content
-// is compared with what was published:
+// is compared with what was published. A writer may set the modification time back, so a new pull looks at
+// the time of the inode, too: what a pull has found damaged, the next one finds here.
 //
 //	examine ─ in the published state? ───────────────────────► nil
 //	  └─ of another size, or found to be damaged? ───────────► error
@@ -66,11 +67,12 @@ func pending(err error) *comparison {
 func (f *file) check() error {
 	f.open.RLock()
 	defer f.open.RUnlock()
-	return f.examine()
+	return f.examine(true)
 }
 
-// examine is check for callers that hold open.
-func (f *file) examine() error {
+// examine is check for callers that hold open. Only a strict one looks at the time of the inode: that
+// changes when another file gets the name of a published one, and each read would then be a comparison.
+func (f *file) examine(strict bool) error {
 	if f.r == nil {
 		return f.withdrawn()
 	}
@@ -80,11 +82,13 @@ func (f *file) examine() error {
 	switch {
 	case err != nil:
 		return f.failed(err)
-	case sameState(now, f.stat):
+	case f.damaged != nil && sameState(now, f.damaged) && sameChange(now, f.damaged):
+		return f.changedLocked(now)
+	case sameState(now, f.stat) && (!strict || sameChange(now, f.stat)):
 		return nil
 	case f.tensors == nil:
 		return beingWritten(f.info.Name)
-	case now.Size() != f.stat.Size() || f.damaged != nil && sameState(now, f.damaged):
+	case now.Size() != f.stat.Size():
 		return f.changedLocked(now)
 	}
 	if f.comparing == nil {
@@ -116,7 +120,7 @@ func (f *file) concludeLocked(r *os.File, state fs.FileInfo, same bool, err erro
 		return f.withdrawn()
 	case err != nil:
 		return f.failed(err)
-	case !sameState(state, after): // it is being written
+	case !sameState(state, after) || !sameChange(state, after): // it is being written
 		return f.changedLocked(after)
 	case !same:
 		f.damaged = state

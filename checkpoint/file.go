@@ -83,12 +83,24 @@ func sameState(a, b fs.FileInfo) bool {
 	return a.Size() == b.Size() && a.ModTime().Equal(b.ModTime()) && os.SameFile(a, b)
 }
 
+// sameChange reports whether nothing shows that a file was changed between a and b although its
+// modification time is the same: a writer can set that back, but not when the inode changed. That
+// changes with a mode, a link or a new name, too, so it says less.
+func sameChange(a, b fs.FileInfo) bool {
+	x, known := changeTime(a)
+	y, _ := changeTime(b)
+	return !known || x.Equal(y)
+}
+
 // changedLocked returns the error for a file whose content is not the published one any more. The
 // message is sent to pullers, so it has no directories.
 func (f *file) changedLocked(now fs.FileInfo) error {
 	how := "modified " + now.ModTime().Format(time.RFC3339Nano)
-	if now.Size() != f.stat.Size() {
+	switch at, ok := changeTime(now); {
+	case now.Size() != f.stat.Size():
 		how = fmt.Sprintf("size %d → %d", f.stat.Size(), now.Size())
+	case ok && now.ModTime().Equal(f.stat.ModTime()):
+		how = "written in place " + at.Format(time.RFC3339Nano) + ", with its old modification time"
 	}
 	return status.Errorf(status.FailedPrecondition, "file %s changed since it was published (%s); publish it again, with SIGHUP to tryst serve", f.info.Name, how)
 }
@@ -146,12 +158,12 @@ func (f *file) digest(r io.ReaderAt, e *TensorInfo, h hash.Hash, buf []byte, a t
 func (f *file) read(do func(*os.File) error) error {
 	f.open.RLock()
 	defer f.open.RUnlock()
-	if err := f.examine(); err != nil {
+	if err := f.examine(false); err != nil {
 		return err
 	}
 	err := do(f.r)
 	// If the file has changed, that is the cause of any error.
-	changed := f.examine()
+	changed := f.examine(false)
 	switch {
 	case changed != nil:
 		return changed

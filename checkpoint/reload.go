@@ -139,7 +139,8 @@ func (p *publication) steady() error {
 // directories.
 func (p *publication) sameFiles(old *publication) bool {
 	return slices.EqualFunc(p.files, old.files, func(a, b *file) bool {
-		return a.path == b.path && sameState(a.published(), b.published()) && os.SameFile(a.dir, b.dir)
+		x, y := a.published(), b.published()
+		return a.path == b.path && sameState(x, y) && sameChange(x, y) && os.SameFile(a.dir, b.dir)
 	})
 }
 
