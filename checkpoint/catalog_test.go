@@ -506,6 +506,56 @@ func TestFileWithAnotherModeIsTheSame(t *testing.T) {
 	}
 }
 
+// TestTheIndexDecidesWhichCopyCounts: a tensor is in two shards, with different content, and the index
+// names the second. The pulled files have that one alone, and can be published again.
+func TestTheIndexDecidesWhichCopyCounts(t *testing.T) {
+	dir := t.TempDir()
+	a, b := named(t, "a", tensor.Float32, 10), named(t, "b", tensor.Float32, 20)
+	wrong, right := patterned(t, "x", 30), named(t, "x", tensor.Float32, 40)
+	writeSafetensors(t, filepath.Join(dir, "model-00001-of-00002.safetensors"), nil, a, wrong)
+	writeSafetensors(t, filepath.Join(dir, "model-00002-of-00002.safetensors"), nil, b, right)
+	writeFile(t, filepath.Join(dir, safetensors.IndexName), []byte(`{"weight_map":{"a":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors","x":"model-00002-of-00002.safetensors"}}`))
+	for range 2 {
+		h := serve(t)
+		h.publish("m", dir)
+		c := h.dial()
+		requireSame(t, []*tensor.Tensor{a, b, right}, c.pull(t, checkpoint.PullRequest{}))
+		dir = t.TempDir()
+		_, err := c.Save(t.Context(), checkpoint.PullRequest{}, checkpoint.SaveOptions{Out: dir})
+		must(t, err)
+		requireOnly(t, dir, "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", safetensors.IndexName)
+	}
+}
+
+// TestDirectoryWithTheNameOfAModel beside a model, and beside an index, is passed over.
+func TestDirectoryWithTheNameOfAModel(t *testing.T) {
+	tensors := model(t)
+	one := filepath.Dir(writeSafetensors(t, filepath.Join(t.TempDir(), "one", "m.safetensors"), nil, tensors...))
+	sharded := writeSharded(t, filepath.Join(t.TempDir(), "sharded"), tensors...)
+	for _, dir := range []string{one, sharded} {
+		must(t, os.Mkdir(filepath.Join(dir, "x.safetensors"), 0o755))
+		must(t, os.Mkdir(filepath.Join(dir, "y.safetensors.index.json"), 0o755))
+		h := serve(t)
+		h.publish("m", dir)
+		requireSame(t, tensors, h.dial().pull(t, checkpoint.PullRequest{}))
+	}
+}
+
+// TestMetadataThatIsNull is none. The file comes with the same bytes.
+func TestMetadataThatIsNull(t *testing.T) {
+	header := `{"__metadata__" : null,"x":{"dtype":"U8","shape":[3],"data_offsets":[0,3]}}`
+	path := filepath.Join(t.TempDir(), "m.safetensors")
+	writeFile(t, path, append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header+"abc"...))
+	h := serve(t)
+	h.publish("m", path)
+	out := filepath.Join(t.TempDir(), "m.safetensors")
+	_, err := h.dial().Save(t.Context(), checkpoint.PullRequest{}, checkpoint.SaveOptions{Out: out})
+	must(t, err)
+	if !bytes.Equal(readFile(t, out), readFile(t, path)) {
+		t.Error("the bytes differ")
+	}
+}
+
 // macOS puts a file ._NAME beside each NAME on file systems without attributes.
 func TestCompanionsOfMacOSArePassedOver(t *testing.T) {
 	dir := t.TempDir()

@@ -93,7 +93,7 @@ func (f *found) directory(dir string) error {
 	var indexes, files []string
 	for _, e := range entries {
 		switch name := e.Name(); {
-		case IsCompanion(name):
+		case IsCompanion(name), isDirectory(filepath.Join(dir, name)):
 		case strings.HasSuffix(name, indexExt):
 			indexes = append(indexes, filepath.Join(dir, name))
 		case strings.HasSuffix(name, safetensorsExt):
@@ -111,6 +111,12 @@ func (f *found) directory(dir string) error {
 		return status.Errorf(status.InvalidArgument, "%s has %d %s files and no index (*%s): name the files", dir, len(files), safetensorsExt, indexExt)
 	}
 	return status.Errorf(status.NotFound, "%s has no %s file", dir, safetensorsExt)
+}
+
+// isDirectory reports whether a path is a directory, or a link to one.
+func isDirectory(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // index adds the files that an index names, which are in its directory.
@@ -154,6 +160,19 @@ func (f *found) check(headers map[string]*safetensors.Header) error {
 		}
 	}
 	return nil
+}
+
+// elsewhere reports whether the index in the directory of a file names another file for a tensor. Then the
+// copy of the tensor in this file does not count: as for transformers, the index decides.
+func (f *found) elsewhere(path, tensor string) bool {
+	for index, x := range f.indexes {
+		if filepath.Dir(index) == filepath.Dir(path) {
+			if file, ok := x.WeightMap[tensor]; ok && file != filepath.Base(path) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // distinct refuses a repeated file, and two files with the same base name, since a puller writes

@@ -97,12 +97,16 @@ func (c *Catalog) fromFiles(name string, paths []string) (*publication, error) {
 			p.close()
 			return nil, err
 		}
-		p.files = append(p.files, file)
-		p.manifest.Files = append(p.manifest.Files, file.info)
 		for _, e := range entries {
+			if f.elsewhere(path, e.Name) {
+				file.info.Header = nil // a puller writes a header without this tensor
+				continue
+			}
 			e.File = i
 			p.manifest.Entries = append(p.manifest.Entries, e)
 		}
+		p.files = append(p.files, file)
+		p.manifest.Files = append(p.manifest.Files, file.info)
 		if file.header != nil {
 			headers[path] = file.header
 		}

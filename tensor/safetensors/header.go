@@ -118,11 +118,15 @@ func readHeaderText(r io.ReaderAt, size int64) ([]byte, error) {
 // parse reads the JSON text. Offsets are still counted from where the data
 // begins.
 func (h *Header) parse(text []byte) error {
-	s := newScanner(text)
+	s, hasMetadata := newScanner(text), false
 	err := s.object(func(key string) error {
 		if key == metadataKey {
-			if h.metadata != nil {
+			if hasMetadata {
 				return invalid("%s stands twice", metadataKey)
+			}
+			hasMetadata = true
+			if s.null() { // none, as for the reference implementation
+				return nil
 			}
 			return h.parseMetadata(s)
 		}

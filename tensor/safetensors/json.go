@@ -117,6 +117,16 @@ func loneSurrogate(text []byte) int {
 	}
 }
 
+// null reads the value of a key if it is null, and reports whether it was.
+func (s scanner) null() bool {
+	rest := bytes.TrimLeft(s.text[s.dec.InputOffset():], " \t\r\n:")
+	if !bytes.HasPrefix(rest, []byte("null")) {
+		return false
+	}
+	_, err := s.token()
+	return err == nil
+}
+
 // size reads an integer from 0 to 2⁶³−1, written without fraction or exponent.
 func (s scanner) size() (int64, error) {
 	const want = "an integer from 0 to 2^63-1"
