@@ -27,6 +27,7 @@ const (
 	EventPKeyChange
 	EventSMChange
 	EventClientReregister
+	EventQPProtocol // the peer broke the protocol of a device in software; ibverbs has no such event
 )
 
 // Cause returns the usual cause of a queue pair event, as text for the user; empty for
@@ -35,6 +36,8 @@ func (k EventKind) Cause() string {
 	switch k {
 	case EventQPFatal:
 		return "the queue pair failed without a fault of the peer: look at the kernel's log (dmesg) and the device's firmware"
+	case EventQPProtocol:
+		return "the peer broke the protocol of the device: it is of another release, faulty or hostile; the log of this host says how"
 	case EventQPRequest:
 		return "it rejected a request of the peer: a message longer than the posted receive, or an operation that is not allowed; both sides must run the same protocol version"
 	case EventQPAccess:
@@ -46,5 +49,5 @@ func (k EventKind) Cause() string {
 func (k EventKind) String() string {
 	return nameOf(k, "other event", "CQ error", "QP fatal error", "QP request error", "QP access error",
 		"communication established", "last WQE reached", "device fatal error", "port active", "port down", "GID table change",
-		"LID change", "PKey table change", "subnet manager change", "client reregister")
+		"LID change", "PKey table change", "subnet manager change", "client reregister", "QP protocol error")
 }

@@ -16,6 +16,9 @@ var units = []struct {
 	{"PiB", 1 << 50}, {"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1},
 }
 
+// quantities are the suffixes of Kubernetes' quantities for the same units, by the last two letters.
+const quantities = "Pi Ti Gi Mi Ki"
+
 var (
 	errSize     = errors.New("want a whole number of bytes or one with a unit, B, KiB, MiB, GiB, TiB or PiB: 64MiB")
 	errSizeHigh = errors.New("it is above the limit of 8EiB")
@@ -23,8 +26,12 @@ var (
 
 // ParseSize parses a number of bytes: "64MiB", "1GiB", or "4096" without a
 // unit. The number is whole and not negative, the unit one of B, KiB, MiB,
-// GiB, TiB and PiB, with or without a space before it.
+// GiB, TiB and PiB, with or without a space before it. The B may be missing, as in quantities of
+// Kubernetes: "1Gi".
 func ParseSize(s string) (int64, error) {
+	if n := len(s); n > 2 && s[n-1] == 'i' && strings.Contains(quantities, s[n-2:]) {
+		s += "B"
+	}
 	number, factor := s, int64(1)
 	for _, u := range units {
 		if rest, ok := strings.CutSuffix(s, u.name); ok {

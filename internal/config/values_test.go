@@ -95,6 +95,7 @@ func TestLimits(t *testing.T) {
 func TestParseSize(t *testing.T) {
 	for text, want := range map[string]int64{
 		"0": 0, "4096": 4096, "7B": 7, "1KiB": 1 << 10, "64MiB": 64 << 20, "64 MiB": 64 << 20, "1GiB": 1 << 30, "3TiB": 3 << 40, "2PiB": 2 << 50,
+		"1Gi": 1 << 30, "512Mi": 512 << 20, "64 Ki": 64 << 10, "3Ti": 3 << 40, "2Pi": 2 << 50,
 		"9223372036854775807": math.MaxInt64, "8191PiB": 8191 << 50,
 	} {
 		if got, err := ParseSize(text); err != nil || got != want {
@@ -102,7 +103,7 @@ func TestParseSize(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"", "MiB", "-1", "+1", "1.5GiB", "64MB", "64m", "64mib", "1 ", " 1", "1  KiB", "0x10", "1_000", "9223372036854775808", "8192PiB", "99999999999999999999B",
+		"", "MiB", "-1", "+1", "1.5GiB", "64MB", "64m", "64mib", "64mi", "64M", "64 i", "Gi", "i", "1GiBi", "1 ", " 1", "1  KiB", "0x10", "1_000", "9223372036854775808", "8192PiB", "99999999999999999999B",
 	} {
 		if got, err := ParseSize(text); err == nil {
 			t.Errorf("%q: got %d, want an error", text, got)

@@ -53,7 +53,7 @@ func (c *conn) Hello(ctx context.Context) (delivery.Peer, error) {
 		case <-ctx.Done():
 			k := c.peer.status()
 			return delivery.Peer{}, status.Errorf(status.Unavailable,
-				"there is no verbs channel to %v (%v), and the setting fallback is none, which allows no other connection", c.peer.task, k.Reason)
+				"there is no verbs channel to %v (%v), and the setting fallback is none, which allows no other connection", c.peer.task, whyNot(k.Reason))
 		}
 	}
 }

@@ -77,7 +77,7 @@ func (t *RdmaRemoteRendezvous) watchEvents(p *port) {
 		}
 		t.opts.Logger.Info("event of the device", "device", name, "event", e.Kind.String(), "port", e.Port)
 		switch e.Kind {
-		case verbs.EventQPFatal, verbs.EventQPRequest, verbs.EventQPAccess:
+		case verbs.EventQPFatal, verbs.EventQPRequest, verbs.EventQPAccess, verbs.EventQPProtocol:
 			t.qpEvent(p, e)
 		case verbs.EventDeviceFatal:
 			t.deviceLost(p, verbs.Errorf("use", name, verbs.ErrDeviceGone, "%v", e.Kind))

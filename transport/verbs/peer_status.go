@@ -115,3 +115,11 @@ func (p *peer) routeStatus() []RouteStatus {
 	}
 	return all
 }
+
+// whyNot returns the text of the Reason of a peer without a channel.
+func whyNot(reason error) string {
+	if reason == nil {
+		return "an attempt is under way, and none has failed yet"
+	}
+	return reason.Error()
+}

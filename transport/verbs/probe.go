@@ -42,7 +42,7 @@ func (t *RdmaRemoteRendezvous) Probe(ctx context.Context, task cluster.Task) (Pr
 	remote := l.route.machine.Peer()
 	p.mu.Unlock()
 	if remote.Generation != l.own.Generation {
-		return Probed{}, status.Errorf(status.Unavailable, "%v was left just after it came up: %v", l, p.status().Reason)
+		return Probed{}, status.Errorf(status.Unavailable, "%v was left just after it came up: %v", l, whyNot(p.status().Reason))
 	}
 	r := Probed{
 		Generation: l.own.Generation, GID: remote.Rails[0].GID, MTU: min(l.own.Rails[0].MTU, remote.Rails[0].MTU),
@@ -76,7 +76,7 @@ func (t *RdmaRemoteRendezvous) Echo(ctx context.Context, task cluster.Task, size
 	}
 	l, _, _ := p.current()
 	if l == nil {
-		return 0, netip.AddrPort{}, status.Errorf(status.Unavailable, "the channel to %v has ended: %v", task, p.status().Reason)
+		return 0, netip.AddrPort{}, status.Errorf(status.Unavailable, "the channel to %v has ended: %v", task, whyNot(p.status().Reason))
 	}
 	begin := time.Now()
 	err = l.sendBatch(ctx, randomIDs(size), false)

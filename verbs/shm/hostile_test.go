@@ -240,6 +240,23 @@ func TestHostileRings(t *testing.T) {
 	}
 }
 
+// TestViolationIsAFaultOfThePeer: the event of a ring that its peer breaks does not say that the peer has no
+// fault.
+func TestViolationIsAFaultOfThePeer(t *testing.T) {
+	x := newTestEnd(t, New(Options{}), 1<<16)
+	i := newImpostor(t, x)
+	i.passRing()
+	x.recv(1, 0, 64)
+	i.disturb(rand.New(rand.NewPCG(1, 2)), 0) //nolint:gosec // a test that can be repeated
+	x.finishes(t, true)
+	e, err := x.dev.NextEvent(t.Context())
+	if cause := e.Kind.Cause(); err != nil || e.Kind != verbs.EventQPProtocol || !strings.Contains(cause, "the peer broke the protocol") {
+		t.Errorf("got %v, %v: %s", e.Kind, err, cause)
+	}
+	i.conn.Close()
+	i.ring.free()
+}
+
 // finishes waits until the device has taken what the impostor did. breaks: that breaks the queue
 // pair.
 func (x *testEnd) finishes(t *testing.T, breaks bool) {

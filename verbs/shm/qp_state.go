@@ -293,7 +293,7 @@ func (q *qp) Close() error {
 func (q *qp) violatedLocked(err error) {
 	q.pd.dev.logger.Error("shm: the peer breaks the protocol of the ring", "queue pair", q.number, "peer", q.ends.qpns, "error", err)
 	if q.state != verbs.StateErr {
-		q.event(verbs.EventQPFatal)
+		q.event(verbs.EventQPProtocol)
 	}
 	q.failSendLocked(verbs.StatusBadResponse)
 }

@@ -155,7 +155,7 @@ func (c *conn) fail(why error) {
 	if q.conn.Load() == c && q.machine.isUp() {
 		q.reason = why
 		q.machine.failRequest(q.machine.req.completed, verbs.StatusBadResponse)
-		q.asyncEvent(verbs.EventQPFatal)
+		q.asyncEvent(verbs.EventQPProtocol)
 		q.failedLocked()
 	}
 	q.mu.Unlock()

@@ -292,6 +292,9 @@ func TestWrongFramesBreakTheQueuePair(t *testing.T) {
 			if err := h.victim.qp.ConnectionError(); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("the reason is %v", err)
 			}
+			if e, err := h.victim.dev.NextEvent(t.Context()); err != nil || e.Kind != verbs.EventQPProtocol {
+				t.Errorf("the event is %v, %v", e.Kind, err)
+			}
 			closed(t, h.c)
 		})
 	}

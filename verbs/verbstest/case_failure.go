@@ -83,7 +83,7 @@ func (e *end) isRejected(peer *end, wr verbs.SendWR, status ...verbs.Status) {
 	peer.expect(800, verbs.StatusFlushed)
 	if !e.w.unsupported(QPEvents) {
 		if _, ok := peer.n.nextEvent(soon, func(a verbs.AsyncEvent) bool {
-			return a.QPN == peer.qp.QPN() && (a.Kind == verbs.EventQPAccess || a.Kind == verbs.EventQPRequest || a.Kind == verbs.EventQPFatal)
+			return a.QPN == peer.qp.QPN() && (a.Kind == verbs.EventQPAccess || a.Kind == verbs.EventQPRequest || a.Kind == verbs.EventQPFatal || a.Kind == verbs.EventQPProtocol)
 		}); !ok {
 			e.w.Error("no event for the rejected request")
 		}

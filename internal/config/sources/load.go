@@ -112,6 +112,8 @@ func (l *loader) environment(environ []string) koanf.Provider {
 		TransformFunc: func(name, text string) (string, any) {
 			key, known := keys[name]
 			switch {
+			case known && text == "":
+				// Unset, as Compose's ${VAR:-} means it. An empty value is set by the flag or the file.
 			case known:
 				return key, config.Given{Text: text, Source: config.Source{Kind: config.FromEnv, Name: name}}
 			case !strings.HasPrefix(name, testPrefix):

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -202,11 +203,32 @@ func TestSourceString(t *testing.T) {
 	}
 }
 
-// TestEmptyVariable turns off what the file turns on.
-func TestEmptyVariable(t *testing.T) {
-	c, err := world{yaml: "metrics-address: :9090\n", environ: []string{"TRYST_METRICS_ADDRESS="}}.load(t)
-	if err != nil || c.MetricsAddress != "" {
-		t.Errorf("got %q, %v, want none", c.MetricsAddress, err)
+// TestEmptyVariablesAreUnset, all of them, whatever kind of value they have: Compose sets them so for
+// ${VAR:-}. The file counts then, and TensorFlow's name of the setting. A flag may be empty.
+func TestEmptyVariablesAreUnset(t *testing.T) {
+	w := world{yaml: "metrics-address: 'h:1'\nkeepalive: {time: 20s}\n", args: []string{"--config", "settings.yaml"}}
+	for _, s := range config.Settings() {
+		w.environ = append(w.environ, s.Env()+"=")
+	}
+	c, err := w.load(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.MetricsAddress != "h:1" || c.Keepalive.Time != 20*time.Second {
+		t.Errorf("metrics-address %q, keepalive.time %v: the file does not count", c.MetricsAddress, c.Keepalive.Time)
+	}
+	for _, s := range config.Settings() {
+		if got := c.Source(s.Key); got.Kind == FromEnv {
+			t.Errorf("%s is from %v", s.Key, got)
+		}
+	}
+}
+
+// TestQuantitiesOfKubernetes are sizes.
+func TestQuantitiesOfKubernetes(t *testing.T) {
+	c, err := world{environ: []string{"TRYST_ARENA_LIMIT=2Gi", "TRYST_FILE_CACHE=512Mi"}}.load(t)
+	if err != nil || c.ArenaLimit != 2<<30 || c.FileCache != 512<<20 {
+		t.Errorf("arena-limit %d, file-cache %d, %v", c.ArenaLimit, c.FileCache, err)
 	}
 }
 
@@ -353,7 +375,7 @@ func FuzzEnv(f *testing.F) {
 		case err != nil && name != "TF_CONFIG":
 			t.Error(err)
 		case err == nil && isKnown:
-			if got := c.Source(s.Key); got.Kind != FromEnv {
+			if got := c.Source(s.Key); (got.Kind == FromEnv) != (value != "") {
 				t.Errorf("%s=%q: the value is from %v", name, value, got)
 			}
 			v, text := s.Value(&c), s.Value(&c).String()
