@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"os"
 	"slices"
 
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -174,6 +175,10 @@ func (to *files) kept(err error) error {
 		}
 	}
 	to.close()
+	to.left = slices.DeleteFunc(to.left, func(path string) bool { // gone with its directory, for instance
+		_, err := os.Lstat(path)
+		return err != nil
+	})
 	if len(to.left) == 0 {
 		return err
 	}

@@ -417,6 +417,25 @@ func TestInterruptedPullKeepsWhatHasCome(t *testing.T) {
 	h.damage = nil
 }
 
+// TestNoPromiseOfAPartThatIsGone: a directory that was removed took the .part with it.
+func TestNoPromiseOfAPartThatIsGone(t *testing.T) {
+	h := serve(t)
+	h.publish("m", writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), nil, model(t)...))
+	dir := filepath.Join(t.TempDir(), "out")
+	must(t, os.Mkdir(dir, 0o755))
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := h.dial().Save(ctx, checkpoint.PullRequest{Inflight: 1, InflightBytes: 1, Progress: func(p checkpoint.Progress) {
+		if p.Tensors == 2 {
+			must(t, os.RemoveAll(dir))
+			cancel()
+		}
+	}}, checkpoint.SaveOptions{Out: dir})
+	mustBe(t, err, status.Cancelled)
+	if strings.Contains(err.Error(), ".part") {
+		t.Errorf("the error promises what is gone: %v", err)
+	}
+}
+
 // A full disk, as far as a test can make one: this test runs itself again with
 // a limit on the size of files.
 func TestFullDisk(t *testing.T) {

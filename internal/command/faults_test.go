@@ -23,6 +23,10 @@ func TestServeFaults(t *testing.T) {
 	if err := os.WriteFile(broken, []byte("\xff\xff\xff\xff\xff\xff\xff\xffnot a header"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	other := filepath.Join(dir, "tiny.safetensors")
+	if err := os.Link(model, other); err != nil {
+		t.Fatal(err)
+	}
 	empty := filepath.Join(dir, "empty")
 	if err := os.Mkdir(empty, 0o700); err != nil {
 		t.Fatal(err)
@@ -44,7 +48,7 @@ func TestServeFaults(t *testing.T) {
 		"not a checkpoint":    {[]string{"--listen", "127.0.0.1:0", broken}, []string{`"broken"`, broken}},
 		"empty directory":     {[]string{"--listen", "127.0.0.1:0", "e=" + empty}, []string{`"e"`, empty, "no .safetensors file"}},
 		"other kind of file":  {[]string{"--listen", "127.0.0.1:0", os.DevNull}, []string{os.DevNull}},
-		"name taken":          {[]string{"--listen", "127.0.0.1:0", model, model}, []string{`"tiny"`, "publication of this name"}},
+		"name taken":          {[]string{"--listen", "127.0.0.1:0", model, other}, []string{model + " and " + other, `publication "tiny"`, "NAME=PATH"}},
 		"no key":              {[]string{"--listen", "127.0.0.1:0", "--tls-cert", "/x", "--tls-key", "/x"}, []string{"/x", "no such file"}},
 		"address file":        {[]string{"--listen", "127.0.0.1:0", "--address-file", "/does/not/exist/a"}, []string{"address-file", "/does/not/exist/a", "no such file"}},
 	} {

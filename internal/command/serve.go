@@ -64,6 +64,9 @@ terminal does.`,
 				return err
 			}
 			offers := publications(withoutCompanions(paths))
+			if err := distinct(offers); err != nil {
+				return err
+			}
 			if err := present(offers); err != nil {
 				return err
 			}
@@ -95,6 +98,20 @@ func withoutCompanions(args []string) []string {
 type offer struct {
 	name  string
 	paths []string
+}
+
+// distinct checks that no two arguments have one name without saying so: a file's name is the name of its
+// publication.
+func distinct(offers []offer) error {
+	first := make(map[string]offer)
+	for _, o := range offers {
+		if other, ok := first[o.name]; ok {
+			return fmt.Errorf("%s and %s would both be publication %s: give one of them another name with NAME=PATH, or both the same for one publication of both",
+				other.paths[0], o.paths[0], strconv.Quote(o.name))
+		}
+		first[o.name] = o
+	}
+	return nil
 }
 
 // present checks that all files are there, before a device or a port is opened for them.

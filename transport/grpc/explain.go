@@ -36,13 +36,21 @@ func (e explainedCredentials) ClientHandshake(ctx context.Context, authority str
 	conn, auth, err := e.TransportCredentials.ClientHandshake(ctx, withoutZone(authority), raw)
 	at := raw.RemoteAddr().String()
 	if err != nil {
-		if ctx.Err() == nil {
+		switch {
+		case ctx.Err() == nil:
 			err = explainHandshake(at, e.live.served.Load(), err)
+		case errors.Is(ctx.Err(), context.DeadlineExceeded):
+			err = saidNothing(at)
 		}
 		e.live.failed(err)
 		return conn, auth, err
 	}
 	return &firstFrameConn{Conn: conn, address: at, tls: !isPlain(e), failed: make(chan struct{}), live: e.live, silence: e.silence}, auth, nil
+}
+
+// saidNothing is the error of a connection that was accepted and brought no byte until connectMax.
+func saidNothing(address string) error {
+	return fmt.Errorf("%s accepted the connection and said nothing for %v: the server is stopped (SIGSTOP, a debugger), busy, or behind a relay that has lost it", address, connectMax)
 }
 
 // withoutZone returns an authority without the zone of its address. A zone means something on this
@@ -279,6 +287,8 @@ func (c *firstFrameConn) explainEnd(err error) error {
 		return explainAlert(c.address, alert, err)
 	}
 	switch {
+	case errors.Is(err, net.ErrClosed): // by gRPC, since its time is over
+		return saidNothing(c.address)
 	case !isEnd(err):
 		return err
 	case c.live.served.Load():
