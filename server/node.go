@@ -141,6 +141,7 @@ func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ 
 	if err != nil {
 		return nil, err
 	}
+	warnDates(n.log, c.TLS)
 	n.loss = newLossWatch(n.log)
 	dial := grpctransport.DialOptions{
 		Connected: n.loss.tcp.add, Credentials: clientCredentials(security), Connections: c.ConnectionsPerPeer,

@@ -134,7 +134,34 @@ func TestExpiredCertificateInWords(t *testing.T) {
 	s := start(t, settings(func(c *config.Config) { c.TLS = a.pair("server") }), Options{Logger: log.logger()})
 	err := list(t, clientConfig(config.TLS{CA: a.path("ca.pem")}), s.Addr().String())
 	wantError(t, err, status.Unavailable, s.Addr().String(), "is not valid: x509: certificate has expired")
-	log.wantRefusal(t, "the client does not accept the certificate of this server")
+	log.wantRefusal(t, "the client does not accept the certificate of this server: it has expired, on ")
+}
+
+// TestExpiredCertificatesAreWarnedAbout at the start, of this process and of an authority, by a server and
+// by a client; one that is valid is not.
+func TestExpiredCertificatesAreWarnedAbout(t *testing.T) {
+	a := newAuthority(t)
+	a.make("good", loopbackIPs)
+	a.lifetime = -time.Minute
+	a.make("bad", loopbackIPs)
+	for name, want := range map[string]bool{"good": false, "bad": true} {
+		var log logBuffer
+		start(t, settings(func(c *config.Config) { c.TLS = a.pair(name) }), Options{Logger: log.logger()})
+		if log.has("level=WARN", "the certificate of this process is not valid", "it has expired") != want {
+			t.Errorf("a server with a %s certificate: warned %v", name, !want)
+		}
+		var clients logBuffer
+		c := a.pair(name)
+		c.CA = c.Cert // as an authority
+		cl, err := Dial(t.Context(), clientConfig(c), "127.0.0.1:1", Options{Logger: clients.logger()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = cl.Close(t.Context())
+		if clients.has("level=WARN", "the certificate of an authority is not valid", "it has expired") != want || clients.has("the certificate of this process is not valid") != want {
+			t.Errorf("a client with a %s certificate: warned %v", name, !want)
+		}
+	}
 }
 
 // TestHTTPServerInWords: a client that reaches a web server says so.

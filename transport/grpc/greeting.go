@@ -41,6 +41,11 @@ func (t trackedCredentials) handshake(gate net.Conn) (net.Conn, credentials.Auth
 		return conn, auth, nil
 	}
 	refused := refusalOf(err)
+	if refused.kind == refusedByClient && t.quotas.outOfDates != nil {
+		if why := t.quotas.outOfDates(); why != "" {
+			refused.reason = "the client does not accept the certificate of this server: " + why + "; renew tls.cert"
+		}
+	}
 	if refused.kind != refusedNot { // otherwise the client has gone, or its time is over
 		t.quotas.refusals.add(raw.RemoteAddr(), refused)
 		refuse(raw, refused.answer)

@@ -35,6 +35,7 @@ type quotas struct {
 	large                      int64 // bytes of large requests under way; half of it per address
 	log                        *slog.Logger
 	refusals                   *refusalLog
+	outOfDates                 func() string // of ServerTuning
 	bytes                      *semaphore.Weighted
 	loans                      *loans
 
@@ -69,7 +70,7 @@ type connQuota struct {
 }
 
 func newQuotas(t ServerTuning) *quotas {
-	q := &quotas{perPeer: t.PerPeer, total: t.Total, largest: min(max(maxRequest, t.MaxGraph), maxMessage), log: t.Logger, loans: newLoans(), addresses: make(map[string]*addressQuota)}
+	q := &quotas{perPeer: t.PerPeer, total: t.Total, largest: min(max(maxRequest, t.MaxGraph), maxMessage), log: t.Logger, outOfDates: t.OutOfDates, loans: newLoans(), addresses: make(map[string]*addressQuota)}
 	q.large = largeRequests * q.largest
 	if q.perPeer == 0 {
 		q.perPeer = transport.DefaultKeptPerRequester

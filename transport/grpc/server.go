@@ -97,6 +97,9 @@ type ServerTuning struct {
 	// Total bounds the bytes of unsent responses on all connections; the connections of one
 	// address may have half of it. No limit when 0.
 	Total int64
+	// OutOfDates returns how the certificate of this process is not valid now, such as "it has expired",
+	// or "". A client that refuses it does not say so. Nil for no such reason.
+	OutOfDates func() string
 	// Logger logs refused connections, which get no error of gRPC; nil for no log.
 	Logger *slog.Logger
 	// Handshakes gets the connections under handshake, which can be ended when the server stops;
