@@ -13,7 +13,7 @@ func (s *Server) newCollectives() *collective.Collectives {
 	return collective.New(collective.Options{
 		Task: s.task, Devices: s.deviceAttributes, Leader: s.cfg.CollectiveLeader,
 		Workers: s.conns, Remoter: s.remoter(), Tryst: s.isTryst,
-		Allocator: s.receiveAllocator(), LeaderTimeout: s.cfg.PeerTimeout,
+		Allocator: s.receiveAllocator(), LeaderTimeout: s.cfg.PeerTimeout, PeerTimeout: s.cfg.PeerTimeout,
 	})
 }
 

@@ -54,7 +54,8 @@ func cancelled(key string) error {
 
 // provide makes t available under key. It takes a reference of its own to t. done runs once: with
 // nil when a consumer has taken the value, or with why nobody will. It may run before provide
-// returns. It must not block or take locks, since a consumer may hold locks.
+// returns. It must not block, and takes only locks under which no other lock is taken, since a
+// consumer may hold locks.
 func (b *bufs) provide(ctx context.Context, key string, t *tensor.Tensor, done func(error)) {
 	if ctx.Err() != nil {
 		done(cancelled(key))
@@ -79,8 +80,9 @@ func (b *bufs) provide(ctx context.Context, key string, t *tensor.Tensor, done f
 		delete(b.hooks, key)
 		b.mu.Unlock()
 		h.unwatch()
-		h.consume(t.Retain(), nil)
-		done(nil)
+		t.Retain()
+		done(nil) // before the peer has it, and may leave
+		h.consume(t, nil)
 	}
 }
 
@@ -108,8 +110,8 @@ func (b *bufs) consume(ctx context.Context, key string, done consumer) {
 		delete(b.hooks, key)
 		b.mu.Unlock()
 		h.unwatch()
+		h.provided(nil) // before the peer has it, and may leave
 		done(h.value, nil)
-		h.provided(nil)
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 )
 
-// Options configures Collectives. All fields but Leader, Allocator, Chunk and LeaderTimeout are
-// needed.
+// Options configures Collectives. All fields but Leader, Allocator, Chunk, LeaderTimeout and
+// PeerTimeout are needed.
 type Options struct {
 	// Task is the name of this process.
 	Task cluster.Task
@@ -40,6 +40,9 @@ type Options struct {
 	// LeaderTimeout is how long a member calls a leader that is not reached;
 	// DefaultLeaderTimeout when 0.
 	LeaderTimeout time.Duration
+	// PeerTimeout is how long a member that an operation waits for may give no sign: it does not
+	// answer GetStatus. DefaultPeerTimeout when 0. A member that answers is waited for.
+	PeerTimeout time.Duration
 }
 
 // Collectives runs the collective operations of one process, and is the leader of groups if
@@ -70,6 +73,9 @@ func New(o Options) *Collectives {
 	}
 	if o.LeaderTimeout == 0 {
 		o.LeaderTimeout = DefaultLeaderTimeout
+	}
+	if o.PeerTimeout == 0 {
+		o.PeerTimeout = DefaultPeerTimeout
 	}
 	c := &Collectives{opts: o, steps: make(map[int64]*Step)}
 	c.groups.over = c.instances.endGroup

@@ -2,6 +2,7 @@ package collective
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -20,7 +21,8 @@ import (
 //
 // Several goroutines provide and receive. The first error ends the run: it aborts what others need
 // of it, and the waits of all its goroutines. Memory that was provided is not written again, so a
-// run need not wait for a peer before it goes on; finish waits until the peers have asked for all.
+// run need not wait for a peer before it goes on; finish waits until the peers have asked for all. A
+// watcher ends the run when a peer that it waits for has failed, or is silent.
 type exchange struct {
 	s    *Step
 	m    *members
@@ -32,7 +34,8 @@ type exchange struct {
 	stop     context.CancelCauseFunc
 	abort    func(error) // ends what peers wait for
 
-	work sync.WaitGroup // goroutines of the run
+	watch *watcher
+	work  sync.WaitGroup // goroutines of the run
 
 	mu   sync.Mutex // guards what follows
 	sent []chan error
@@ -43,6 +46,7 @@ type exchange struct {
 func (s *Step) newExchange(ctx context.Context, m *members, rank int, exec string, abort func(error)) *exchange {
 	x := &exchange{s: s, m: m, rank: rank, exec: exec, abort: abort}
 	x.ctx, x.stop = context.WithCancelCause(ctx)
+	x.watch = s.c.newWatcher(x.ctx, m, rank, s.id, exec, func(rank int, err error) { x.fail(x.explain(rank, err)) })
 	return x
 }
 
@@ -87,31 +91,48 @@ func (x *exchange) finish() error {
 			x.fail(err)
 		}
 	}
+	x.watch.close()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.stop(nil)
 	return x.err
 }
 
-// provide makes t available to the peer that asks for key.
-func (x *exchange) provide(key string, t *tensor.Tensor) {
+// provide makes t available to the peer with the rank to, which asks for key.
+func (x *exchange) provide(key string, to int, t *tensor.Tensor) error {
+	if err := x.watch.await(to, toTake); err != nil {
+		return x.explain(to, err)
+	}
 	c := make(chan error, 1)
 	x.mu.Lock()
 	x.sent = append(x.sent, c)
 	x.mu.Unlock()
-	x.s.bufs.provide(x.ctx, key, t, func(err error) { c <- err })
+	x.s.bufs.provide(x.ctx, key, t, func(err error) {
+		x.watch.done(to, toTake)
+		c <- err
+	})
+	return nil
 }
 
 // receive waits for the buffer of a member and copies it into dst, to which the caller has the only
 // reference.
 func (x *exchange) receive(key string, from int, dst *tensor.Tensor) error {
-	err := x.receiveFrom(key, x.m.list[from], dst)
+	err := x.watch.await(from, toProvide)
 	if err == nil {
-		return nil
+		err = x.receiveFrom(key, x.m.list[from], dst)
+		x.watch.done(from, toProvide)
 	}
-	if x.ctx.Err() != nil {
+	switch {
+	case err == nil:
+		return nil
+	case x.ctx.Err() != nil:
 		return causeOf(x.ctx)
 	}
+	return x.explain(from, err)
+}
+
+// explain returns what an error of a member is for this one.
+func (x *exchange) explain(rank int, err error) error {
 	e := status.From(err)
 	if _, restarted := e.Payload(status.PayloadPossiblyRestarted); restarted && e.Code() == status.Aborted {
 		e = status.New(status.FailedPrecondition, e.Message()).WithPayload(status.PayloadPossiblyRestarted, nil)
@@ -119,8 +140,8 @@ func (x *exchange) receive(key string, from int, dst *tensor.Tensor) error {
 	if e.Code() == status.FailedPrecondition {
 		x.s.c.groups.forget(x.m)
 	}
-	if task := x.m.list[from].device.Task.String(); !status.IsDerived(e) && !strings.Contains(e.Message(), task) {
-		e = e.WithPrefix("receive from " + task)
+	if task := x.m.list[rank].device.Task.String(); !status.IsDerived(e) && !strings.Contains(e.Message(), task) {
+		e = e.WithPrefix("rank " + strconv.Itoa(rank) + ", " + task)
 	}
 	return e
 }

@@ -19,9 +19,14 @@ const groupStep = 0
 // program. All members call the same operations in the same order. It is safe for concurrent use,
 // if all members begin the operations in the same order.
 //
-// An error of one member ends the operation at all of them: their calls return an error soon, and
-// so do all later ones. The program then closes the group; the members go on with a new one, under
-// another key.
+// An error of one member ends the operation at all of them: their calls return an error within
+// Options.PeerTimeout, and so do all later ones. So do Close at a member, the end of its context, and
+// a process that is gone, restarted, or gives no sign: one that is stopped does not answer a call. A
+// member that answers, and has not called the operation yet, is waited for without a limit. The
+// program then closes the group; the members go on with a new one, under another key.
+//
+// An error at a member of TensorFlow, whose process lives on, ends only the calls that receive from
+// that one: TensorFlow has no message for it.
 type Group struct {
 	c    *Collectives
 	s    *Step
@@ -29,6 +34,8 @@ type Group struct {
 	rank int
 	// number is that of the run of the group key in bufs.
 	number uint64
+	ctx    context.Context // ends with the group
+	stop   context.CancelCauseFunc
 
 	mu   sync.Mutex // guards what follows
 	next int32      // the instance key of the last operation
@@ -70,7 +77,9 @@ func (c *Collectives) NewGroup(ctx context.Context, o GroupOptions) (*Group, err
 	if err != nil {
 		return nil, err
 	}
-	return &Group{c: c, s: s, m: m, rank: m.rank(o.Device), number: s.bufs.beginGroup(o.Key, o.Device)}, nil
+	g := &Group{c: c, s: s, m: m, rank: m.rank(o.Device), number: s.bufs.beginGroup(o.Key, o.Device)}
+	g.ctx, g.stop = context.WithCancelCause(context.Background())
+	return g, nil
 }
 
 // groupKey names a group as an operation does.
@@ -168,7 +177,7 @@ func (g *Group) agree(x *exchange, t *tensor.Tensor, root int) error {
 	if !mixed {
 		return nil
 	}
-	source, err := g.c.instance(x.ctx, g.m, "Broadcast", entry{
+	source, err := g.s.confirm(x.ctx, g.m, "Broadcast", x.exec, entry{
 		key: instanceKey{group: g.m.key, instance: x.instance}, what: operation{broadcast, t.DType(), t.Shape()}, rank: g.rank, isSource: g.rank == root,
 	})
 	if err == nil && source != root {
@@ -208,6 +217,7 @@ func (g *Group) run(ctx context.Context, name string, f func(*exchange) error) e
 	defer stop()
 	x := g.s.newExchange(ctx, g.m, g.rank, execKey(g.m.key, instance, 0, 0), g.end)
 	x.instance = instance
+	defer context.AfterFunc(g.ctx, func() { x.fail(causeOf(g.ctx)) })()
 	err := f(x)
 	if err != nil {
 		return status.From(err).WithPrefix(name + " in group " + describeGroup(g.m, g.rank))
@@ -224,9 +234,11 @@ func (g *Group) end(err error) {
 	}
 	g.mu.Unlock()
 	g.s.bufs.abortGroup(g.m.key, g.number, err)
+	g.stop(err)
 }
 
-// Close leaves the group. Members that still wait for this one get Aborted. It does not wait.
+// Close leaves the group. An operation that is under way ends with Aborted, here and at members that
+// still wait for this one. Close does not wait.
 func (g *Group) Close() {
 	g.end(status.Errorf(status.Aborted, "%s has left the group", g.m.list[g.rank].device.Task))
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -233,6 +235,98 @@ func TestAGroupThatIsClosedEndsTheOthers(t *testing.T) {
 	if err := errors.Join(errs...); err != nil {
 		t.Errorf("another group: %v", err)
 	}
+}
+
+// TestCloseEndsTheOwnOperation: the one that gives, and the one that receives, from a member that has
+// not come.
+func TestCloseEndsTheOwnOperation(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		root int
+	}{{"gives", 0}, {"receives", 1}} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				groups := newNetwork(t, 1, 1).members(t, 7)
+				done := make(chan error, 1)
+				go func() { done <- groups[0].Broadcast(t.Context(), c.root, ramp(t, 0, 100)) }()
+				synctest.Wait()
+				groups[0].Close()
+				if err := <-done; status.CodeOf(err) != status.Aborted {
+					t.Errorf("ended with %v, want Aborted", err)
+				}
+			})
+		})
+	}
+}
+
+// TestAnotherDeviceOfTheProcessLeaves: what this one provides is withdrawn with it.
+func TestAnotherDeviceOfTheProcessLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		groups := newNetwork(t, 2, 1).members(t, 7)
+		done := make(chan error, 1)
+		go func() { done <- groups[0].Broadcast(t.Context(), 0, ramp(t, 0, 100)) }()
+		synctest.Wait()
+		groups[1].Close()
+		if err := <-done; status.CodeOf(err) != status.Aborted {
+			t.Errorf("ended with %v, want Aborted", err)
+		}
+	})
+}
+
+// TestAnErrorReachesTheMemberThatOnlyGives, in a group of Tryst alone, and where a member of TensorFlow
+// has gone.
+func TestAnErrorReachesTheMemberThatOnlyGives(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		plain bool
+		fault func(*testing.T, *network, []*Group)
+		code  status.Code
+		text  string
+		after time.Duration // at most
+	}{
+		{"close", false, func(_ *testing.T, _ *network, g []*Group) { g[1].Close() }, status.Aborted, "task:1 has left the group", DefaultPeerTimeout / 2},
+		{"gone", false, func(_ *testing.T, n *network, _ []*Group) { n.kill(1) }, status.Unavailable, "task:1 is not reached", DefaultPeerTimeout},
+		{"silent", false, func(_ *testing.T, n *network, _ []*Group) { n.silence(1) }, status.Unavailable, "task:1: its process did not answer a call for 10s", DefaultPeerTimeout},
+		{"restart", false, func(t *testing.T, n *network, _ []*Group) { n.start(t, 1, 1, 5) }, status.FailedPrecondition, "task:1", DefaultPeerTimeout / 2},
+		{"TensorFlow gone", true, func(_ *testing.T, n *network, _ []*Group) { n.kill(1) }, status.Unavailable, "task:1 is not reached", DefaultPeerTimeout},
+		{"TensorFlow silent", true, func(_ *testing.T, n *network, _ []*Group) { n.silence(1) }, status.Unavailable, "task:1: its process did not answer a call for 10s", DefaultPeerTimeout},
+		{"TensorFlow restart", true, func(t *testing.T, n *network, _ []*Group) { n.start(t, 1, 1, 5) }, status.FailedPrecondition, "task:1", DefaultPeerTimeout / 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNetwork(t, 1, 1)
+				n.process(1).plain = c.plain
+				groups := n.members(t, 7)
+				done := make(chan error, 1)
+				go func() { done <- groups[0].Broadcast(t.Context(), 0, ramp(t, 0, 100)) }()
+				time.Sleep(time.Hour) // the member computes
+				select {
+				case err := <-done:
+					t.Fatalf("a member that computes was given up: %v", err)
+				default:
+				}
+				begin := time.Now()
+				c.fault(t, n, groups)
+				err := <-done
+				if status.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.text) || time.Since(begin) > c.after {
+					t.Errorf("after %v: %v; want %v with %q within %v", time.Since(begin), err, c.code, c.text, c.after)
+				}
+			})
+		})
+	}
+}
+
+// TestALeaderThatIsSilentEndsKernels: they wait in a call of it.
+func TestALeaderThatIsSilentEndsKernels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(t, 1, 1)
+		n.silence(0)
+		def := attrs{"merge_op": textAttr("Max"), "final_op": textAttr("Id")}
+		_, err := n.process(1).evaluate(t, 3, "CollectiveReduceV2", def, append([]*tensor.Tensor{ramp(t, 0, 10)}, numbers(t, 2, 7, 1)...)...)
+		if status.CodeOf(err) != status.Unavailable || !strings.Contains(err.Error(), "the leader of the collectives, /job:worker/replica:0/task:0: its process did not answer") {
+			t.Error(err)
+		}
+	})
 }
 
 // TestCloseOfAnOldGroupLeavesTheNewOne: a program may close a group late, for instance by defer, when

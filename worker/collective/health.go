@@ -15,6 +15,11 @@ func (c *Collectives) CheckPeerHealth(ctx context.Context, task cluster.Task) er
 	if task == c.opts.Task {
 		return nil
 	}
+	return c.checkHealth(ctx, task, c.groups.attributes(task))
+}
+
+// checkHealth is CheckPeerHealth for devices that a task has in a group.
+func (c *Collectives) checkHealth(ctx context.Context, task cluster.Task, known []*tfpb.DeviceAttributes) error {
 	w, err := c.opts.Workers.Worker(task)
 	if err != nil {
 		return err
@@ -27,7 +32,7 @@ func (c *Collectives) CheckPeerHealth(ctx context.Context, task cluster.Task) er
 	for _, a := range resp.GetDeviceAttributes() {
 		present[a.GetName()] = a.GetIncarnation()
 	}
-	for _, a := range c.groups.attributes(task) {
+	for _, a := range known {
 		switch n, ok := present[a.GetName()]; {
 		case !ok:
 			return status.Errorf(status.FailedPrecondition, "%s has no device %s any more, which is in a group: it has restarted with other devices", task, a.GetName())

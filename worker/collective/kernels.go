@@ -190,14 +190,14 @@ func (r *run) exchange(what operation, isSource bool, f func(x *exchange, source
 		key.step = r.s.id
 	}
 	rank := m.rank(r.device)
-	source, err := r.s.c.instance(ctx, m, name, entry{key: key, what: what, rank: rank, isSource: isSource})
+	exec := execKey(m.key, r.p.instance, r.c.FrameIter.Frame, r.c.FrameIter.Iter)
+	source, err := r.s.confirm(ctx, m, name, exec, entry{key: key, what: what, rank: rank, isSource: isSource})
 	if err != nil {
 		return nil, err
 	}
 	stop()
 	ctx, stop = r.s.within(r.c.Ctx, timeout{r.timeout, timedOutRunning})
 	defer stop()
-	exec := execKey(m.key, r.p.instance, r.c.FrameIter.Frame, r.c.FrameIter.Iter)
 	return f(r.s.newExchange(ctx, m, rank, exec, r.s.abort), source)
 }
 

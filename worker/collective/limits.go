@@ -32,6 +32,13 @@ const (
 // peer.
 const DefaultLeaderTimeout = 10 * time.Second
 
+// DefaultPeerTimeout is the default of Options.PeerTimeout: as long as a receive looks for its peer.
+const DefaultPeerTimeout = 10 * time.Second
+
+// looks is how often a member that is waited for is called in Options.PeerTimeout. An answer may then
+// take three quarters of it: a process under load answers in time.
+const looks = 4
+
 // leaderRetry is how long a member waits before it calls a leader again that was not reached.
 const leaderRetry = 200 * time.Millisecond
 

@@ -33,6 +33,7 @@ type process struct {
 	devices []*tfpb.DeviceAttributes
 	plain   bool // not Tryst
 	down    bool
+	silent  bool // calls of it wait
 }
 
 // unimplemented are the methods that collectives do not call.
@@ -89,6 +90,13 @@ func (n *network) kill(task int) {
 	n.tasks[device(task, 0).Task].down = true
 }
 
+// silence stops a process.
+func (n *network) silence(task int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.tasks[device(task, 0).Task].silent = true
+}
+
 func (n *network) tryst(_ context.Context, task cluster.Task) (bool, error) {
 	p, err := n.find(task)
 	if err != nil {
@@ -108,13 +116,20 @@ func (n *network) Worker(task cluster.Task) (transport.Worker, error) {
 
 func (n *network) Tasks() []cluster.Task { return nil }
 
-func (p *process) reached() error {
+func (p *process) reached(ctx context.Context) error {
 	_, err := p.net.find(p.task)
+	p.net.mu.Lock()
+	silent := p.silent
+	p.net.mu.Unlock()
+	if silent {
+		<-ctx.Done()
+		return status.From(ctx.Err())
+	}
 	return err
 }
 
 func (p *process) CompleteGroup(ctx context.Context, r *tfpb.CompleteGroupRequest) (*tfpb.CompleteGroupResponse, error) {
-	if err := p.reached(); err != nil {
+	if err := p.reached(ctx); err != nil {
 		return nil, err
 	}
 	return p.Collectives.CompleteGroup(ctx, r)
@@ -128,8 +143,8 @@ func (p *process) GetStepSequence(ctx context.Context, r *tfpb.GetStepSequenceRe
 	return p.Collectives.GetStepSequence(ctx, r)
 }
 
-func (p *process) GetStatus(context.Context, *tfpb.GetStatusRequest) (*tfpb.GetStatusResponse, error) {
-	if err := p.reached(); err != nil {
+func (p *process) GetStatus(ctx context.Context, _ *tfpb.GetStatusRequest) (*tfpb.GetStatusResponse, error) {
+	if err := p.reached(ctx); err != nil {
 		return nil, err
 	}
 	return &tfpb.GetStatusResponse{DeviceAttributes: p.devices}, nil
@@ -137,7 +152,7 @@ func (p *process) GetStatus(context.Context, *tfpb.GetStatusRequest) (*tfpb.GetS
 
 func (p *process) RecvBuf(ctx context.Context, r *tfpb.RecvBufRequest) (*tfpb.RecvBufResponse, error) {
 	p.net.bufs.Add(1)
-	if err := p.reached(); err != nil {
+	if err := p.reached(ctx); err != nil {
 		return nil, err
 	}
 	return p.Collectives.RecvBuf(ctx, r)
@@ -163,10 +178,12 @@ func (r *receive) Wait(ctx context.Context) (v rendezvous.Value, err error) {
 	if err != nil {
 		return v, err
 	}
-	if err := r.into.Claim(); err != nil {
-		return v, err
+	if r.into != nil {
+		if err := r.into.Claim(); err != nil {
+			return v, err
+		}
+		defer r.into.End(func(f func()) { f() })
 	}
-	defer r.into.End(func(f func()) { f() })
 	got, ok := from.Source().TakePublished(r.key)
 	if !ok {
 		c := make(chan error, 1)

@@ -138,6 +138,28 @@ func (c *Collectives) instance(ctx context.Context, m *members, name string, e e
 	return source, c.instances.add(m, e.key, e.what, source)
 }
 
+// confirm is instance for a member that waits there: all members have to enter a broadcast. It ends
+// when one of them has failed, or is silent.
+func (s *Step) confirm(ctx context.Context, m *members, name, exec string, e entry) (source int, err error) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	w := s.c.newWatcher(ctx, m, e.rank, s.id, exec+":enter", func(rank int, err error) {
+		stop(status.From(err).WithPrefix(m.list[rank].device.Task.String()))
+	})
+	defer w.close()
+	if e.what.kind == broadcast {
+		for rank := range m.size() {
+			if err := w.await(rank, toTake); err != nil {
+				return -1, err
+			}
+		}
+	}
+	if source, err = s.c.instance(ctx, m, name, e); err != nil && ctx.Err() != nil {
+		err = causeOf(ctx)
+	}
+	return source, err
+}
+
 // leader is what members call.
 type leader interface {
 	CompleteGroup(context.Context, *tfpb.CompleteGroupRequest) (*tfpb.CompleteGroupResponse, error)
@@ -145,14 +167,22 @@ type leader interface {
 }
 
 // callLeader calls the leader, again while it is not reached: members may start before it. It gives
-// up after patience; only when ctx ends if that is 0.
+// up after patience, and when the leader gives no sign for Options.PeerTimeout; only when ctx ends if
+// patience is 0.
 func callLeader[Resp any](ctx context.Context, c *Collectives, patience time.Duration, call func(context.Context, leader) (Resp, error)) (resp Resp, err error) {
 	w, err := c.opts.Workers.Worker(c.opts.Leader)
 	if err != nil {
 		return resp, status.From(err).WithPrefix("the leader of the collectives (setting collective-leader)")
 	}
 	var over <-chan time.Time
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 	if patience > 0 {
+		watch := c.newWatcher(ctx, nil, 0, 0, "", func(_ int, err error) { stop(err) })
+		defer watch.close()
+		if err := watch.await(leaderRank, toTake); err != nil {
+			return resp, err
+		}
 		timer := time.NewTimer(patience)
 		defer timer.Stop()
 		over = timer.C
@@ -173,6 +203,9 @@ func callLeader[Resp any](ctx context.Context, c *Collectives, patience time.Dur
 		break
 	}
 	if err != nil {
+		if ctx.Err() != nil {
+			err = causeOf(ctx)
+		}
 		return resp, status.From(err).WithPrefix("the leader of the collectives, " + c.opts.Leader.String())
 	}
 	return resp, nil

@@ -338,6 +338,24 @@ func TestInstancesAreBounded(t *testing.T) {
 	}
 }
 
+// TestBroadcastsThatWaitAreBounded: those that somebody waits for are not forgotten, so one more is refused.
+func TestBroadcastsThatWaitAreBounded(t *testing.T) {
+	var all instances
+	m := group(1, 1)
+	enter := func(i int32) (err error) {
+		all.enter(m, entry{key: instanceKey{group: 1, instance: i}, what: operation{kind: broadcast}}, func(_ int, e error) { err = e })
+		return err
+	}
+	for i := range int32(maxInstances) {
+		if err := enter(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := enter(maxInstances); status.CodeOf(err) != status.ResourceExhausted || len(all.table) != maxInstances {
+		t.Errorf("one more: %v; %d are known", err, len(all.table))
+	}
+}
+
 // TestAGroupThatIsMadeAgainEndsWhatWaits: a member waits in a broadcast of a group, or for a group,
 // that another one replaces.
 func TestAGroupThatIsMadeAgainEndsWhatWaits(t *testing.T) {

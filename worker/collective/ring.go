@@ -106,8 +106,7 @@ func (f *field) ownKey(pass int) string { return ringKey(f.exec, pass, f.number,
 // reduce is pass 0.
 func (f *field) reduce(own, result *tensor.Tensor) error {
 	if f.ring.place == f.chunk {
-		f.provide(f.ownKey(0), own)
-		return nil
+		return f.provide(f.ownKey(0), f.ring.neighbour(1), own)
 	}
 	other, err := tensor.Allocate(f.s.c.opts.Allocator, own.DType(), own.Shape())
 	if err != nil {
@@ -121,8 +120,7 @@ func (f *field) reduce(own, result *tensor.Tensor) error {
 		if err := f.ar.merge(f.merge, other, own, other); err != nil {
 			return err
 		}
-		f.provide(f.ownKey(0), other)
-		return nil
+		return f.provide(f.ownKey(0), f.ring.neighbour(1), other)
 	}
 	if err := f.ar.merge(f.merge, result, own, other); err != nil {
 		return err
@@ -141,7 +139,7 @@ func (f *field) distribute(result *tensor.Tensor) error {
 		}
 	}
 	if f.ring.place != f.before(2) {
-		f.provide(f.ownKey(1), result)
+		return f.provide(f.ownKey(1), f.ring.neighbour(1), result)
 	}
 	return nil
 }
@@ -175,7 +173,7 @@ func (x *exchange) gather(in *tensor.Tensor) (*tensor.Tensor, error) {
 				}
 			}
 			if r.place != (chunk+places-1)%places {
-				x.provide(ringKey(x.exec, 0, chunk, r.place), t)
+				return x.provide(ringKey(x.exec, 0, chunk, r.place), r.neighbour(1), t)
 			}
 			return nil
 		})
@@ -241,7 +239,9 @@ func (x *exchange) passOn(t *tensor.Tensor, source int) error {
 			}
 		}
 		for _, to := range tr.children(x.rank == source) {
-			x.provide(treeKey(x.exec, tr.number, tr.place, to), t)
+			if err := x.provide(treeKey(x.exec, tr.number, tr.place, to), tr.order[to], t); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

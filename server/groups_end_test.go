@@ -1,0 +1,300 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/worker/collective"
+)
+
+// stoppable is an address in front of a server, whose process can be stopped: connections stay, the
+// host accepts and acknowledges what comes, and nothing is answered.
+type stoppable struct {
+	l       net.Listener
+	server  atomic.Value // its address
+	stopped chan struct{}
+	ended   context.Context
+	work    sync.WaitGroup
+}
+
+func newStoppable(t *testing.T) *stoppable {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, end := context.WithCancel(context.Background())
+	p := &stoppable{l: l, stopped: make(chan struct{}), ended: ended}
+	p.work.Go(func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			p.work.Go(func() { p.forward(in) })
+		}
+	})
+	t.Cleanup(func() {
+		end()
+		l.Close()
+		p.work.Wait()
+	})
+	return p
+}
+
+func (p *stoppable) forward(in net.Conn) {
+	defer in.Close()
+	address, _ := p.server.Load().(string)
+	out, err := new(net.Dialer).DialContext(p.ended, "tcp", address)
+	if err != nil {
+		return
+	}
+	defer out.Close()
+	defer context.AfterFunc(p.ended, func() { in.Close(); out.Close() })()
+	done := make(chan struct{}, 2)
+	for _, pair := range [][2]net.Conn{{in, out}, {out, in}} {
+		p.work.Go(func() {
+			_, _ = io.Copy(stoppableWriter{p, pair[1]}, pair[0])
+			done <- struct{}{}
+		})
+	}
+	<-done
+}
+
+func (p *stoppable) isStopped() bool {
+	select {
+	case <-p.stopped:
+		return true
+	default:
+		return false
+	}
+}
+
+// stoppableWriter writes nothing after the stop.
+type stoppableWriter struct {
+	p *stoppable
+	w io.Writer
+}
+
+func (w stoppableWriter) Write(b []byte) (int, error) {
+	if w.p.isStopped() {
+		return len(b), nil
+	}
+	return w.w.Write(b)
+}
+
+// groupTown is three servers in a group.
+type groupTown struct {
+	*verbsTown
+	fronts  []*stoppable
+	servers []*Server
+	groups  []*collective.Group
+	change  func(*config.Config)
+}
+
+func newGroupTown(t *testing.T, wire string, peerTimeout time.Duration) *groupTown {
+	t.Helper()
+	w := &groupTown{verbsTown: newVerbsTown(t, 3), servers: make([]*Server, 3)}
+	var addresses []string
+	for range 3 {
+		f := newStoppable(t)
+		w.fronts = append(w.fronts, f)
+		addresses = append(addresses, f.l.Addr().String())
+	}
+	var err error
+	if w.spec, err = cluster.ParseSpec("worker=" + strings.Join(addresses, ",")); err != nil {
+		t.Fatal(err)
+	}
+	w.change = func(c *config.Config) { c.Transport, c.Listen, c.PeerTimeout = wire, "127.0.0.1:0", peerTimeout }
+	for i := range w.servers {
+		w.begin(i)
+	}
+	w.groups = groupOf(t, 1, w.servers)
+	return w
+}
+
+// begin starts a server, in place of one that is gone.
+func (w *groupTown) begin(i int) {
+	w.t.Helper()
+	var s *Server
+	c := w.settings(i, w.change)
+	if c.Transport == "grpc" {
+		var err error
+		if s, err = Start(w.t.Context(), c, Options{}); err != nil {
+			w.t.Fatal(err)
+		}
+	} else {
+		v, err := StartVerbs(w.t.Context(), c, Options{Provider: w.provider(i)})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		s = v.Server
+	}
+	w.t.Cleanup(func() {
+		gone, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = s.Close(gone)
+	})
+	w.fronts[i].server.Store(s.Addr().String())
+	w.servers[i] = s
+}
+
+// dies ends a server without a word over gRPC.
+func (w *groupTown) dies(i int) {
+	s := w.servers[i]
+	s.grpc.Stop()
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = s.stop(gone)
+}
+
+// stops ends all answers of a server.
+func (w *groupTown) stops(i int) {
+	close(w.fronts[i].stopped)
+	for other := range w.servers {
+		if other != i {
+			w.fabric.Link(fmt.Sprintf("host%d", i), fmt.Sprintf("host%d", other)).Cut()
+		}
+	}
+}
+
+// groupOperations are the operations of a group. The member that the faults are of has rank 1.
+var groupOperations = map[string]func(context.Context, *collective.Group) error{
+	"AllReduce": func(ctx context.Context, g *collective.Group) error {
+		return withTensor(func(in *tensor.Tensor) error {
+			out, err := g.AllReduce(ctx, in, collective.Add)
+			if err == nil {
+				out.Release()
+			}
+			return err
+		})
+	},
+	"Gather": func(ctx context.Context, g *collective.Group) error {
+		return withTensor(func(in *tensor.Tensor) error {
+			out, err := g.Gather(ctx, in)
+			if err == nil {
+				out.Release()
+			}
+			return err
+		})
+	},
+	"Broadcast to it": func(ctx context.Context, g *collective.Group) error {
+		return withTensor(func(in *tensor.Tensor) error { return g.Broadcast(ctx, 0, in) })
+	},
+	"Broadcast by it": func(ctx context.Context, g *collective.Group) error {
+		return withTensor(func(in *tensor.Tensor) error { return g.Broadcast(ctx, 1, in) })
+	},
+	"Barrier": func(ctx context.Context, g *collective.Group) error { return g.Barrier(ctx) },
+}
+
+func withTensor(f func(*tensor.Tensor) error) error {
+	in, err := tensor.FromSlice(tensor.Vector(1000), make([]float32, 1000))
+	if err != nil {
+		return err
+	}
+	return f(in)
+}
+
+// TestAnErrorOfOneMemberEndsTheOperationAtAll: whatever happens to a member before or between its
+// operations, the calls of the others return an error. Before there is nobody who takes what they
+// give; between it may have given, and not taken.
+func TestAnErrorOfOneMemberEndsTheOperationAtAll(t *testing.T) {
+	faults := map[string]func(w *groupTown, cancel context.CancelFunc){
+		"close":   func(w *groupTown, _ context.CancelFunc) { w.groups[1].Close() },
+		"cancel":  func(_ *groupTown, cancel context.CancelFunc) { cancel() },
+		"death":   func(w *groupTown, _ context.CancelFunc) { w.dies(1) },
+		"restart": func(w *groupTown, _ context.CancelFunc) { w.dies(1); w.begin(1) },
+		"stop":    func(w *groupTown, _ context.CancelFunc) { w.stops(1) },
+	}
+	for _, wire := range []string{"grpc", "verbs"} {
+		for operation, run := range groupOperations {
+			if wire == "verbs" && operation != "AllReduce" && operation != "Broadcast to it" {
+				continue
+			}
+			for fault, suffer := range faults {
+				for _, rounds := range []int64{0, 20} {
+					t.Run(fmt.Sprintf("%s/%s/%s/after %d", wire, operation, fault, rounds), func(t *testing.T) {
+						t.Parallel()
+						w := newGroupTown(t, wire, 300*time.Millisecond)
+						ctx, cancel := context.WithCancel(t.Context())
+						defer cancel()
+						var errs [3]chan error
+						var done atomic.Int64
+						reached := make(chan struct{})
+						for i, g := range w.groups {
+							errs[i] = make(chan error, 1)
+							of := t.Context()
+							if i == 1 {
+								if of = ctx; rounds == 0 && fault != "cancel" {
+									close(reached)
+									continue
+								} else if rounds == 0 {
+									cancel()
+								}
+							}
+							go func() {
+								for i != 1 || !w.fronts[1].isStopped() {
+									if err := run(of, g); err != nil {
+										errs[i] <- err
+										return
+									}
+									if i == 1 && done.Add(1) == rounds {
+										close(reached)
+									}
+								}
+								errs[i] <- nil
+							}()
+						}
+						if rounds > 0 || fault != "cancel" {
+							wait(t, reached, "the operations before the fault")
+						}
+						suffer(w, cancel)
+						for _, i := range []int{0, 2} {
+							err := wait(t, errs[i], fmt.Sprintf("the error of rank %d", i))
+							if status.CodeOf(err) == status.Unknown {
+								t.Errorf("rank %d: %v", i, err)
+							}
+						}
+						w.groups[1].Close()
+						if rounds > 0 {
+							wait(t, errs[1], "the end of rank 1")
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// TestASlowMemberIsWaitedFor: a member that begins an operation after several peer timeouts is not
+// declared dead: its process answers.
+func TestASlowMemberIsWaitedFor(t *testing.T) {
+	for operation, run := range groupOperations {
+		t.Run(operation, func(t *testing.T) {
+			t.Parallel()
+			w := newGroupTown(t, "grpc", time.Second)
+			errs := together(3, func(i int) error {
+				if i == 1 {
+					<-time.After(3 * time.Second)
+				}
+				return run(t.Context(), w.groups[i])
+			})
+			for i, err := range errs {
+				if err != nil {
+					t.Errorf("rank %d: %v", i, err)
+				}
+			}
+		})
+	}
+}
