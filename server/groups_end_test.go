@@ -25,6 +25,7 @@ type stoppable struct {
 	server  atomic.Value // its address
 	stopped chan struct{}
 	ended   context.Context
+	end     context.CancelFunc // closes all connections
 	work    sync.WaitGroup
 }
 
@@ -35,7 +36,7 @@ func newStoppable(t *testing.T) *stoppable {
 		t.Fatal(err)
 	}
 	ended, end := context.WithCancel(context.Background())
-	p := &stoppable{l: l, stopped: make(chan struct{}), ended: ended}
+	p := &stoppable{l: l, stopped: make(chan struct{}), ended: ended, end: end}
 	p.work.Go(func() {
 		for {
 			in, err := l.Accept()

@@ -167,9 +167,10 @@ func (m *requests) close(now time.Time) []requestAction {
 	return m.flush(now, nil)
 }
 
-// quiet reports whether nothing is under way and nothing is left to send. If cancels are
+// quiet reports whether nothing is under way and nothing is left to send. If something is
 // left for a peer that was just lost, it waits for one failed hello, or for closeCall at
-// most: otherwise closing peers would wait for each other.
+// most: otherwise closing peers would wait for each other. A peer that is there waits for an
+// acknowledgement until its own deadline.
 func (m *requests) quiet(now time.Time) bool {
 	switch {
 	case len(m.transfers) > 0 || m.flushing:
@@ -177,5 +178,5 @@ func (m *requests) quiet(now time.Time) bool {
 	case m.conn == connUp:
 		return m.flushedAll()
 	}
-	return len(m.cancelled) == 0 || m.tried || !now.Before(m.callBy)
+	return m.flushedAll() || m.tried || !now.Before(m.callBy)
 }

@@ -139,6 +139,36 @@ func TestUnconfirmedBatchIsSentAgain(t *testing.T) {
 	}
 }
 
+// TestCloseWaitsForAcksOfALostBatch: the peer is looked for, and its own close would wait for them.
+func TestCloseWaitsForAcksOfALostBatch(t *testing.T) {
+	lost := func() *requestsBench {
+		b := ups(t)
+		b.recv(1)
+		b.answered(1, 1)
+		b.want("ack", b.pass(ackDelay), "ack [1]")
+		b.want("lost", b.flushed(errLost), "hello in 0s")
+		b.do(b.m.close(b.now))
+		if b.m.quiet(b.now) {
+			t.Error("the close is over, and an acknowledgement is left")
+		}
+		return b
+	}
+	b := lost()
+	b.want("the peer is there", b.hello(5), "ack [1]")
+	b.flushed(nil)
+	if !b.m.quiet(b.now) {
+		t.Error("the close goes on although all is sent")
+	}
+	b = lost()
+	b.do(b.m.hello(b.now, Peer{}, errLost))
+	if !b.m.quiet(b.now) {
+		t.Error("the close goes on although the peer is not reached")
+	}
+	if b = lost(); !b.m.quiet(b.now.Add(closeCall)) {
+		t.Error("the close goes on although the peer does not answer")
+	}
+}
+
 func TestAcksAreNotSentToAnotherProcess(t *testing.T) {
 	b := ups(t)
 	b.recv(1)

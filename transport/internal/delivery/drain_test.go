@@ -80,3 +80,49 @@ func TestDrainWaitsForValuesOfEndedSteps(t *testing.T) {
 		drains("without a connection", 0, nothing)
 	})
 }
+
+// TestDrainGivesUpWhoHasGone: a requester that was killed with a value that it has not acknowledged.
+func TestDrainGivesUpWhoHasGone(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		addressed bool
+		verify    func(ctx context.Context) (uint64, error)
+		want      time.Duration
+		waits     bool // until it acknowledges
+	}{
+		{"it has no address", false, nil, drainGrace, false},
+		{"its address is not reached", true, func(context.Context) (uint64, error) { return 0, errors.New("connection refused") }, drainGrace, false},
+		{"its host does not answer", true, func(ctx context.Context) (uint64, error) { <-ctx.Done(); return 0, ctx.Err() }, verifyWait, false},
+		{"another process is there", true, func(context.Context) (uint64, error) { return requester7.Incarnation + 1, nil }, 0, false},
+		{"it is there", true, func(context.Context) (uint64, error) { return requester7.Incarnation, nil }, time.Minute, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, source := newLeaks(t), newTable(t)
+				k := NewResponseCache(source, CacheOptions{
+					Addressed: func(string) bool { return c.addressed },
+					Verify:    func(ctx context.Context, _ string) (uint64, error) { return c.verify(ctx) },
+				})
+				defer k.Close()
+				disconnected := k.Connected(requester7)
+				source.send(t, 1, key(t, "k"), l.value(t, 'a', 10))
+				answer(k, Request{Requester: requester7, ID: 2, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
+				disconnected()
+				if c.waits {
+					go func() {
+						time.Sleep(30 * time.Second)
+						done := k.Connected(requester7) // it comes back, and takes its time
+						time.Sleep(30 * time.Second)
+						k.Ack(requester7, []uint64{2})
+						done()
+					}()
+				}
+				begin := time.Now()
+				if err := k.Drain(t.Context()); err != nil || time.Since(begin).Truncate(100*time.Millisecond) != c.want {
+					t.Errorf("after %v: %v, want after %v", time.Since(begin), err, c.want)
+				}
+				synctest.Wait()
+			})
+		})
+	}
+}

@@ -141,6 +141,12 @@ const (
 	// in time.
 	helloWait = 2 * time.Second
 
+	// drainGrace is how long a requester may be without a connection, and its address not
+	// reached, before Drain gives it up: longer than a channel or a connection takes to come
+	// back. drainPause is the pause between two calls of its address.
+	drainGrace = 2 * time.Second
+	drainPause = 500 * time.Millisecond
+
 	// quietPoll is the pause between two looks in Close and Drain.
 	quietPoll = time.Millisecond
 )

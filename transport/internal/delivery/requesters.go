@@ -30,6 +30,8 @@ type requester struct {
 	newcomer   uint64 // the incarnation that the address of the name is called for; 0 for none
 	connectsAt uint64 // connects, when that call began
 
+	drain drainState
+
 	waiting   int           // entries without a response
 	waitBytes int64         // length of their keys
 	bytes     int64         // charged for responses

@@ -29,6 +29,13 @@ const (
 	duoChange                      //
 	duoAbort                       //
 	duoRestart                     //
+	duoDie                         //
+	duoClose                       // A closes
+	duoClosed                      // and is closed
+	duoDrain                       // B closes
+	duoDrained                     // and is closed
+	duoLook                        // B calls the address of A
+	duoPass                        // time passes for the close of B
 	duoForget                      //
 	duoHello                       //
 	duoBegin                       // n: attempt
@@ -64,7 +71,24 @@ const (
 // moves lists what can happen next. inner moves are those that happen without
 // anything new from outside: a world without them is quiet.
 func (w *duo) moves() (all []duoMove, inner int) {
+	if w.closed {
+		return nil, 1
+	}
 	add := func(kind duoMoveKind, side, n int) { all = append(all, duoMove{kind, side, n}) }
+	if w.sides[0].closing && w.quiet() {
+		add(duoClosed, 0, 0)
+	}
+	if w.sides[1].closing {
+		over, look, later := w.drained()
+		switch {
+		case over:
+			add(duoDrained, 1, 0)
+		case look:
+			add(duoLook, 1, 0)
+		case !later.IsZero() && w.dead && !w.waited():
+			add(duoPass, 1, 0)
+		}
+	}
 	for i := range w.sides {
 		w.innerMoves(i, add)
 	}
@@ -176,7 +200,10 @@ func (w *duo) innerMoves(i int, add func(duoMoveKind, int, int)) {
 
 func (w *duo) outerMoves(add func(duoMoveKind, int, int)) {
 	for i := range w.sides {
-		asks, gives := i == 0 || w.cfg.both, i == 1 || w.cfg.both
+		asks, gives := (i == 0 || w.cfg.both) && !w.sides[i].closing, (i == 1 || w.cfg.both) && !w.sides[i].closing
+		if i == 0 && w.dead {
+			asks = false
+		}
 		for k := range w.cfg.keys {
 			if gives && w.left.sends > 0 && !w.sides[i].over {
 				add(duoSend, i, k)
@@ -236,6 +263,25 @@ func (w *duo) outerMoves(add func(duoMoveKind, int, int)) {
 	if w.left.reborn > 0 {
 		add(duoRestart, 0, 0)
 	}
+	if w.left.dies > 0 {
+		add(duoDie, 0, 0)
+	}
+	if w.left.closes > 0 {
+		add(duoClose, 0, 0)
+	}
+	if w.left.drains > 0 {
+		add(duoDrain, 1, 0)
+	}
+}
+
+// waited reports whether B has waited for A as long as Drain does.
+func (w *duo) waited() bool {
+	for _, k := range w.sides[1].table.requesters {
+		if w.now.Sub(k.since) < drainGrace {
+			return false
+		}
+	}
+	return true
 }
 
 // underWay reports whether a receive of a side has not ended.
@@ -283,6 +329,23 @@ func (w *duo) play(m duoMove) {
 			w.left.reborn--
 		}
 		w.restart(m.side)
+	case duoDie:
+		w.left.dies--
+		w.restart(0)
+		w.dead = true
+	case duoClose:
+		w.left.closes--
+		w.close()
+	case duoDrain:
+		w.left.drains--
+		s.closing = true
+	case duoClosed, duoDrained:
+		w.isClosed(m.side)
+	case duoLook:
+		w.look()
+	case duoPass:
+		_, _, later := w.drained()
+		w.now = later
 	case duoForge:
 		w.left.forged--
 		w.calls = append(w.calls, duoCall{
@@ -404,6 +467,16 @@ func (w *duo) story(m duoMove) string {
 		return me + " cleans the step up"
 	case duoRestart:
 		return me + " restarts"
+	case duoDie:
+		return me + " dies"
+	case duoClose, duoDrain:
+		return me + " begins to close"
+	case duoClosed, duoDrained:
+		return me + " is closed"
+	case duoLook:
+		return fmt.Sprintf("%s calls the address of %s", me, other)
+	case duoPass:
+		return "time passes for the close of " + me
 	case duoForge:
 		return fmt.Sprintf("somebody asks %s in the name of %s", other, me)
 	case duoFull:
@@ -563,7 +636,8 @@ func (w *duo) state() [2]uint64 {
 		}
 	}
 	l := &w.left
-	count(l.sends, l.recvs, l.cancels, l.breaks, l.cuts, l.channels, l.changes, l.aborts, l.restarts, l.reborn, l.unsent, l.full, l.forged, l.drops, w.gens)
+	count(l.sends, l.recvs, l.cancels, l.breaks, l.cuts, l.channels, l.changes, l.aborts, l.restarts, l.reborn, l.unsent, l.full, l.forged, l.drops, l.closes, l.drains, l.dies, w.gens)
+	flag(w.dead, w.closed)
 	for k := range w.values {
 		v := &w.values[k]
 		count(v.key, v.refs, v.got, v.told)
@@ -573,6 +647,12 @@ func (w *duo) state() [2]uint64 {
 	for i := range w.sides {
 		s := &w.sides[i]
 		num(s.process)
+		if flag(s.closing); s.closing {
+			for _, k := range s.table.requesters {
+				flag(k.drain.gone, k.drain.callAt.After(w.now))
+				num(uint64(min(w.now.Sub(k.since), drainGrace) / drainPause)) //nolint:gosec // not negative
+			}
+		}
 		b = appendResponses(b, s.table, w.nameOf)
 		for _, k := range s.keys {
 			count(len(k.values))

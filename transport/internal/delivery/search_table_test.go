@@ -107,7 +107,7 @@ func (w *duo) outcome(name byte, err error) {
 	switch {
 	case err == nil && v.got == 0 && !w.cfg.rules.keepNone:
 		w.fail("the sender of value %d learns that it was received, and it was not", name)
-	case err != nil && w.cfg.aborts+w.cfg.restarts+w.cfg.reborn+w.cfg.forged+w.cfg.drops == 0:
+	case err != nil && w.cfg.aborts+w.cfg.restarts+w.cfg.reborn+w.cfg.forged+w.cfg.drops+w.cfg.dies == 0:
 		w.fail("the sender of value %d learns %v, and nothing ended", name, err)
 	}
 }

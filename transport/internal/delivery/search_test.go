@@ -188,6 +188,17 @@ var duoSearches = []struct {
 	{"a full cache, one after the other, a cancel", duoConfig{serial: true, grpc: true, sent: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2, cuts: 1, cancels: 1, drops: 1}}},
 	{"a full cache, a break", duoConfig{sent: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1, drops: 1}}},
 	{"a full cache, a break and a cancel", duoConfig{sent: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1, cancels: 1, drops: 1}}},
+	{"a close", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, closes: 1}}},
+	{"a close, ACK rides", duoConfig{riding: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, closes: 1}}},
+	{"a close and a break", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1, closes: 1}}},
+	{"a close and a break, ACK rides", duoConfig{riding: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1, closes: 1}}},
+	{"a close and a break, large", duoConfig{sizes: []int64{duoLarge}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1, closes: 1}}},
+	{"a close, a break and a cut", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1, cuts: 1, closes: 1}}},
+	{"the sender closes", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, drains: 1}}},
+	{"the sender closes, a break", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1, drains: 1}}},
+	{"the sender closes, the receiver restarts", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 2, reborn: 1, drains: 1}}},
+	{"the sender closes, the receiver dies", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, dies: 1, drains: 1}}},
+	{"the sender closes, a break, the receiver dies", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1, dies: 1, drains: 1}}},
 	{"both ways", duoConfig{both: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2}}},
 	{"both ways, a break", duoConfig{both: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2, breaks: 1}}},
 }
@@ -346,4 +357,14 @@ func TestSearchWithoutRuleE(t *testing.T) {
 	serial.sends = 2
 	searchWithout(t, "and before it has a later value", "receive 2 gets value 2 before value 1", serial, duoRules{tellNobody: true})
 	searchWithout(t, "released when it is given to a connection", "value 1: 0 times delivered, 0 times in the table", broken, duoRules{keepNone: true})
+}
+
+// A close loses nothing, and ends.
+func TestSearchWithoutClose(t *testing.T) {
+	broken := duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1, closes: 1}}
+	searchWithout(t, "it waits until an acknowledgement was sent again", "A has closed, and B keeps an answer to receive 1", broken, duoRules{quietAcks: true})
+	dead := duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, dies: 1, drains: 1}}
+	searchWithout(t, "it does not wait for a requester that is not reached", "the close of B waits for ever", dead, duoRules{drainDead: true})
+	reborn := duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, reborn: 1, drains: 1}}
+	searchWithout(t, "nor for one whose place another process has", "the close of B waits for ever", reborn, duoRules{drainOld: true})
 }

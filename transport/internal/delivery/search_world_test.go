@@ -46,6 +46,8 @@ type duo struct {
 	values  []duoValue // those sent, by name-1
 	clock   int        // orders begins and ends
 	gens    int        // channels that there have been
+	dead    bool       // A has died, and no other process has come
+	closed  bool       // a process has closed: nothing more is looked at
 	broken  string     // the first violation
 }
 
@@ -64,6 +66,9 @@ type duoBudget struct {
 	full         int // times that there is no registered memory
 	forged       int // requests to B in the name of A, of a process that is not at its address
 	drops        int // times that B's cache is full and drops what it keeps for A, which has no connection
+	closes       int // of A, the receiver, in good order
+	drains       int // of B, the sender, likewise
+	dies         int // of A, without another process in its place
 }
 
 type duoConfig struct {
@@ -111,10 +116,14 @@ type duoRules struct {
 	leftAll    bool // c. a request names the highest generation that was left, although an earlier one is in use
 	moveCancel bool // a request that moves to a better channel is cancelled on the old one
 	moveEnds   bool // and ends with what the responder says
+	quietAcks  bool // d. acknowledgements for a peer that was lost do not hold up a close
+	drainDead  bool // e. a close waits for a requester although it is not reached
+	drainOld   bool // e. and although another process is in its place
 }
 
 type duoSide struct {
 	process uint64 // its incarnation
+	closing bool   // it is being closed: Requester.Close, ResponseCache.Drain
 
 	// What it has as a sender.
 	table     *responses
@@ -522,7 +531,7 @@ func (w *duo) end(i int, id uint64, name byte, err error) {
 	if v.key != r.key || v.home != r.first {
 		w.fail("receive %d of key %d, which process %d took, ends with value %d of key %d of process %d", id, r.key, r.first, name, v.key, v.home)
 	}
-	if w.cfg.restarts+w.cfg.reborn > 0 {
+	if w.cfg.restarts+w.cfg.reborn+w.cfg.dies > 0 {
 		return
 	}
 	for k, other := range s.recvs {
@@ -774,7 +783,7 @@ func (w *duo) restart(i int) {
 // forgotten reports whether a side keeps something for a process that is no more, and
 // that it has no way to any more.
 func (w *duo) forgotten(i int) bool {
-	if w.cfg.rules.keepAll {
+	if w.cfg.rules.keepAll || w.sides[i].closing {
 		return false
 	}
 	for _, k := range w.sides[i].table.requesters {
@@ -812,6 +821,78 @@ func (w *duo) abort(i int) {
 	}
 }
 
+// close is Requester.Close of A.
+func (w *duo) close() {
+	s := &w.sides[0]
+	s.closing = true
+	for n := range s.recvs {
+		if r := &s.recvs[n]; r.ended == 0 && !r.dead {
+			r.cancelled = true
+			w.ask(0, s.requests.cancelID(w.now, uint64(n)+1, status.New(status.Cancelled, ""))) //nolint:gosec // few
+		}
+	}
+	w.ask(0, s.requests.close(w.now))
+}
+
+// quiet reports whether the close of A is over.
+func (w *duo) quiet() bool {
+	m := w.sides[0].requests
+	if w.cfg.rules.quietAcks && m.conn != connUp {
+		return len(m.transfers) == 0 && !m.flushing && len(m.cancelled) == 0
+	}
+	return m.quiet(w.now)
+}
+
+// drained reports whether the close of B is over; look says whether the address of A is to be called,
+// and later when time has to pass first.
+func (w *duo) drained() (over, look bool, later time.Time) {
+	t := w.sides[1].table
+	left, _ := cloneResponses(t).drain(w.now)
+	k := t.known(w.requester(0))
+	for _, other := range t.requesters {
+		k = other // there is one
+	}
+	if left == (undrained{}) || k == nil || k.connected() || k.drain.gone {
+		return left == (undrained{}), false, later
+	}
+	if k.drain.callAt.After(w.now) {
+		return false, false, k.drain.callAt
+	}
+	return false, true, later
+}
+
+// look has B call the address of A.
+func (w *duo) look() {
+	t := w.sides[1].table
+	_, call := t.drain(w.now)
+	for _, k := range call {
+		is, err := w.sides[0].process, error(nil)
+		if w.dead {
+			err = errLost
+		}
+		if w.cfg.rules.drainOld && err == nil {
+			is = k.incarnation
+		}
+		if t.drainCalled(w.now, k, is, err); err != nil && w.cfg.rules.drainDead {
+			k.drain.gone = false
+		}
+	}
+}
+
+// isClosed is the end of a close. Nothing that the peer has or wants may be lost with it.
+func (w *duo) isClosed(i int) {
+	w.closed = true
+	k := w.sides[1].table.known(w.requester(0))
+	if k == nil || w.dead {
+		return
+	}
+	for id, e := range k.entries {
+		if e.state == entryKept && e.response.Err == nil {
+			w.fail("%s has closed, and B keeps an answer to receive %d of A", duoNames[i], id)
+		}
+	}
+}
+
 // sweep forgets what is over.
 func (w *duo) sweep() {
 	w.calls = slices.DeleteFunc(w.calls, func(c duoCall) bool { return c.over() })
@@ -835,6 +916,9 @@ func (w *duo) checkQuiet() {
 		}
 		if a := s.requests; a.flushing || !a.flushedAll() {
 			w.fail("%s has something to send for ever", duoNames[i])
+		}
+		if s.closing {
+			w.fail("the close of %s waits for ever", duoNames[i])
 		}
 	}
 	taken := 0 // receives of a process that is no more took one each

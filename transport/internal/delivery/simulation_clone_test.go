@@ -23,7 +23,7 @@ func cloneResponses(t *responses) *responses {
 		c := &requester{
 			name: name, incarnation: k.incarnation, source: n.sources[k.source.address], addressed: k.addressed,
 			past:  past{ends: maps.Clone(k.past.ends), order: slices.Clone(k.past.order), lost: maps.Clone(k.past.lost), owed: cloneOwed(k.past.owed)},
-			conns: k.conns, calls: k.calls, connects: k.connects, newcomer: k.newcomer, connectsAt: k.connectsAt,
+			conns: k.conns, calls: k.calls, connects: k.connects, newcomer: k.newcomer, connectsAt: k.connectsAt, drain: k.drain,
 			since: k.since, displaced: k.displaced, waiting: k.waiting, waitBytes: k.waitBytes, bytes: k.bytes,
 			entries: make(map[uint64]*entry),
 		}
