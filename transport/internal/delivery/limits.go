@@ -137,6 +137,11 @@ const (
 	helloPause    = 20 * time.Millisecond
 	helloPauseMax = time.Second
 
+	// briefConn is how long a connection is one that has just come up, until it has carried a
+	// response: longer than a queue pair takes to give up a packet (7 times 268 ms), and than a
+	// request takes to break it.
+	briefConn = 3 * time.Second
+
 	// helloWait bounds one Hello, so that an address that swallows packets is tried again
 	// in time.
 	helloWait = 2 * time.Second

@@ -37,6 +37,8 @@ type requests struct {
 	plain       bool   // the peer is not Tryst
 	probing     bool   // a hello is under way
 	unreached   time.Time
+	briefs      int           // connections in a row that were lost soon, and had carried nothing
+	briefSince  time.Time     // when the first of them was lost
 	up          time.Time     // when the connection came up
 	served      bool          // it has carried a response since
 	pause       time.Duration // before the next hello
@@ -127,15 +129,19 @@ func (m *requests) send(acts []requestAction, t *Transfer) []requestAction {
 
 // reach begins to look for the peer. It does so at once, unless the connection has just
 // come up and was lost before it carried anything: then a request itself may be what
-// breaks it, and requests come no faster than hellos. why is what a connection was lost
-// for just now, nil when there was none.
+// breaks it, and requests come no faster than hellos. Such a brief connection does not
+// count: peers may connect for ever, and break at each content. why is what a connection
+// was lost for just now, nil when there was none.
 func (m *requests) reach(now time.Time, why error) []requestAction {
 	after := time.Duration(0)
-	if m.conn == connUp && !m.served && now.Sub(m.up) < helloPauseMax {
+	if m.conn == connUp && !m.served && now.Sub(m.up) < briefConn {
 		after = m.pause
 		m.pause = min(2*m.pause, helloPauseMax)
+		if m.briefs++; m.briefs == 1 {
+			m.briefSince = now
+		}
 	} else {
-		m.pause = helloPause
+		m.pause, m.briefs = helloPause, 0
 	}
 	m.conn, m.unreached, m.why, m.tried, m.seeks = connReaching, now, why, false, false
 	m.hellos = losses{}
@@ -166,6 +172,11 @@ func (m *requests) hello(now time.Time, p Peer, err error) []requestAction {
 	}
 	if err != nil {
 		return m.helloFailed(now, err)
+	}
+	if m.briefs >= maxSameLosses && p.Incarnation == m.incarnation && now.Sub(m.briefSince) >= m.peerTimeout {
+		m.tried = true
+		return m.seek(now, m.fail(status.Errorf(status.Unavailable,
+			"%s answers, and for %v each connection to it was lost before it carried a response%s", m.peer, m.peerTimeout, becauseOf(m.why))))
 	}
 	if p.Incarnation != m.incarnation {
 		m.acks = acks{flushing: m.flushing, wakeAt: m.wakeAt, closing: m.closing, callBy: m.callBy}
@@ -314,7 +325,7 @@ func (m *requests) drain(now time.Time, acts []requestAction) []requestAction {
 // fail ends every transfer: the peer cannot be reached. Acks and cancels stay, in case
 // it comes back.
 func (m *requests) fail(err error) []requestAction {
-	m.conn, m.fresh, m.again = connNone, nil, nil
+	m.conn, m.fresh, m.again, m.briefs = connNone, nil, nil, 0
 	acts := make([]requestAction, 0, len(m.transfers))
 	for _, t := range m.transfers {
 		if t.sent { // on a connection that was not lost yet, and is of no use
@@ -377,6 +388,7 @@ func (m *requests) unanswered(now time.Time, t *Transfer, progress bool, err err
 	m.returned(now, t)
 	if progress {
 		t.losses = losses{}
+		m.served = m.served || t.generation == m.generation
 	}
 	var acts []requestAction
 	switch {

@@ -748,3 +748,42 @@ func TestRequestsGivesBackWhatItCannotTake(t *testing.T) {
 	got := b.do(b.m.answeredID(b.now, 1, 0, &ReceiverError{status.New(status.ResourceExhausted, "no memory")}))
 	b.want("no memory", got, "cancel [1]")
 }
+
+// TestConnectionsThatBreakAtEachResponse: the peer answers each hello, and each connection breaks before it
+// has carried anything. It is not reached, in spite of its answers.
+func TestConnectionsThatBreakAtEachResponse(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		lives   time.Duration // each connection
+		between func(b *requestsBench)
+		ends    bool
+	}{
+		{"at once", 100 * time.Millisecond, func(*requestsBench) {}, true},
+		{"when a packet was given up", 2 * time.Second, func(*requestsBench) {}, true},
+		{"later", briefConn, func(*requestsBench) {}, false},
+		{"after a response", 100 * time.Millisecond, func(b *requestsBench) { b.recv(2); b.answered(2, 1) }, false},
+		{"after a part of a response", 100 * time.Millisecond, func(b *requestsBench) { b.do(b.m.lostID(b.now, 1, b.m.transfers[1].Attempt, true, errLost)) }, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := ups(t)
+			b.recv(1)
+			b.now = b.now.Add(time.Hour) // the first connection waits for the value
+			ended := time.Duration(0)
+			for begin := b.now; ended == 0 && b.now.Sub(begin) < time.Minute; {
+				if x := b.m.transfers[1]; x.sent {
+					b.do(b.m.lostID(b.now, 1, x.Attempt, false, errLost))
+				}
+				b.now = b.now.Add(time.Second) // the pause before a hello
+				if text := b.hello(5); strings.Contains(text, "end 1: Unavailable") {
+					ended = b.now.Sub(begin)
+					break
+				}
+				b.now = b.now.Add(c.lives)
+				c.between(b)
+			}
+			if (ended > 0) != c.ends || c.ends && (ended < DefaultPeerTimeout || ended > DefaultPeerTimeout+briefConn+time.Second) {
+				t.Errorf("the receive ended after %v", ended)
+			}
+		})
+	}
+}
