@@ -54,6 +54,7 @@ type device struct {
 	soft.Device
 	provider *Provider
 	logger   *slog.Logger
+	shareLog shareLog
 	gid      verbs.GID
 	userNS   uint64
 	maps     mappings

@@ -1,0 +1,31 @@
+//go:build linux
+
+package shm
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestOneReasonIsOneErrorLine: peers connect again and again, and each time their memory is too large to
+// be shared.
+func TestOneReasonIsOneErrorLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var text bytes.Buffer
+		var s shareLog
+		log := slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		for i := range 160 {
+			s.log(log, i, errors.New("file too large"))
+			time.Sleep(time.Second)
+		}
+		s.log(log, 0, errors.New("no space left"))
+		if errors, all := strings.Count(text.String(), "level=ERROR"), strings.Count(text.String(), "\n"); errors != 4 || all != 161 {
+			t.Errorf("%d ERROR lines of %d, want 4 of 161: one a minute, and one of another reason", errors, all)
+		}
+	})
+}
