@@ -47,6 +47,9 @@ type Options struct {
 	// Kernels runs the graphs that TensorFlow masters register with a Server. With nil they are
 	// refused.
 	Kernels graph.KernelSet
+	// Listening is called by Start with the address of the listener, before it accepts
+	// anything. An error ends the start. Nil does nothing.
+	Listening func(net.Addr) error
 	// Prepare is called by Start after the server accepts calls and before it
 	// reports that it is ready, through its health service and the address
 	// file. Publish here. An error ends the start. Nil does nothing.

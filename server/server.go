@@ -82,6 +82,12 @@ func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.Listening != nil {
+		if err := o.Listening(lis.Addr()); err != nil {
+			_ = lis.Close() // nobody has been accepted
+			return nil, err
+		}
+	}
 	nc.addresses = dialedAddresses(cfg, lis.Addr())
 	n, err := newNode(ctx, nc, cfg.Client, o)
 	if err != nil {

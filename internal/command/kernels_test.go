@@ -1,12 +1,17 @@
 package command
 
 import (
+	"bytes"
+	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"strings"
 	"testing"
 
 	"github.com/tryst-rdma/tryst/graph"
 	"github.com/tryst-rdma/tryst/graph/ops"
+	"github.com/tryst-rdma/tryst/internal/config"
 )
 
 // TestKernelsOfServe: the setting chooses the kernels of the command, those in Go, or none. A command
@@ -34,6 +39,34 @@ func TestKernelsOfServe(t *testing.T) {
 		}
 	}
 	if _, _, err := plain.kernels(slog.Default(), "tensorflow"); err == nil || !strings.Contains(err.Error(), "tryst-tensorflow") {
+		t.Error(err)
+	}
+}
+
+// TestListeningOfServe: the command checks the address before anything is accepted, unless the graphs
+// run with the kernels in Go, or there are none. An error ends serve.
+func TestListeningOfServe(t *testing.T) {
+	var got net.Addr
+	o := Options{
+		Kernels: func(*slog.Logger) (graph.KernelSet, func(), error) { return ops.New(), func() {}, nil },
+		Listening: func(a net.Addr, mutualTLS bool) error {
+			got = a
+			return fmt.Errorf("not here, mutual TLS %v", mutualTLS)
+		},
+	}
+	var log bytes.Buffer
+	code := run(t.Context(), streams{out: io.Discard, err: &log, env: []string{}, options: o}, []string{"serve", "--listen", "127.0.0.1:0"})
+	if code == exitDone || got == nil || !strings.Contains(log.String(), "not here, mutual TLS false") {
+		t.Errorf("exit status %d at %v: %s", code, got, log.String())
+	}
+	for _, kernels := range []string{config.KernelsGo, config.KernelsNone} {
+		if (streams{options: o}).listening(config.Config{Kernels: kernels}) != nil {
+			t.Errorf("the address is checked although the kernels are %s", kernels)
+		}
+	}
+	mutual := config.Config{Kernels: config.KernelsTensorFlow}
+	mutual.TLS.RequireClientCert = true
+	if err := (streams{options: o}).listening(mutual)(got); !strings.Contains(err.Error(), "mutual TLS true") {
 		t.Error(err)
 	}
 }

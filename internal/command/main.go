@@ -5,6 +5,7 @@ package command
 import (
 	"context"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"syscall"
@@ -23,6 +24,9 @@ type Options struct {
 	// Kernels returns the kernel set that serve runs graphs with, and what to do at the end. It is
 	// called once, with the flags parsed. Nil means the kernels in Go.
 	Kernels func(*slog.Logger) (set graph.KernelSet, end func(), err error)
+	// Listening, if not nil, is called when serve listens with the set of Kernels, and accepts nothing
+	// yet. An error ends serve. mutualTLS says that all clients need a certificate.
+	Listening func(address net.Addr, mutualTLS bool) error
 }
 
 // name is the name of the command.

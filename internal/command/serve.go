@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"slices"
@@ -176,6 +177,7 @@ func (s streams) serve(ctx context.Context, cfg config.Config, offers []offer) e
 	defer closeTraces(ctx, traces, min(tracesTimeout, cfg.ShutdownTimeout))
 	srv, err := server.Start(ctx, cfg, server.Options{
 		Logger: log, ServerStats: traces.Server(), ClientStats: traces.Client(), Kernels: kernels,
+		Listening: s.listening(cfg),
 		Prepare: func(ctx context.Context, srv *server.Server) error {
 			for _, o := range offers {
 				systemd.busy("publishing " + strconv.Quote(o.name))
@@ -213,6 +215,15 @@ func (s streams) kernels(log *slog.Logger, name string) (set graph.KernelSet, en
 		return kernels, func() {}, nil
 	}
 	return open(log)
+}
+
+// listening returns what checks the address that graphs are accepted at; nil when these are none, or run
+// with the kernels in Go, which reach nothing but memory.
+func (s streams) listening(cfg config.Config) func(net.Addr) error {
+	if s.options.Listening == nil || s.options.Kernels == nil || cfg.Kernels == config.KernelsNone || cfg.Kernels == config.KernelsGo {
+		return nil
+	}
+	return func(a net.Addr) error { return s.options.Listening(a, cfg.TLS.RequireClientCert) }
 }
 
 // untilDone returns when ctx ends, or done is closed since the listener failed. Until then it calls
