@@ -4,12 +4,17 @@
 //
 //	tryst-tensorflow serve --tensorflow-library DIR
 //
+// Graphs come from everybody who reaches the port. Those that read or write files are refused unless
+// --tensorflow-files allows it, and beyond loopback serve wants mutual TLS or
+// --allow-anyone-to-run-graphs.
+//
 // All other commands are those of tryst. The program is linked dynamically, which tryst is not.
 package main
 
 import (
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 
 	"github.com/spf13/pflag"
@@ -19,6 +24,7 @@ import (
 	"github.com/tryst-rdma/tryst/graph/tfkernels"
 	"github.com/tryst-rdma/tryst/internal/command"
 	"github.com/tryst-rdma/tryst/internal/config/sources"
+	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/worker/collective"
 )
 
@@ -31,43 +37,75 @@ const logLevel = "TF_CPP_MIN_LOG_LEVEL"
 const kernelProcess = "kernel-process"
 
 func main() {
-	if len(os.Args) == 3 && os.Args[1] == kernelProcess {
-		if err := tfkernels.ServeProcess(os.Args[2]); err != nil {
+	if len(os.Args) >= 3 && os.Args[1] == kernelProcess {
+		if err := tfkernels.ServeProcess(os.Args[2], os.Args[3:]...); err != nil {
 			fmt.Fprintln(os.Stderr, "tryst-tensorflow: "+err.Error())
 			os.Exit(1)
 		}
 		return
 	}
-	var directory string
-	var inChild bool
-	os.Exit(command.Main(command.Options{
-		Name: "tryst-tensorflow",
-		ServeFlags: func(flags *pflag.FlagSet) {
-			flags.StringVar(&directory, "tensorflow-library", "", "`directory` of libtensorflow_cc.so.2 (default that of the python3 on PATH)")
-			flags.BoolVar(&inChild, "kernel-process", false, "run TensorFlow's kernels in a child process, which a failed check of TensorFlow may end without the server")
-		},
-		Kernels: func(log *slog.Logger) (graph.KernelSet, func(), error) {
-			if err := sources.SetForLibrary(logLevel, "2"); err != nil {
-				return nil, nil, err
-			}
-			inGo := ops.New()
-			if err := collective.Register(inGo); err != nil {
-				return nil, nil, err
-			}
-			o := tfkernels.Options{Directory: directory, Go: inGo}
-			if inChild {
-				self, err := os.Executable()
-				if err != nil {
-					return nil, nil, err
-				}
-				o.Process = []string{self, kernelProcess}
-			}
-			set, err := tfkernels.Open(o)
-			if err != nil {
-				return nil, nil, err
-			}
-			log.Info("graphs run with TensorFlow's kernels", "version", set.Version(), "library", set.Directory(), "child", inChild)
-			return set, set.Close, nil
-		},
-	}))
+	var f flags
+	os.Exit(command.Main(command.Options{Name: "tryst-tensorflow", ServeFlags: f.register, Kernels: f.kernels, Listening: f.listening}))
+}
+
+// flags are those that this serve has beside the ones of tryst.
+type flags struct {
+	library  string
+	process  bool
+	files    []string
+	allFiles bool
+	anyone   bool
+}
+
+func (f *flags) register(set *pflag.FlagSet) {
+	set.StringVar(&f.library, "tensorflow-library", "", "`directory` of libtensorflow_cc.so.2 (default that of the python3 on PATH)")
+	set.BoolVar(&f.process, "kernel-process", false, "run TensorFlow's kernels in a child process, which a failed check of TensorFlow may end without the server")
+	set.StringArrayVar(&f.files, "tensorflow-files", nil, "let graphs read and write files below `directory`, and no others, by Landlock; may be repeated; implies --kernel-process")
+	set.BoolVar(&f.allFiles, "tensorflow-all-files", false, "let graphs read and write every file that the user of this process can, also where the system has no Landlock")
+	set.BoolVar(&f.anyone, "allow-anyone-to-run-graphs", false, "listen beyond loopback without mutual TLS: every host that reaches the port can run graphs")
+}
+
+// kernels opens TensorFlow's library.
+func (f *flags) kernels(log *slog.Logger) (graph.KernelSet, func(), error) {
+	if err := sources.SetForLibrary(logLevel, "2"); err != nil {
+		return nil, nil, err
+	}
+	inGo := ops.New()
+	if err := collective.Register(inGo); err != nil {
+		return nil, nil, err
+	}
+	o := tfkernels.Options{Directory: f.library, Go: inGo, Log: log}
+	switch {
+	case f.allFiles && len(f.files) > 0:
+		return nil, nil, status.New(status.InvalidArgument, "--tensorflow-files and --tensorflow-all-files are both set; leave out the second to allow only files below the directories")
+	case f.allFiles:
+		o.Files = tfkernels.AllFiles
+		log.Warn("graphs may use every file that the user of this process can; --tensorflow-files DIR allows files below DIR only")
+	case len(f.files) > 0:
+		o.Files, o.Directories = tfkernels.FilesBelow, f.files
+	}
+	if f.process || len(f.files) > 0 {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, nil, err
+		}
+		o.Process = []string{self, kernelProcess}
+	}
+	set, err := tfkernels.Open(o)
+	if err != nil {
+		return nil, nil, err
+	}
+	log.Info("graphs run with TensorFlow's kernels", "version", set.Version(), "library", set.Directory(), "child", len(o.Process) > 0, "files", o.Files.String(), "below", f.files)
+	return set, set.Close, nil
+}
+
+// listening refuses to run the graphs of every host that reaches the port, unless that was asked for. Stock
+// TensorFlow has no TLS, so with it this is the only way beyond loopback.
+func (f *flags) listening(address net.Addr, mutualTLS bool) error {
+	tcp, ok := address.(*net.TCPAddr)
+	if f.anyone || mutualTLS || ok && tcp.IP.IsLoopback() {
+		return nil
+	}
+	return status.Errorf(status.FailedPrecondition,
+		"every host that reaches %s could run graphs here, as the user of this process: set tls.cert, tls.key, tls.ca and tls.require-client-cert (TensorFlow has no TLS), or listen on loopback; or, when only trusted hosts reach the port, set --allow-anyone-to-run-graphs", address)
 }

@@ -18,8 +18,13 @@ import (
 const socketOfParent = 3
 
 // ServeProcess is what a kernel process does (Options.Process): it opens the library of dir and runs
-// functions for the process that has started it, until that one closes the socket or ends.
-func ServeProcess(dir string) error {
+// functions for the process that has started it, until that one closes the socket or ends. dir and below
+// are the last arguments of the process. With directories below it first confines itself to files below
+// them, and executes itself again without them.
+func ServeProcess(dir string, below ...string) error {
+	if len(below) > 0 {
+		return confine(dir, below)
+	}
 	f := os.NewFile(socketOfParent, "parent")
 	if f == nil {
 		return status.New(status.InvalidArgument, "no parent: a kernel process is started by serve --kernel-process")

@@ -95,12 +95,15 @@ func cut(s *Set, g *graph.Graph) (*cutter, error) {
 // newCutter returns a cutter with the nodes of g in its order.
 func newCutter(s *Set, g *graph.Graph) (*cutter, error) {
 	c := &cutter{set: s, sets: newSets(), bodies: map[string]*tfpb.FunctionDef{}}
-	var err error
-	if c.library, err = newLibrary(g.Library.Functions(), s.saltFor(g.Library.Functions())); err != nil {
+	functions, err := s.permit(g)
+	if err != nil {
 		return nil, err
 	}
-	c.library.containers = s.containers(g.Library.Functions()...)
-	for _, f := range g.Library.Functions() {
+	if c.library, err = newLibrary(functions, s.saltFor(functions)); err != nil {
+		return nil, err
+	}
+	c.library.containers = s.containers(functions...)
+	for _, f := range functions {
 		c.bodies[f.GetSignature().GetName()] = f
 	}
 	c.copyNodes(g)

@@ -19,6 +19,13 @@
 // it has the generator (random.go). A reset gives the containers that it names another generation, for
 // which functions are made anew (containers.go).
 //
+// # What graphs reach
+//
+// A graph comes from anybody who may register one, and an op of TensorFlow may do what the process may do.
+// ops.txt says what each op reaches beyond memory. A graph that reaches more than is allowed is refused
+// before TensorFlow gets anything of it (reach.go). When files are allowed below some directories, the
+// kernel process is confined to them by Landlock (confine_linux.go).
+//
 // # Who frees what
 //
 //	tensor in, copied   the library has its own copy; the executor keeps its reference

@@ -122,7 +122,11 @@ func recordedSet(t testing.TB) *Set {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	return &Set{engine: r, ops: defs, own: ops.New(), blocking: DefaultBlocking, compute: make(chan struct{}, 1), kernels: map[string][]*kernelDef{}}
+	reaches, err := parseReach(opsText)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Set{engine: r, ops: defs, own: ops.New(), blocking: DefaultBlocking, compute: make(chan struct{}, 1), kernels: map[string][]*kernelDef{}, reach: reaches, files: AllFiles}
 }
 
 // fieldKernelOp is the field of KernelDef with the name of the op.

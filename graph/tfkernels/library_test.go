@@ -13,11 +13,11 @@ import (
 	"github.com/tryst-rdma/tryst/tensor/tensorproto"
 )
 
-// open opens the library once for all tests: that of TRYST_TENSORFLOW_LIBRARY, or of the Python on
-// PATH.
+// open opens the library once for all tests, which may use any file: that of TRYST_TENSORFLOW_LIBRARY, or
+// of the Python on PATH.
 var open = sync.OnceValues(func() (*Set, error) {
 	own := new(goSet)
-	s, err := Open(Options{Directory: os.Getenv("TRYST_TENSORFLOW_LIBRARY"), Go: own})
+	s, err := Open(Options{Directory: os.Getenv("TRYST_TENSORFLOW_LIBRARY"), Go: own, Files: AllFiles})
 	own.s = s
 	return s, err
 })

@@ -12,8 +12,8 @@ import (
 const asKernelProcess = "kernel-process"
 
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && os.Args[1] == asKernelProcess {
-		if err := ServeProcess(os.Args[2]); err != nil {
+	if len(os.Args) >= 3 && os.Args[1] == asKernelProcess {
+		if err := ServeProcess(os.Args[2], os.Args[3:]...); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -45,15 +46,16 @@ type pendingCall struct {
 	answer    chan *message // of one; closed without an answer when the child has ended
 }
 
-// startProcess starts the child and waits until it has opened the library.
-func startProcess(command []string, dir string) (*process, error) {
+// startProcess starts the child and waits until it has opened the library. With directories the child
+// confines itself to files below them.
+func startProcess(command []string, dir string, below []string) (*process, error) {
 	conn, theirs, err := socketPair()
 	if err != nil {
 		return nil, status.Errorf(status.Internal, "the socket of the kernel process: %v", err)
 	}
 	defer theirs.Close()
 	p := &process{conn: conn, last: &lastLines{to: os.Stderr}, done: make(chan struct{}), pending: map[uint64]*pendingCall{}}
-	p.cmd = exec.Command(command[0], append(command[1:len(command):len(command)], dir)...)
+	p.cmd = exec.Command(command[0], slices.Concat(command[1:], []string{dir}, below)...)
 	p.cmd.ExtraFiles = []*os.File{theirs}
 	p.cmd.Stdout, p.cmd.Stderr = os.Stdout, p.last
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a signal from the terminal is for this process only

@@ -15,11 +15,19 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// inProcess returns a set whose functions a child of its own runs.
-func inProcess(t *testing.T) *Set {
+// inProcess returns a set whose functions a child of its own runs, confined to directories if there are
+// any.
+func inProcess(t *testing.T, below ...string) *Set {
 	t.Helper()
 	own := new(goSet)
-	s, err := Open(Options{Directory: os.Getenv("TRYST_TENSORFLOW_LIBRARY"), Go: own, Process: []string{os.Args[0], asKernelProcess}})
+	o := Options{Directory: os.Getenv("TRYST_TENSORFLOW_LIBRARY"), Go: own, Process: []string{os.Args[0], asKernelProcess}}
+	if len(below) > 0 {
+		if err := landlockReady(); err != nil {
+			t.Skip(err)
+		}
+		o.Files, o.Directories = FilesBelow, below
+	}
+	s, err := Open(o)
 	if err != nil {
 		t.Fatal(err)
 	}

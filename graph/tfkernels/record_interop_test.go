@@ -114,7 +114,7 @@ func build(t *testing.T, name string, s *Set, st graph.State, def *tfpb.GraphDef
 // openWithGo returns a state of TensorFlow with the kernels in Go that servers have.
 func openWithGo(t *testing.T) (*Set, graph.State) {
 	t.Helper()
-	s, err := Open(Options{Go: ops.New()})
+	s, err := Open(Options{Go: ops.New(), Files: AllFiles})
 	if err != nil {
 		t.Fatal(err)
 	}

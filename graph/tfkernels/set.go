@@ -1,6 +1,7 @@
 package tfkernels
 
 import (
+	"log/slog"
 	"maps"
 	"runtime"
 	"slices"
@@ -29,9 +30,17 @@ type Options struct {
 	// means DefaultBlocking. Each of them has a thread while it waits.
 	Blocking int
 	// Process, if not empty, is the command of a child process that opens the library in place of this
-	// one: a program that calls ServeProcess with its last argument. TensorFlow ends its process where
-	// an internal check fails; then only the child ends.
+	// one: a program that calls ServeProcess with the arguments that come after these. TensorFlow ends
+	// its process where an internal check fails; then only the child ends.
 	Process []string
+	// Files is what graphs may do with files. The zero value refuses graphs that read or write any.
+	Files FileAccess
+	// Directories are those of FilesBelow, which needs Process, Linux 5.19 or newer with Landlock, and
+	// one directory at least.
+	Directories []string
+	// Log gets a line for a graph that is refused for what it would reach, one a minute at most. Nil logs
+	// nothing.
+	Log *slog.Logger
 }
 
 // DefaultBlocking is the default of Options.Blocking.
@@ -46,6 +55,10 @@ type Set struct {
 	// compute has a token for each function that runs and only computes, in any state.
 	compute chan struct{}
 	ops     map[string]*tfpb.OpDef
+	// reach says what each op reaches; an op that is not in it is refused.
+	reach    map[string]reach
+	files    FileAccess
+	refusals refusals
 
 	// salts is the number of graphs so far that have random nodes in functions.
 	salts atomic.Uint64
@@ -72,18 +85,27 @@ func Open(o Options) (*Set, error) {
 	if err := check(dir); err != nil {
 		return nil, err
 	}
+	reaches, err := parseReach(opsText)
+	if err != nil {
+		return nil, err
+	}
+	below, err := o.directories()
+	if err != nil {
+		return nil, err
+	}
 	start := func() (engine, error) {
 		l, err := capi.Open(dir)
 		return local{l}, err
 	}
 	if len(o.Process) > 0 {
-		start = func() (engine, error) { return startProcess(o.Process, dir) }
+		start = func() (engine, error) { return startProcess(o.Process, dir, below) }
 	}
 	e, err := start()
 	if err != nil {
 		return nil, err
 	}
-	s := &Set{start: start, compute: make(chan struct{}, runtime.GOMAXPROCS(0)), engine: e, dir: dir, version: e.version(), own: o.Go, blocking: o.Blocking, kernels: map[string][]*kernelDef{}}
+	s := &Set{start: start, compute: make(chan struct{}, runtime.GOMAXPROCS(0)), engine: e, dir: dir, version: e.version(), own: o.Go, blocking: o.Blocking,
+		kernels: map[string][]*kernelDef{}, reach: reaches, files: o.Files, refusals: refusals{log: o.Log}}
 	if s.blocking <= 0 {
 		s.blocking = DefaultBlocking
 	}

@@ -211,7 +211,7 @@ func (c tasks) startTryst(t testing.TB, task serverTask, change ...func(*config.
 	for _, f := range change {
 		f(&conf)
 	}
-	k, err := kernels(task.Kernels)
+	k, err := task.kernels()
 	if err != nil {
 		t.Fatal(err)
 	}

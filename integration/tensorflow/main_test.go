@@ -13,8 +13,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && os.Args[1] == kernelProcess {
-		if err := tfkernels.ServeProcess(os.Args[2]); err != nil {
+	if len(os.Args) >= 3 && os.Args[1] == kernelProcess {
+		if err := tfkernels.ServeProcess(os.Args[2], os.Args[3:]...); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

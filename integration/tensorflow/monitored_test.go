@@ -3,24 +3,30 @@
 package tensorflow_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// TestMonitoredSession: a MonitoredTrainingSession saves the variables of a Tryst ps. The ps is
-// killed and started again, and the next session restores them and goes on, with the losses of
-// TensorFlow alone.
+// TestMonitoredSession: a MonitoredTrainingSession saves the variables of a Tryst ps, which is confined to
+// the directory of the checkpoints. The ps is killed and started again, and the next session restores them
+// and goes on, with the losses of TensorFlow alone.
 func TestMonitoredSession(t *testing.T) {
 	c := newCluster(t, map[string]int{"chief": 1, "tf": 1, "ps": 1})
-	tryst := c.startTrystProcess(t, serverTask{Job: "ps", Kernels: "tensorflow"})
+	checkpoints := t.TempDir()
+	tryst := c.startTrystProcess(t, serverTask{Job: "ps", Kernels: "process", Files: checkpoints})
 	c.startTask(t, "tf", 0)
 	chief := c.startTask(t, "chief", 0)
 	for _, variables := range []string{"ref", "resource"} {
 		t.Run(variables, func(t *testing.T) {
 			train := func(ps string, restart func()) []any {
-				a := args{"ps": "/job:" + ps, "directory": t.TempDir(), "steps": 100, "variables": variables}
+				directory, err := os.MkdirTemp(checkpoints, "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				a := args{"ps": "/job:" + ps, "directory": directory, "steps": 100, "variables": variables}
 				first := chief.in(t).value("monitored", a)
 				restart()
 				return []any{first, chief.in(t).value("monitored", a)}

@@ -805,6 +805,45 @@ def failed_check(chief, on):
 
 
 @program
+def touch_file(chief, on, path, how):
+    """A graph that reads or writes a file on the task, in one of several ways. Returns the error of the step, or its value."""
+    name = v1.placeholder_with_default(path, [])
+    with v1.device(on):
+        if how == "read":
+            out = tf.io.read_file(name)
+        elif how == "write":
+            with tf.control_dependencies([tf.io.write_file(name, "written")]):
+                out = tf.constant("done")
+        elif how == "function":
+            out = tf.function(lambda n: tf.io.read_file(n))(name)
+        elif how == "nested":
+            out = tf.cond(tf.strings.length(name) > 0, lambda: tf.function(lambda n: tf.io.read_file(n))(name), lambda: tf.constant(""))
+        elif how == "print":
+            with tf.control_dependencies([tf.print("written", output_stream="file://" + path)]):
+                out = tf.constant("done")
+        elif how == "print to stderr":
+            with tf.control_dependencies([tf.print("a line of a test")]):
+                out = tf.constant("done")
+        else:
+            data = tf.data.Dataset.from_tensors("value")
+            if how == "map":
+                data = data.map(lambda _: tf.io.read_file(path))
+            elif how == "cache":
+                data = data.cache(path)
+            elif how == "cache in memory":
+                data = data.cache()
+            iterator = v1.data.make_initializable_iterator(data)
+            out = iterator.get_next()
+    try:
+        with v1.Session(chief.target, config=config(chief, task_of(on))) as session:
+            if how in ("map", "cache", "cache in memory"):
+                session.run(iterator.initializer)
+            return [0, session.run(out).decode()]
+    except tf.errors.OpError as e:
+        return [e.error_code, e.message]
+
+
+@program
 def wait_in_step(chief, on, how="receive"):
     """Waits in a step for good: the test kills this process."""
     started, out = waiting(chief, on, how)

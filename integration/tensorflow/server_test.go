@@ -34,6 +34,8 @@ type serverTask struct {
 	Job     string
 	Task    int
 	Kernels string
+	// Files is the directory below which graphs may use files; for the kernel set process.
+	Files string
 	// Provider moves values between Tryst tasks over verbs, by one of the providers. Empty: over gRPC.
 	Provider string
 }
@@ -42,17 +44,21 @@ type serverTask struct {
 // of the set.
 var sets = []string{"go", "tensorflow"}
 
-// kernels returns a kernel set by its name.
-func kernels(name string) (graph.KernelSet, error) {
-	switch name {
+// kernels returns the kernel set of the task.
+func (s serverTask) kernels() (graph.KernelSet, error) {
+	switch s.Kernels {
 	case "go":
 		return goKernels()
 	case "tensorflow":
 		return openTensorFlow()
-	case "process":
-		return openKernelProcess()
+	case "process": // in a child process of its own
+		o := tfkernels.Options{Process: []string{os.Args[0], kernelProcess}}
+		if s.Files != "" {
+			o.Files, o.Directories = tfkernels.FilesBelow, []string{s.Files}
+		}
+		return openLibrary(o)
 	}
-	return nil, fmt.Errorf("kernel set %q: must be one of %v, or process", name, sets)
+	return nil, fmt.Errorf("kernel set %q: must be one of %v, or process", s.Kernels, sets)
 }
 
 // goKernels returns the kernels in Go, those of collectives included.
@@ -72,15 +78,12 @@ func libraryDirectory() (string, error) {
 }
 
 // openTensorFlow opens the library of that TensorFlow, once for the process.
-var openTensorFlow = sync.OnceValues(func() (graph.KernelSet, error) { return openLibrary() })
+var openTensorFlow = sync.OnceValues(func() (graph.KernelSet, error) { return openLibrary(tfkernels.Options{}) })
 
 // kernelProcess is the first argument of the test's binary as a kernel process.
 const kernelProcess = "kernel-process"
 
-// openKernelProcess opens the library in a child process of its own.
-func openKernelProcess() (graph.KernelSet, error) { return openLibrary(os.Args[0], kernelProcess) }
-
-func openLibrary(process ...string) (graph.KernelSet, error) {
+func openLibrary(o tfkernels.Options) (graph.KernelSet, error) {
 	directory, err := libraryDirectory()
 	if err != nil {
 		return nil, err
@@ -89,7 +92,8 @@ func openLibrary(process ...string) (graph.KernelSet, error) {
 	if err != nil {
 		return nil, err
 	}
-	return tfkernels.Open(tfkernels.Options{Directory: directory, Go: own, Process: process})
+	o.Directory, o.Go = directory, own
+	return tfkernels.Open(o)
 }
 
 // settings returns the settings of a Tryst server of a task.
@@ -125,7 +129,7 @@ func (s serverTask) serve() error {
 	if err != nil {
 		return err
 	}
-	k, err := kernels(s.Kernels)
+	k, err := s.kernels()
 	if err != nil {
 		return err
 	}
