@@ -28,7 +28,7 @@ func TestCallsOfCollectivesAreBounded(t *testing.T) {
 	device := Device(f.opts.Task).String()
 	calls := map[string]func(context.Context) error{
 		"RecvBuf": func(ctx context.Context) error {
-			_, err := f.RecvBuf(ctx, &tfpb.RecvBufRequest{BufRendezvousKey: "k", SrcDevice: device, SrcIncarnation: f.opts.Incarnation, RequestId: 7})
+			_, err := f.RecvBuf(ctx, &tfpb.RecvBufRequest{BufRendezvousKey: "k", SrcDevice: device, DstDevice: device, SrcIncarnation: f.opts.Incarnation, RequestId: 7})
 			return err
 		},
 		"CompleteGroup": func(ctx context.Context) error {

@@ -46,6 +46,10 @@ func parseBuffer(edge string) (step int64, key string, ok bool) {
 	return int64(n), key, ok && err == nil
 }
 
+// forDevice is the key of a buffer in the table of a step. It names the device that the buffer is for,
+// so that no other one finds it: TensorFlow's keys name the sender alone.
+func forDevice(key string, to cluster.Device) string { return key + " for " + to.String() }
+
 // Source returns the buffers as a publication, for rendezvous.Manager.AddSource: the ledger of
 // receives takes them from it.
 func (c *Collectives) Source() rendezvous.Source { return source{c} }
@@ -66,7 +70,7 @@ func (s source) RecvPublished(ctx context.Context, key rendezvous.Key, done rend
 		done(rendezvous.Value{}, rendezvous.Args{}, status.Errorf(status.InvalidArgument, "%s: the name of a buffer is %sSTEP:KEY", key.Describe(), rendezvous.BufferPrefix))
 		return true
 	}
-	s.c.consume(ctx, step, buffer, key.Src(), key.SrcIncarnation(), func(t *tensor.Tensor, err error) {
+	s.c.consume(ctx, step, buffer, key.Src(), key.SrcIncarnation(), key.Dst(), func(t *tensor.Tensor, err error) {
 		done(rendezvous.Value{Tensor: t}, rendezvous.Args{}, err)
 	})
 	return true
@@ -83,7 +87,7 @@ func (s source) TakePublished(key rendezvous.Key) (rendezvous.Value, bool) {
 	if st == nil || s.c.checkSource(key.Src(), key.SrcIncarnation()) != nil {
 		return rendezvous.Value{}, false
 	}
-	t := st.bufs.take(buffer)
+	t := st.bufs.take(forDevice(buffer, key.Dst()))
 	return rendezvous.Value{Tensor: t}, t != nil
 }
 
@@ -96,7 +100,7 @@ func (s source) RestorePublished(key rendezvous.Key, v rendezvous.Value) bool {
 	s.c.mu.Lock()
 	st := s.c.steps[step]
 	s.c.mu.Unlock()
-	return st != nil && st.bufs.restore(buffer, v.Tensor)
+	return st != nil && st.bufs.restore(forDevice(buffer, key.Dst()), v.Tensor)
 }
 
 // checkSource checks that a device of this process has an incarnation.
@@ -112,9 +116,9 @@ func (c *Collectives) checkSource(d cluster.Device, incarnation uint64) error {
 	return nil
 }
 
-// consume takes a buffer of a step for a peer. The step may not have begun here: the peer then
+// consume takes a buffer of a step for a device of a peer. The step may not have begun here: the peer then
 // waits until it begins or ctx ends. done runs once.
-func (c *Collectives) consume(ctx context.Context, step int64, key string, d cluster.Device, incarnation uint64, done consumer) {
+func (c *Collectives) consume(ctx context.Context, step int64, key string, d cluster.Device, incarnation uint64, to cluster.Device, done consumer) {
 	if err := c.checkSource(d, incarnation); err != nil {
 		done(nil, err)
 		return
@@ -132,7 +136,7 @@ func (c *Collectives) consume(ctx context.Context, step int64, key string, d clu
 	}
 	s.waiting++
 	c.mu.Unlock()
-	s.bufs.consume(ctx, key, func(t *tensor.Tensor, err error) {
+	s.bufs.consume(ctx, forDevice(key, to), func(t *tensor.Tensor, err error) {
 		c.peerDone(s)
 		done(t, err)
 	})
@@ -157,12 +161,16 @@ func (c *Collectives) RecvBuf(ctx context.Context, req *tfpb.RecvBufRequest) (*t
 	if err != nil {
 		return nil, err
 	}
+	to, err := cluster.ParseDevice(req.GetDstDevice())
+	if err != nil {
+		return nil, err
+	}
 	type result struct {
 		t   *tensor.Tensor
 		err error
 	}
 	got := make(chan result, 1)
-	c.consume(ctx, req.GetStepId(), req.GetBufRendezvousKey(), d, req.GetSrcIncarnation(), func(t *tensor.Tensor, err error) { got <- result{t, err} })
+	c.consume(ctx, req.GetStepId(), req.GetBufRendezvousKey(), d, req.GetSrcIncarnation(), to, func(t *tensor.Tensor, err error) { got <- result{t, err} })
 	r := <-got // ctx ends it, too
 	if r.err != nil {
 		return nil, r.err

@@ -98,7 +98,7 @@ func (x *exchange) finish() error {
 	return x.err
 }
 
-// provide makes t available to the peer with the rank to, which asks for key.
+// provide makes t available under key to the member with the rank to.
 func (x *exchange) provide(key string, to int, t *tensor.Tensor) error {
 	if err := x.watch.await(to, toTake); err != nil {
 		return x.explain(to, err)
@@ -107,7 +107,7 @@ func (x *exchange) provide(key string, to int, t *tensor.Tensor) error {
 	x.mu.Lock()
 	x.sent = append(x.sent, c)
 	x.mu.Unlock()
-	x.s.bufs.provide(x.ctx, key, t, func(err error) {
+	x.s.bufs.provide(x.ctx, forDevice(key, x.m.list[to].device), t, func(err error) {
 		x.watch.done(to, toTake)
 		c <- err
 	})
@@ -182,7 +182,7 @@ func (x *exchange) receiveHere(key string, from member, dst *tensor.Tensor) erro
 		err error
 	}
 	got := make(chan result, 1)
-	x.s.bufs.consume(x.ctx, key, func(t *tensor.Tensor, err error) { got <- result{t, err} })
+	x.s.bufs.consume(x.ctx, forDevice(key, x.device()), func(t *tensor.Tensor, err error) { got <- result{t, err} })
 	r := <-got // the end of the context ends it, too
 	if r.err != nil {
 		return r.err

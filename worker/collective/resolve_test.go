@@ -34,7 +34,7 @@ func recvBuf(ctx context.Context, n *network, change func(*tfpb.RecvBufRequest))
 
 func provideKey0(t *testing.T, n *network) *tensor.Tensor {
 	v := slice[float32](t, 1, 2)
-	n.process(0).Step(3).bufs.provide(t.Context(), "key0", v, func(error) {})
+	n.process(0).Step(3).bufs.provide(t.Context(), forDevice("key0", device(1, 0)), v, func(error) {})
 	return v
 }
 
@@ -113,7 +113,7 @@ func TestBufsDeviceIncarnationMismatch(t *testing.T) {
 		device int
 		code   status.Code
 	}{{0, status.FailedPrecondition}, {1, status.NotFound}} {
-		n.process(0).consume(t.Context(), 3, "key0", device(0, c.device), 5, func(_ *tensor.Tensor, err error) {
+		n.process(0).consume(t.Context(), 3, "key0", device(0, c.device), 5, device(1, 0), func(_ *tensor.Tensor, err error) {
 			if status.CodeOf(err) != c.code {
 				t.Errorf("device %d: %v, want %v", c.device, err, c.code)
 			}
@@ -553,7 +553,7 @@ func TestRequestsOfStrangers(t *testing.T) {
 	if _, err := c.CompleteInstance(t.Context(), &tfpb.CompleteInstanceRequest{GroupKey: 5}); status.CodeOf(err) != status.FailedPrecondition {
 		t.Error(err)
 	}
-	long := &tfpb.RecvBufRequest{SrcDevice: device(0, 0).String(), SrcIncarnation: 1000, BufRendezvousKey: strings.Repeat("k", maxKey+1)}
+	long := &tfpb.RecvBufRequest{SrcDevice: device(0, 0).String(), SrcIncarnation: 1000, BufRendezvousKey: strings.Repeat("k", maxKey+1), DstDevice: device(1, 0).String()}
 	if _, err := c.RecvBuf(t.Context(), long); status.CodeOf(err) != status.InvalidArgument {
 		t.Errorf("a long key: %v", err)
 	}
