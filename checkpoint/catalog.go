@@ -49,6 +49,9 @@ type CatalogOptions struct {
 	// Over, if not nil, is called when a pull begins. Its result is called when the pull has ended,
 	// for the log, and returns over what the puller got its tensors; empty if that is not known.
 	Over func(puller cluster.Task) func() string
+	// CheckPuller, if not nil, returns an error if the caller of Open, whose context it gets, may not
+	// use the name of a puller: its keys would be for another process.
+	CheckPuller func(ctx context.Context, puller cluster.Task) error
 	// Progress, if not nil, is called a few times a second with the number of bytes of a
 	// publication that have been read for its digests.
 	Progress func(publication string, done, total int64)

@@ -78,6 +78,11 @@ func (c *Catalog) open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServ
 	if err != nil {
 		return wrap("puller", err)
 	}
+	if c.o.CheckPuller != nil {
+		if err := c.o.CheckPuller(stream.Context(), puller); err != nil {
+			return err
+		}
+	}
 	p, end, err := c.begin(req.GetPublication(), req.GetVersion())
 	if err != nil {
 		return err

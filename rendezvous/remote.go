@@ -320,7 +320,29 @@ func (b *BaseRemote) recvForPeer(ctx context.Context, s *Session, key Key, done 
 		b.recvForeign(ctx, s, key, done)
 		return
 	}
+	if allows := guardOf(ctx); allows != nil && !b.guarded(ctx, s, key, allows, done) {
+		return
+	}
 	b.local.recvAsync(ctx, key.text, Args{}, done, true)
+}
+
+// guarded reports whether a peer's receive, which has a Guard, may go on. Otherwise it refuses the
+// receive, or makes it wait until the step begins and its session is certain.
+func (b *BaseRemote) guarded(ctx context.Context, s *Session, key Key, allows Guard, done DoneFunc) bool {
+	err := ended(ctx, methodAsync, key.text)
+	b.mu.Lock()
+	if err == nil && !b.begun {
+		b.deferLocked(ctx, key, done)
+		return false
+	}
+	b.mu.Unlock()
+	if err == nil {
+		err = allows(s)
+	}
+	if err != nil {
+		done(Value{}, Args{}, err)
+	}
+	return err == nil
 }
 
 // recvForeign is recvForPeer for a value of another task.

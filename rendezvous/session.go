@@ -14,6 +14,8 @@ type Session struct {
 	Task cluster.Task
 	// Devices holds the incarnation of each device of this process.
 	Devices map[cluster.Device]uint64
+	// Places has the tasks of the session's own cluster; nil for the cluster of the process.
+	Places map[cluster.Task]cluster.Place
 	// Copy copies values between the memories of this process's devices; nil
 	// when all devices are CPUs.
 	Copy CopyFunc

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -29,6 +30,7 @@ type metrics struct {
 	rpcs            *prometheus.CounterVec
 	rpcSeconds      *prometheus.HistogramVec
 	kept            *keptMetric
+	names           *refusedNames
 	active          func() // called for each call for tensors that was served, if not nil
 	calling         func() // called for each call for tensors that begins, if not nil
 
@@ -36,10 +38,11 @@ type metrics struct {
 	registered bool // all are in the registry
 }
 
-func newMetrics() *metrics {
+func newMetrics(log *slog.Logger) *metrics {
 	m := &metrics{
 		received: newReceiveMetrics(),
 		kept:     newKeptMetric(),
+		names:    newRefusedNames(log),
 		sent: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tryst_sent_tensors_total", Help: "Tensors sent over gRPC, by requesting task.",
 		}, []string{"peer"}),
@@ -57,7 +60,7 @@ func newMetrics() *metrics {
 			Buckets: prometheus.ExponentialBuckets(firstBucket.Seconds(), bucketFactor, timeBuckets),
 		}, []string{"method"}),
 	}
-	m.all = append(m.received.collectors(), m.sent, m.sentBytes, m.sendErrors, m.rpcs, m.rpcSeconds)
+	m.all = append(m.received.collectors(), m.sent, m.sentBytes, m.sendErrors, m.rpcs, m.rpcSeconds, m.names.refused)
 	return m
 }
 
@@ -128,7 +131,7 @@ func (m *metrics) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 	start := time.Now()
 	m.begins(info.FullMethod)
 	resp, err := handler(ctx, req)
-	m.served(info.FullMethod, start, err)
+	m.served(ctx, info.FullMethod, start, err)
 	return resp, err
 }
 
@@ -136,7 +139,7 @@ func (m *metrics) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerI
 	start := time.Now()
 	m.begins(info.FullMethod)
 	err := handler(srv, ss)
-	m.served(info.FullMethod, start, err)
+	m.served(ss.Context(), info.FullMethod, start, err)
 	return err
 }
 
@@ -156,7 +159,8 @@ func (m *metrics) begins(method string) {
 	}
 }
 
-func (m *metrics) served(method string, start time.Time, err error) {
+func (m *metrics) served(ctx context.Context, method string, start time.Time, err error) {
+	m.names.call(ctx, method, err)
 	m.rpcs.WithLabelValues(method, grpcstatus.Code(err).String()).Inc()
 	m.rpcSeconds.WithLabelValues(method).Observe(time.Since(start).Seconds())
 	if m.active != nil && forTensors(method) {

@@ -127,12 +127,13 @@ func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ 
 	task := nc.task
 	n := &node{
 		task: task, incarnation: cmp.Or(o.incarnation, cluster.NewIncarnation()),
-		log: o.Logger, allocator: o.Allocator, metrics: newMetrics(),
+		log: o.Logger, allocator: o.Allocator,
 	}
 	n.registry, n.gatherer = registries(o.Registerer)
 	if n.log == nil {
 		n.log = slog.New(slog.DiscardHandler)
 	}
+	n.metrics = newMetrics(n.log)
 	if n.allocator == nil {
 		// The limit prevents that a peer makes this process allocate more than
 		// the machine has; such a receive fails.

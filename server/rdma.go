@@ -128,6 +128,7 @@ func (n *node) newTransport(r *rdma, c config.Client, s Selection, nc nodeConfig
 	o.Self, o.Task, o.Host = n.process(), n.task, discovery.Network()
 	o.Others, o.Target = otherPorts(r.others, c, nc.addresses), r.target(nc.resolve)
 	o.User, o.TLS = discovery.User(), protection(c.TLS, nc.listens())
+	n.proveReceivers(&o)
 	o.Exchanger, o.Callable = bootstrap.NewExchanger(n.conns.Conn), r.callable
 	o.GRPC, o.Cache, o.Check = n.transport.Conn, n.cache, check
 	o.Require, o.Allocator, o.Memory, o.MaxWaiting = r.required, n.allocator, memory, nc.cache.MaxWaiting

@@ -113,7 +113,7 @@ func (s *Server) start(ctx context.Context, o Options) error {
 	s.worker = worker.New(worker.Options{
 		Task: s.task, Incarnation: s.incarnation, Session: s.place, Manager: s.manager, Cache: s.cache,
 		CacheRPCResponse: s.cfg.CacheRPCResponse, MaxWaiting: s.cfg.MaxWaiting, MaxWaitingBytes: s.cfg.MaxWaitingBytes,
-		Kernels: o.Kernels, Allocator: s.allocator, NewPeers: s.newPeers, Collectives: s.collective, Limits: worker.Limits{
+		Kernels: o.Kernels, Allocator: s.allocator, Cluster: s.spec, Places: s.places, NewPeers: s.newPeers, Collectives: s.collective, Limits: worker.Limits{
 			Sessions: s.cfg.MaxSessions, Graphs: s.cfg.MaxGraphs, GraphBytes: s.cfg.MaxGraphBytes, SessionBytes: s.cfg.MaxSessionBytes, Steps: s.cfg.MaxRunningSteps,
 		},
 	})
@@ -123,7 +123,7 @@ func (s *Server) start(ctx context.Context, o Options) error {
 	s.catalog, err = checkpoint.NewCatalog(checkpoint.CatalogOptions{
 		Device: s.Device(), Incarnation: s.incarnation, Allocator: s.sendAllocator(),
 		Digest: s.cfg.Digest, MMap: s.cfg.PublishMMap, CacheBytes: s.cfg.FileCache, CacheTime: 2 * s.cfg.ReleaseAfter,
-		EndStep: s.worker.EndStep, Over: s.sentOver, Preparing: true, Logger: s.log,
+		EndStep: s.worker.EndStep, Over: s.sentOver, CheckPuller: s.checkPuller, Preparing: true, Logger: s.log,
 	})
 	if err != nil {
 		return err

@@ -59,6 +59,28 @@ func (n *node) knownAs(session *cluster.Spec) map[cluster.Task]cluster.Task {
 	return known
 }
 
+// places returns where the tasks of a session's cluster are: which tasks of the process's cluster they
+// are, or the hosts of their addresses.
+func (n *node) places(session *cluster.Spec) map[cluster.Task]cluster.Place {
+	known, places := n.knownAs(session), make(map[cluster.Task]cluster.Place)
+	self, _ := n.spec.Address(n.task)
+	for _, t := range session.Tasks() {
+		address, _ := session.Address(t)
+		here, ok := known[t]
+		switch {
+		case ok:
+			places[t] = n.spec.Place(here)
+		case self != "" && cluster.CanonicalAddress(self) == cluster.CanonicalAddress(address):
+			places[t] = n.spec.Place(n.task)
+		default:
+			p := session.Place(t)
+			p.Elsewhere = true
+			places[t] = p
+		}
+	}
+	return places
+}
+
 // RecvFromRemoteAsync implements rendezvous.Remoter.
 func (p *sessionPeers) RecvFromRemoteAsync(step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.Transfer {
 	if task, ok := p.known[key.Src().Task]; ok {

@@ -87,8 +87,14 @@ type Transport interface {
 type Caller struct {
 	// Address is the network address of the caller, for limits and logs.
 	Address string
+	// Share names what the caller counts as, for limits: the names in its certificate, which it has
+	// proven, otherwise the source of Address. Empty for a caller in this process.
+	Share string
 	// Chunks reports whether the caller accepts large content in chunks.
 	Chunks bool
+	// Covers returns PermissionDenied if the caller has proven its name, and may not act as the
+	// process at a place. Nil for a caller that has proven nothing: it may use every name.
+	Covers func(cluster.Place) error
 	// Accept checks the requester of a Tryst request against what the transport knows of
 	// the caller. The Worker calls it after its own checks, before the request has any
 	// effect; an error refuses the request. left is the channel generation that the

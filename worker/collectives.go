@@ -18,6 +18,9 @@ func errNoCollectives() error {
 
 // RecvBuf waits for a buffer of a collective operation.
 func (w *Worker) RecvBuf(ctx context.Context, req *tfpb.RecvBufRequest) (*tfpb.RecvBufResponse, error) {
+	if err := w.checkDevice(ctx, "RecvBuf", req.GetDstDevice()); err != nil {
+		return nil, err
+	}
 	return wait(ctx, w, len(req.GetBufRendezvousKey()), func(c *collective.Collectives) (*tfpb.RecvBufResponse, error) {
 		if err := w.recentBufs.track(req.GetRequestId(), req); err != nil {
 			return nil, err
@@ -28,11 +31,17 @@ func (w *Worker) RecvBuf(ctx context.Context, req *tfpb.RecvBufRequest) (*tfpb.R
 
 // CompleteGroup enters a device into a group of collective operations.
 func (w *Worker) CompleteGroup(ctx context.Context, req *tfpb.CompleteGroupRequest) (*tfpb.CompleteGroupResponse, error) {
+	if err := w.checkDevice(ctx, "CompleteGroup", req.GetDeviceAttributes().GetName()); err != nil {
+		return nil, err
+	}
 	return wait(ctx, w, proto.Size(req), func(c *collective.Collectives) (*tfpb.CompleteGroupResponse, error) { return c.CompleteGroup(ctx, req) })
 }
 
 // CompleteInstance enters an operation of a group.
 func (w *Worker) CompleteInstance(ctx context.Context, req *tfpb.CompleteInstanceRequest) (*tfpb.CompleteInstanceResponse, error) {
+	if err := w.checkDevice(ctx, "CompleteInstance", req.GetDevice()); err != nil {
+		return nil, err
+	}
 	return wait(ctx, w, proto.Size(req), func(c *collective.Collectives) (*tfpb.CompleteInstanceResponse, error) {
 		return c.CompleteInstance(ctx, req)
 	})

@@ -38,9 +38,14 @@ func (w *Worker) RecvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) (*
 	if err := w.session.CheckSourceDevice(key); err != nil {
 		return nil, err
 	}
+	guard, err := w.CheckReceiver(key, transport.CallerOf(ctx).Covers)
+	if err != nil {
+		return nil, err
+	}
+	guard, abort := w.aborts(req.GetStepId(), guard)
 	if id := uint64(req.GetRequestId()); w.opts.CacheRPCResponse && id != 0 {
-		r := transport.Request{ID: id, Step: req.GetStepId(), Key: key}
-		v, err := w.receive(ctx, r, func() { w.opts.Manager.AbortStepLater(r.Step) })
+		r := transport.Request{ID: id, Step: req.GetStepId(), Key: key, Guard: guard}
+		v, err := w.receive(ctx, r, abort)
 		if err != nil {
 			return nil, err
 		}
@@ -49,7 +54,7 @@ func (w *Worker) RecvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) (*
 	if err := w.recent.track(req.GetRequestId(), req); err != nil {
 		return nil, err
 	}
-	return w.recvOnce(ctx, req.GetStepId(), key)
+	return w.recvOnce(rendezvous.WithGuard(ctx, guard), req.GetStepId(), key, abort)
 }
 
 // recvOptions returns the options of a Tryst request; nil for any other request. It ignores
@@ -76,6 +81,10 @@ func (w *Worker) recvTryst(ctx context.Context, step int64, key rendezvous.Key, 
 	if err := w.CheckSource(key); err != nil {
 		return nil, err
 	}
+	guard, err := w.CheckReceiver(key, transport.CallerOf(ctx).Covers)
+	if err != nil {
+		return nil, err
+	}
 	requester := transport.Process{Name: o.GetRequester(), Incarnation: o.GetRequesterIncarnation()}
 	if accept := transport.CallerOf(ctx).Accept; accept != nil {
 		if err := accept(ctx, requester, uint64(o.GetLeftGeneration())); err != nil {
@@ -86,7 +95,7 @@ func (w *Worker) recvTryst(ctx context.Context, step int64, key rendezvous.Key, 
 	if err := w.opts.Cache.Cancel(requester, o.GetCancelled()); err != nil {
 		return nil, err
 	}
-	r := transport.Request{Requester: requester, ID: o.GetId(), Attempt: o.GetAttempt(), Step: step, Key: key}
+	r := transport.Request{Requester: requester, ID: o.GetId(), Attempt: o.GetAttempt(), Step: step, Key: key, Guard: guard}
 	v, err := w.receive(ctx, r, nil)
 	if err != nil {
 		return nil, err
@@ -156,8 +165,8 @@ func (c *call) Reply(_ uint64, _ uint32, r transport.Response) {
 }
 
 // recvOnce serves a request without an id. The value leaves the rendezvous when it is
-// matched, and is lost if the call fails.
-func (w *Worker) recvOnce(ctx context.Context, step int64, key rendezvous.Key) (*transport.TensorResponse, error) {
+// matched, and is lost if the call fails. The end of ctx calls abort.
+func (w *Worker) recvOnce(ctx context.Context, step int64, key rendezvous.Key, abort func()) (*transport.TensorResponse, error) {
 	release, err := w.waiting.take(transport.CallerOf(ctx).Address, int64(len(key.String())))
 	if err != nil {
 		return nil, err
@@ -166,7 +175,7 @@ func (w *Worker) recvOnce(ctx context.Context, step int64, key rendezvous.Key) (
 	v, err := w.opts.Manager.RecvLocal(ctx, step, key)
 	if err != nil {
 		if ctx.Err() != nil {
-			w.opts.Manager.AbortStepLater(step)
+			abort()
 		}
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
@@ -18,12 +19,14 @@ type sessions struct {
 	set      graph.KernelSet
 	place    *rendezvous.Session // of the process
 	newPeers func(cluster.Task, *cluster.Spec) (Peers, error)
+	places   func(*cluster.Spec) map[cluster.Task]cluster.Place
 	limits   Limits
 	legacy   *session // for masters that create none
 
 	cleanUp func(step int64) // ends a step that no master will clean up
 
-	open sync.WaitGroup // sessions that are not free
+	open    sync.WaitGroup // sessions that are not free
+	renamed atomic.Int64   // those of them that have a cluster of their own
 
 	mu       sync.Mutex // guards what follows; taken with the lock of a channel held (named)
 	byHandle map[string]*session
@@ -38,7 +41,7 @@ type sessions struct {
 
 func newSessions(o *Options) *sessions {
 	m := &sessions{
-		set: setFor(o.Kernels, len(o.Session.Devices)), place: o.Session, newPeers: o.NewPeers, limits: o.Limits,
+		set: setFor(o.Kernels, len(o.Session.Devices)), place: o.Session, newPeers: o.NewPeers, places: o.Places, limits: o.Limits,
 		byHandle: make(map[string]*session), live: make(map[*session]bool), masters: make(map[string]map[*session]int64), steps: make(map[int64]*ownedStep),
 	}
 	m.open.Add(1)
@@ -49,17 +52,23 @@ func newSessions(o *Options) *sessions {
 // make returns a session with the shared state, which open counts already.
 func (m *sessions) make(handle string, place *rendezvous.Session) *session {
 	s := newSession(handle, place, m.limits)
+	renamed := int64(0)
+	if place.Places != nil {
+		renamed = 1
+	}
 	s.newState = m.newShared
 	s.freed = func() {
 		m.cleanUpAll(s)
 		m.mu.Lock()
 		delete(m.live, s)
 		m.mu.Unlock()
+		m.renamed.Add(-renamed)
 		m.open.Done()
 	}
 	m.mu.Lock()
 	m.live[s] = true
 	m.mu.Unlock()
+	m.renamed.Add(renamed)
 	return s
 }
 
@@ -246,6 +255,19 @@ func (m *sessions) named(task cluster.Task) *rendezvous.Session {
 	return nil
 }
 
+// anyPlace reports whether f is true for the place of this process in a session that has a cluster of
+// its own.
+func (m *sessions) anyPlace(f func(*rendezvous.Session) bool) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for s := range m.live {
+		if s.place.Places != nil && f(s.place) {
+			return true
+		}
+	}
+	return false
+}
+
 // count returns the numbers of sessions and of their graphs, and of the steps that run. A step counts
 // until its last kernel has ended, also when its session has ended before.
 func (m *sessions) count() (sessions, graphs, steps int) {
@@ -318,7 +340,15 @@ func (m *sessions) cluster(def *tfpb.ServerDef) (*rendezvous.Session, Peers, err
 	if err != nil {
 		return nil, nil, err
 	}
-	return renamed(m.place, task), peers, nil
+	place := renamed(m.place, task)
+	if m.places != nil {
+		all, err := specOf(def, nil, task) // with those that filters hide here: they may see this task
+		if err != nil {
+			all = spec
+		}
+		place.Places = m.places(all)
+	}
+	return place, peers, nil
 }
 
 // renamed returns the devices of a process under another task name, with their incarnations.
@@ -338,6 +368,11 @@ func propagated(def *tfpb.ServerDef, self cluster.Task) (*cluster.Spec, error) {
 	if err != nil {
 		return nil, err
 	}
+	return specOf(def, filters, self)
+}
+
+// specOf returns the tasks in def that filters make visible to this task; all without filters.
+func specOf(def *tfpb.ServerDef, filters []cluster.Pattern, self cluster.Task) (*cluster.Spec, error) {
 	jobs := make(map[string]map[int]string)
 	for _, job := range def.GetCluster().GetJob() {
 		tasks := make(map[int]string)

@@ -69,6 +69,12 @@ type Options struct {
 	Kernels graph.KernelSet
 	// Allocator provides the memory of feeds and of what kernels compute; tensor.Heap when nil.
 	Allocator tensor.Allocator
+	// Cluster is that of the process, whose names the keys have: it says at which host a task is. Nil
+	// when no task has an address.
+	Cluster *cluster.Spec
+	// Places returns where the tasks of a cluster are that a master propagates. Needed with NewPeers
+	// if callers have certificates.
+	Places func(*cluster.Spec) map[cluster.Task]cluster.Place
 	// NewPeers reaches the tasks of a cluster that a master propagates to a session, under the
 	// name self. With nil such a session is refused.
 	NewPeers func(self cluster.Task, spec *cluster.Spec) (Peers, error)

@@ -51,7 +51,7 @@ func (s *service) checkName(ctx context.Context, a transport.Process) error {
 	if s.Host != nil {
 		host, _ = s.Host(task)
 	}
-	return identity.Of(ctx).Check(task, host)
+	return callersOf(ctx).Check(task, host)
 }
 
 // parseName parses the name of a requester. It refuses a task name that is not in the form

@@ -61,6 +61,7 @@ type connection struct {
 	handshakes *Handshakes
 	writes     atomic.Uint32 // the first two calls of Write
 	requests   *requests     // nil when no request may be large
+	callers    callers
 
 	mu          sync.Mutex                   // guards what follows
 	disconnects map[transport.Process]func() // reports the end of the connection to the cache; nil after it

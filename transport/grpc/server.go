@@ -144,6 +144,8 @@ func callerOf(ctx context.Context) (c transport.Caller) {
 	if p, ok := peer.FromContext(ctx); ok {
 		c.Address = p.Addr.String()
 	}
+	is := callersOf(ctx)
+	c.Share, c.Covers = is.share, is.covers
 	for _, v := range metadata.ValueFromIncomingContext(ctx, capsKey) {
 		for word := range strings.SplitSeq(v, ",") {
 			c.Chunks = c.Chunks || strings.TrimSpace(word) == capChunks

@@ -8,7 +8,6 @@ import (
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
 	"github.com/tryst-rdma/tryst/transport"
-	"github.com/tryst-rdma/tryst/transport/identity"
 )
 
 // workerService describes TensorFlow's WorkerService over s. It has the methods of the
@@ -51,7 +50,7 @@ func (s *service) markRecvFinished(ctx context.Context, req *tfpb.MarkRecvFinish
 // createWorkerSession makes a session after the check of the master's name: a restarted master ends
 // the sessions of its earlier incarnation, so nobody else may use its name.
 func (s *service) createWorkerSession(ctx context.Context, req *tfpb.CreateWorkerSessionRequest) (*tfpb.CreateWorkerSessionResponse, error) {
-	if master := req.GetMasterTask(); master != "" && identity.Of(ctx).Proven {
+	if master := req.GetMasterTask(); master != "" && callersOf(ctx).Proven {
 		if err := s.checkName(ctx, transport.Process{Name: master}); err != nil {
 			return nil, err
 		}

@@ -5,6 +5,7 @@ package identity
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -71,19 +72,53 @@ func taskPath(u *url.URL) string {
 // The names of clients are random, so no certificate can have them; every certificate covers
 // them.
 func (id Identity) Check(task cluster.Task, host string) error {
-	if !id.Proven || task.Job == cluster.ClientJob || slices.Contains(id.Tasks, task) {
+	if id.covers(cluster.Place{Task: task, Host: host}) {
 		return nil
 	}
-	if len(id.Tasks) == 0 {
-		if host == "" || slices.ContainsFunc(id.Hosts, func(h string) bool { return cluster.CanonicalHost(h) == cluster.CanonicalHost(host) }) {
-			return nil
-		}
+	return id.refuse(fmt.Sprintf("the caller claims the name %v, but its certificate is", task), task, host)
+}
+
+// CheckReceiver returns PermissionDenied if something that is for the process at a place is not for
+// the caller. The rules are those of Check. A place that only the cluster of a session has is covered
+// by its name there or by its host: certificates have the names of another cluster.
+func (id Identity) CheckReceiver(p cluster.Place) error {
+	if id.covers(p) {
+		return nil
 	}
+	return id.refuse(fmt.Sprintf("it is for %v alone, but the caller's certificate is", p.Task), p.Task, p.Host)
+}
+
+func (id Identity) covers(p cluster.Place) bool {
+	switch {
+	case !id.Proven || slices.Contains(id.Tasks, p.Task):
+		return true
+	case p.Elsewhere:
+		return p.Host != "" && id.at(p.Host)
+	case p.Task.Job == cluster.ClientJob:
+		return true
+	}
+	return len(id.Tasks) == 0 && (p.Host == "" || id.at(p.Host))
+}
+
+// at reports whether a host is one of the certificate.
+func (id Identity) at(host string) bool {
+	return slices.ContainsFunc(id.Hosts, func(h string) bool { return cluster.CanonicalHost(h) == cluster.CanonicalHost(host) })
+}
+
+func (id Identity) refuse(claim string, task cluster.Task, host string) error {
 	wildcard := ""
 	if slices.ContainsFunc(id.Hosts, func(h string) bool { return strings.Contains(h, "*") }) {
 		wildcard = " (a wildcard does not count)"
 	}
-	return status.Errorf(status.PermissionDenied,
-		"the caller claims the name %v, but its certificate is for tasks %v and hosts %q%s; give it a certificate with the URI tryst:%v, or one for its host %q",
-		task, id.Tasks, id.Hosts, wildcard, task, host)
+	return status.Errorf(status.PermissionDenied, "%s for tasks %v and hosts %q%s; give it a certificate with the URI tryst:%v, or one for its host %q",
+		claim, id.Tasks, id.Hosts, wildcard, task, host)
+}
+
+// String is the names in the certificate; empty without one, and for one without names.
+func (id Identity) String() string {
+	names := make([]string, 0, len(id.Tasks)+len(id.Hosts))
+	for _, t := range id.Tasks {
+		names = append(names, t.String())
+	}
+	return strings.Join(append(names, id.Hosts...), ",")
 }

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/transport/internal/channel"
 	"github.com/tryst-rdma/tryst/transport/internal/wire"
@@ -61,9 +62,10 @@ type link struct {
 	machine      *channel.Channel // nil until connect
 	account      *regmem.Account
 	attempts     table[*attempt]
-	keys         *keys  // of the peer's requests
-	nextRail     uint8  // first rail of the next content that does not use all rails
-	peerLeft     uint64 // highest generation that the peer's requests report as left
+	keys         *keys                                          // of the peer's requests
+	receiver     func(rendezvous.Key) (rendezvous.Guard, error) // Options.Receiver of the peer; nil without it
+	nextRail     uint8                                          // first rail of the next content that does not use all rails
+	peerLeft     uint64                                         // highest generation that the peer's requests report as left
 	sources      table[source]
 	staged       regmem.Share // copies for this peer
 	dests        table[destination]
@@ -131,6 +133,9 @@ func newLink(r *peerRoute, on *port, from verbs.GID, id, generation uint64) (l *
 	l = &link{
 		peer: r.peer, route: r, port: on, id: id, index: t.nextIndex(),
 		keys: newKeys(o.Check),
+	}
+	if o.Receiver != nil {
+		l.receiver = o.Receiver(r.peer.task)
 	}
 	l.drained = sync.NewCond(&l.mu)
 	defer func() {

@@ -30,6 +30,9 @@ func (l *link) request(now time.Time, q *channel.Request) (answered bool) {
 	r, err := l.parse(q)
 	if err != nil {
 		l.respondLocked(now, id, channel.Response{Err: status.From(err)}, source{})
+		if status.CodeOf(err) == status.PermissionDenied {
+			l.outbox = append(l.outbox, outgoing{kind: outRest, rest: func() { l.refused(err) }})
+		}
 		return true
 	}
 	if q.Left > l.peerLeft { // each request repeats it
@@ -66,7 +69,18 @@ func (l *link) parse(q *channel.Request) (transport.Request, error) {
 		return transport.Request{}, delivery.OtherProcess(q.Responder, own)
 	}
 	key, err := l.keys.parse(q.Key)
-	return transport.Request{Requester: l.requester, ID: q.ID, Attempt: q.Attempt, Step: q.Step, Key: key}, err
+	r := transport.Request{Requester: l.requester, ID: q.ID, Attempt: q.Attempt, Step: q.Step, Key: key}
+	if err == nil && l.receiver != nil {
+		r.Guard, err = l.receiver(key)
+	}
+	return r, err
+}
+
+// refused reports a request that was refused because it is not for the peer. Called without locks.
+func (l *link) refused(err error) {
+	if o := &l.peer.transport.opts; o.Refused != nil && status.CodeOf(err) == status.PermissionDenied {
+		o.Refused(l.peer.task, err)
+	}
 }
 
 // Reply implements transport.Replier: resp is the response to a request of the peer. It may
@@ -76,6 +90,7 @@ func (l *link) Reply(id uint64, attempt uint32, resp transport.Response) {
 	at := attemptID{id, attempt}
 	if resp.Err != nil {
 		var undecided *transport.UndecidedError
+		l.refused(resp.Err)
 		l.respond(at, channel.Response{Err: status.From(resp.Err), Fallback: errors.As(resp.Err, &undecided)}, source{})
 		return
 	}

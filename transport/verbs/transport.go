@@ -53,6 +53,12 @@ type Options struct {
 	// checked again. Check is called with the lock of a channel held.
 	Cache *transport.ResponseCache
 	Check func(rendezvous.Key) error
+	// Receiver returns the check of a peer's requests, whose name the bootstrap has proven: an error if
+	// the value of a key is not for the peer, or a Guard that decides when the step runs, if it is not
+	// nil (worker.Worker.CheckReceiver). The check is called with the lock of a channel held. Nil where
+	// names are not proven. Refused is called for each refusal, without locks; it may be nil.
+	Receiver func(peer cluster.Task) func(rendezvous.Key) (rendezvous.Guard, error)
+	Refused  func(peer cluster.Task, err error)
 
 	// User identifies the user, user namespace and host of this process: processes of one user
 	// have the same value. 0 when it is not known. TLS is how its gRPC connections are

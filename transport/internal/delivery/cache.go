@@ -332,14 +332,14 @@ func (c *ResponseCache) prepare(acts []responseAction) (calls []responseAction) 
 		switch a.kind {
 		case doFetch:
 			inOrder := c.order.mayMatch(&a)
-			if len(calls) == 0 && inOrder && !c.closed {
+			if len(calls) == 0 && inOrder && !c.closed && a.request.Guard == nil { // TakeLocal calls nobody
 				if v, ok := c.source.TakeLocal(a.request.Step, a.request.Key); ok {
 					acts = append(c.table.fetched(time.Now(), a.request, a.fetch, Response{Value: v}), acts...)
 					continue
 				}
 			}
 			f := fetch{requester: a.request.Requester.Name}
-			a.ctx, f.stop = context.WithCancel(context.Background())
+			a.ctx, f.stop = context.WithCancel(rendezvous.WithGuard(context.Background(), a.request.Guard))
 			c.work.Add(1)
 			if inOrder {
 				calls = append(calls, a)

@@ -26,6 +26,8 @@ type Request struct {
 	// Step is the rendezvous to look in, and Key the value to take.
 	Step int64
 	Key  rendezvous.Key
+	// Guard, if it is not nil, decides when the step runs whether the requester may have the value.
+	Guard rendezvous.Guard
 }
 
 // Response is what a Request ends with: a value or an error.
