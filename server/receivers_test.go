@@ -263,7 +263,7 @@ func TestPlacesOfASession(t *testing.T) {
 }
 
 // TestNobodyEntersAGroupInAnothersName: under mutual TLS the holder of another certificate neither ends a
-// group nor completes one in the name of a member.
+// group nor completes one in the name of a member, and its own groups push out nobody's.
 func TestNobodyEntersAGroupInAnothersName(t *testing.T) {
 	m := newMutual(t)
 	other := tensorflowgrpc.NewWorkerServiceClient(m.dial(certificateOf(2)))
@@ -308,6 +308,18 @@ func TestNobodyEntersAGroupInAnothersName(t *testing.T) {
 		t.Errorf("a complete group: %v", err)
 	}
 	round("after a refused member")
+	for key := range int32(4200) { // more than a leader knows
+		if err := enter(1000+key, 1, taskOf("worker", 2), 7); err != nil {
+			t.Fatal(err)
+		}
+	}
+	round("after many groups of another")
+	own := tensorflowgrpc.NewWorkerServiceClient(m.dial(certificateOf(1)))
+	if _, err := own.CompleteInstance(ctx, &tfpb.CompleteInstanceRequest{
+		GroupKey: 5, GroupSize: 2, InstanceKey: 99, DeviceType: "CPU", Device: worker.Device(member).String(), DataType: tfpb.DataType_DT_FLOAT, Shape: &tfpb.TensorShapeProto{},
+	}); err != nil {
+		t.Errorf("the leader has forgotten the group: %v", err)
+	}
 }
 
 // TestRefusedNamesAreLoggedOnceAMinute: each refusal is counted, and each caller has one line a minute. Many

@@ -19,14 +19,16 @@ type groups struct {
 
 	mu    sync.Mutex // guards what follows
 	table map[int32]*groupRecord
-	order []int32 // the keys in the order of their entry, for the limits
-	count int     // devices that have joined
+	held  held[int32]    // the keys, for the limits
+	count int            // devices that have joined
+	joins map[string]int // these devices, by the caller that has made the group
 	// evicted are complete groups that have made room; who unlocks mu takes them for ended.
 	evicted []*members
 }
 
 // groupRecord is a group whose devices join.
 type groupRecord struct {
+	from       string // the caller that has made it
 	size       int
 	deviceType string
 	joined     []member
@@ -43,6 +45,7 @@ type groupWaiter struct {
 
 // joinRequest is the request of a device to join a group.
 type joinRequest struct {
+	from       string // the caller (held)
 	name       string // of the operation, for errors
 	key        int32
 	size       int
@@ -116,13 +119,13 @@ func (g *groups) join(r joinRequest, done func(*members, error)) (leave func()) 
 // and then the devices that no call waits for.
 func (g *groups) enterLocked(rec *groupRecord, r *joinRequest, device cluster.Device) error {
 	for g.count >= maxMembers {
-		if !g.evictLocked(rec) && !g.dropDevicesLocked() {
+		if !g.evictLocked(r.from, g.devicesOf, rec) && !g.dropDevicesLocked() {
 			return status.Errorf(status.ResourceExhausted, "%d devices wait in groups of collectives here, which is the limit; end the programs whose members do not come", maxMembers)
 		}
 	}
 	before := len(rec.joined)
 	err := rec.enter(r, device)
-	g.count += len(rec.joined) - before
+	g.countLocked(rec, len(rec.joined)-before)
 	return err
 }
 
@@ -132,7 +135,7 @@ func (g *groups) dropDevicesLocked() bool {
 	before := g.count
 	for _, rec := range g.table {
 		if rec.complete == nil {
-			g.count -= rec.dropDevices()
+			g.countLocked(rec, -rec.dropDevices())
 		}
 	}
 	return g.count < before
@@ -162,10 +165,10 @@ func (g *groups) recordLocked(r joinRequest) (*groupRecord, error) {
 	if r.member {
 		return nil, status.Errorf(status.FailedPrecondition, "group %d was forgotten while a device entered it: a member has restarted, or there are too many groups. Run the operation again", r.key)
 	}
-	if err := g.makeRoomLocked(); err != nil {
+	if err := g.makeRoomLocked(r.from); err != nil {
 		return nil, err
 	}
-	rec := &groupRecord{size: r.size, deviceType: r.deviceType, index: make(map[cluster.Device]int)}
+	rec := &groupRecord{from: r.from, size: r.size, deviceType: r.deviceType, index: make(map[cluster.Device]int)}
 	g.addLocked(r.key, rec)
 	return rec, nil
 }
@@ -175,37 +178,50 @@ func (g *groups) addLocked(key int32, rec *groupRecord) {
 		g.table = make(map[int32]*groupRecord)
 	}
 	g.table[key] = rec
-	g.order = append(g.order, key)
+	g.held.add(rec.from, key)
 }
 
-// makeRoomLocked forgets a group when there are too many.
-func (g *groups) makeRoomLocked() error {
-	if len(g.table) < maxGroups || g.evictLocked(nil) {
+// countLocked counts n more devices of a group.
+func (g *groups) countLocked(rec *groupRecord, n int) {
+	g.count += n
+	if g.joins == nil {
+		g.joins = make(map[string]int)
+	}
+	if g.joins[rec.from] += n; g.joins[rec.from] == 0 {
+		delete(g.joins, rec.from)
+	}
+}
+
+// devicesOf returns how many devices the groups of a caller have. Called with mu held.
+func (g *groups) devicesOf(caller string) int { return g.joins[caller] }
+
+// makeRoomLocked forgets a group when there are too many for one more of a caller.
+func (g *groups) makeRoomLocked(from string) error {
+	if len(g.table) < maxGroups || g.evictLocked(from, g.held.count, nil) {
 		return nil
 	}
 	return status.Errorf(status.ResourceExhausted, "%d groups of collectives wait for their members here, which is the limit; end the programs whose members do not come", maxGroups)
 }
 
-// evictLocked forgets the oldest complete group. If there is none, it forgets the oldest one that
-// nobody waits for any more: the calls of its devices were cancelled. It reports whether there was
-// one besides keep.
-func (g *groups) evictLocked(keep *groupRecord) bool {
-	idle := -1
-	for i, key := range g.order {
-		switch rec := g.table[key]; {
-		case rec == keep:
-		case rec.complete != nil:
-			g.forgetLocked(key)
-			g.evicted = append(g.evicted, rec.complete)
-			return true
-		case len(rec.waiting) == 0 && idle < 0:
-			idle = i
+// evictLocked forgets a group for one of the caller from. Of the caller that holds most it takes the
+// oldest complete group. If there is none, it takes the oldest one that nobody waits for any more: the
+// calls of its devices were cancelled. It reports whether there was one besides keep.
+func (g *groups) evictLocked(from string, holds func(string) int, keep *groupRecord) bool {
+	key, ok := g.held.oldest(from, holds, func(keys []int32) int {
+		complete := func(key int32) bool { return g.table[key] != keep && g.table[key].complete != nil }
+		if i := slices.IndexFunc(keys, complete); i >= 0 {
+			return i
 		}
+		return slices.IndexFunc(keys, func(key int32) bool { return g.table[key] != keep && len(g.table[key].waiting) == 0 })
+	})
+	if !ok {
+		return false
 	}
-	if idle >= 0 {
-		g.forgetLocked(g.order[idle])
+	if m := g.table[key].complete; m != nil {
+		g.evicted = append(g.evicted, m)
 	}
-	return idle >= 0
+	g.forgetLocked(key)
+	return true
 }
 
 // takeEvictedLocked returns the groups to call ended for.
@@ -216,11 +232,10 @@ func (g *groups) takeEvictedLocked() []*members {
 }
 
 func (g *groups) forgetLocked(key int32) {
-	g.count -= len(g.table[key].joined)
+	rec := g.table[key]
+	g.countLocked(rec, -len(rec.joined))
 	delete(g.table, key)
-	if i := slices.Index(g.order, key); i >= 0 {
-		g.order = slices.Delete(g.order, i, i+1)
-	}
+	g.held.remove(rec.from, key)
 }
 
 // enter adds a device to the record, unless it is there.
@@ -286,7 +301,7 @@ func (g *groups) add(m *members) error {
 		over, rec.waiting = rec.waiting, nil
 		g.forgetLocked(m.key)
 	}
-	err := g.makeRoomLocked()
+	err := g.makeRoomLocked("")
 	evicted = g.takeEvictedLocked()
 	if err != nil {
 		return err
@@ -295,8 +310,9 @@ func (g *groups) add(m *members) error {
 	for i, member := range m.list {
 		index[member.device] = i
 	}
-	g.addLocked(m.key, &groupRecord{size: m.size(), deviceType: m.deviceType, joined: m.list, index: index, complete: m})
-	g.count += m.size()
+	rec := &groupRecord{size: m.size(), deviceType: m.deviceType, joined: m.list, index: index, complete: m}
+	g.addLocked(m.key, rec)
+	g.countLocked(rec, m.size())
 	return nil
 }
 
@@ -347,7 +363,7 @@ func (g *groups) end(err error) {
 		ended = append(ended, rec.waiting...)
 		rec.waiting = nil
 	}
-	g.table, g.order, g.count = nil, nil, 0
+	g.table, g.held, g.count, g.joins = nil, held[int32]{}, 0, nil
 	g.mu.Unlock()
 	for _, w := range ended {
 		w.done(nil, err)

@@ -28,11 +28,12 @@ type instanceKey struct {
 type instances struct {
 	mu    sync.Mutex // guards what follows
 	table map[instanceKey]*instanceRecord
-	order []instanceKey // in the order of their entry, for the limit
+	held  held[instanceKey] // the keys, for the limit
 }
 
 // instanceRecord is an operation that members enter.
 type instanceRecord struct {
+	from     string // the caller that has made it
 	what     operation
 	group    *members
 	known    []uint64 // which ranks have entered: one bit for each
@@ -54,6 +55,7 @@ type operation struct {
 
 // entry is one member's part in an operation.
 type entry struct {
+	from     string // the caller (held)
 	key      instanceKey
 	what     operation
 	rank     int
@@ -83,7 +85,7 @@ func (t *instances) enter(group *members, e entry, done func(source int, err err
 		rec = nil
 	}
 	if rec == nil {
-		rec = &instanceRecord{what: e.what, group: group, known: make([]uint64, (group.size()+63)/64), source: -1}
+		rec = &instanceRecord{from: e.from, what: e.what, group: group, known: make([]uint64, (group.size()+63)/64), source: -1}
 		if err := t.addLocked(e.key, rec); err != nil {
 			t.mu.Unlock()
 			done(-1, err)
@@ -153,30 +155,30 @@ func (o operation) equal(p operation) bool {
 
 func (t *instances) addLocked(key instanceKey, rec *instanceRecord) error {
 	if len(t.table) >= maxInstances {
-		i := slices.IndexFunc(t.order, func(k instanceKey) bool { return len(t.table[k].waiting) == 0 })
-		if i < 0 {
+		old, ok := t.held.oldest(rec.from, t.held.count, func(keys []instanceKey) int {
+			return slices.IndexFunc(keys, func(k instanceKey) bool { return len(t.table[k].waiting) == 0 })
+		})
+		if !ok {
 			return status.Errorf(status.ResourceExhausted, "%d broadcasts wait for their members here, which is the limit", maxInstances)
 		}
-		t.forgetLocked(t.order[i])
+		t.forgetLocked(old)
 	}
 	if t.table == nil {
 		t.table = make(map[instanceKey]*instanceRecord)
 	}
 	t.table[key] = rec
-	t.order = append(t.order, key)
+	t.held.add(rec.from, key)
 	return nil
 }
 
 // forgetLocked removes an operation. The caller ends those that wait for it, outside the lock.
 func (t *instances) forgetLocked(key instanceKey) []*instanceWaiter {
 	rec := t.table[key]
-	delete(t.table, key)
-	if i := slices.Index(t.order, key); i >= 0 {
-		t.order = slices.Delete(t.order, i, i+1)
-	}
 	if rec == nil {
 		return nil
 	}
+	delete(t.table, key)
+	t.held.remove(rec.from, key)
 	waiting := rec.waiting
 	rec.waiting = nil
 	return waiting
@@ -230,7 +232,7 @@ func (t *instances) endGroup(m *members) {
 	var over []*instanceWaiter
 	t.mu.Lock()
 	m.over = true
-	t.order = slices.DeleteFunc(t.order, func(key instanceKey) bool {
+	t.held.removeFunc(func(key instanceKey) bool {
 		rec := t.table[key]
 		if rec.group != m {
 			return false
@@ -252,7 +254,7 @@ func (t *instances) end(err error) {
 		ended = append(ended, rec.waiting...)
 		rec.waiting = nil
 	}
-	t.table, t.order = nil, nil
+	t.table, t.held = nil, held[instanceKey]{}
 	t.mu.Unlock()
 	endInstances(ended, err)
 }

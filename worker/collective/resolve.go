@@ -8,6 +8,7 @@ import (
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor/tensorproto"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // CompleteGroup enters a device into a group and waits until all its members have entered. The
@@ -17,6 +18,7 @@ func (c *Collectives) CompleteGroup(ctx context.Context, req *tfpb.CompleteGroup
 		return nil, status.New(status.Internal, "CompleteGroupRequest device_attributes is not set. Make sure you're running the same version of Tensorflow on all workers.")
 	}
 	m, err := c.group(ctx, joinRequest{
+		from: transport.CallerOf(ctx).Share,
 		name: "of " + req.GetDeviceAttributes().GetName(), key: req.GetGroupKey(), size: int(req.GetGroupSize()),
 		deviceType: req.GetDeviceType(), device: req.GetDeviceAttributes(), patience: c.opts.LeaderTimeout,
 	}, kind(req.GetCollectiveType()))
@@ -99,6 +101,7 @@ func (c *Collectives) CompleteInstance(ctx context.Context, req *tfpb.CompleteIn
 		return nil, err
 	}
 	source, err := c.instance(ctx, m, req.GetName(), entry{
+		from: transport.CallerOf(ctx).Share,
 		key:  instanceKey{m.key, req.GetInstanceKey(), req.GetStepId()},
 		what: operation{kind(req.GetType()), dtype, shape},
 		rank: rank, isSource: req.GetIsSource(),

@@ -333,8 +333,8 @@ func TestInstancesAreBounded(t *testing.T) {
 			}
 		})
 	}
-	if len(all.table) != maxInstances || len(all.order) != maxInstances {
-		t.Errorf("%d instances are known, in a list of %d", len(all.table), len(all.order))
+	if len(all.table) != maxInstances || all.held.count("") != maxInstances {
+		t.Errorf("%d instances are known, in a list of %d", len(all.table), all.held.count(""))
 	}
 }
 
