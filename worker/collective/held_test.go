@@ -102,3 +102,21 @@ func TestACallersOperationsMakeRoomForItsOwn(t *testing.T) {
 		t.Errorf("after the end of the group %d of its operations are known, and %d in all", n, len(all.table))
 	}
 }
+
+// TestACallersStepIDsMakeRoomForItsOwn: the same for the step ids of graphs. A master that loses them
+// would run its next step under another id than the others.
+func TestACallersStepIDsMakeRoomForItsOwn(t *testing.T) {
+	var s sequences
+	want, err := s.get("a member", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for graph := range int64(maxGraphs + 10) {
+		if _, err := s.get("the flood", 100+graph); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if id := s.find(1); id != want || len(s.next) != maxGraphs || len(s.from) != maxGraphs {
+		t.Errorf("of %d graphs, the id of the other's is %d, and was %d", len(s.next), id, want)
+	}
+}

@@ -4,9 +4,9 @@ import "time"
 
 // Bounds on what peers can make this process keep.
 const (
-	// maxGroups is how many groups a leader or member knows. The oldest complete group is
-	// forgotten for a new one, or the oldest one that nobody waits for; its members resolve it
-	// again.
+	// maxGroups is how many groups a leader or member knows. A complete group is
+	// forgotten for a new one, or one that nobody waits for, of the caller that holds most (held); its
+	// members resolve it again.
 	maxGroups = 4096
 	// maxGroupSize is the largest group_size. It bounds the record of a group.
 	maxGroupSize = 16384
@@ -17,11 +17,11 @@ const (
 	maxAttributes = 4096
 	// maxKey is the length of the longest key of a buffer, in bytes.
 	maxKey = 1024
-	// maxInstances is how many operations a leader or member knows. The oldest complete one is
-	// forgotten for a new one.
+	// maxInstances is how many operations a leader or member knows. The oldest of the
+	// caller that holds most is forgotten for a new one.
 	maxInstances = 16384
-	// maxGraphs is how many graph keys have a sequence of step ids at a leader. The oldest is forgotten
-	// for a new one.
+	// maxGraphs is how many graph keys have a sequence of step ids at a leader. The oldest of
+	// the caller that holds most is forgotten for a new one.
 	maxGraphs = 65536
 	// endedSteps is how many steps that have ended are remembered, with or without operations, so that
 	// a late operation or request for a buffer ends at once. They take some 3 MiB.

@@ -573,11 +573,11 @@ func TestRequestsOfStrangers(t *testing.T) {
 func TestStepIDsAreBounded(t *testing.T) {
 	var s sequences
 	for graph := range int64(maxGraphs + 10) {
-		if _, err := s.get(graph); err != nil {
+		if _, err := s.get("", graph); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(s.next) != maxGraphs || len(s.order) != maxGraphs || s.find(0) != InvalidStep || s.find(maxGraphs+9) == InvalidStep {
-		t.Errorf("%d graphs are known, in a list of %d", len(s.next), len(s.order))
+	if len(s.next) != maxGraphs || s.held.count("") != maxGraphs || s.find(0) != InvalidStep || s.find(maxGraphs+9) == InvalidStep {
+		t.Errorf("%d graphs are known, in a list of %d", len(s.next), s.held.count(""))
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // InvalidStep is TensorFlow's step id for "not known".
@@ -20,50 +21,57 @@ const stepIDMask = 1<<56 - 1 | 1<<56
 type sequences struct {
 	mu   sync.Mutex // guards what follows
 	next map[int64]int64
-	// order has the graphs in the order of their entry. The oldest is forgotten for a new one when there
-	// are too many; its masters refresh its id.
-	order []int64
+	// held has the graphs. One is forgotten for a new one when there are too many; its masters refresh
+	// its id.
+	held held[int64]
+	from map[int64]string // which caller of held a graph counts for
 }
 
-// get returns the next step id of a graph, and draws one when there is none.
-func (s *sequences) get(graph int64) (int64, error) {
+// get returns the next step id of a graph to a caller, and draws one when there is none.
+func (s *sequences) get(caller string, graph int64) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if id, ok := s.next[graph]; ok && id != InvalidStep {
 		return id, nil
 	}
-	return s.drawLocked(graph)
+	return s.drawLocked(caller, graph)
 }
 
 // draw gives a graph a new random step id.
 func (s *sequences) draw(graph int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, err := s.drawLocked(graph)
+	_, err := s.drawLocked("", graph)
 	return err
 }
 
-func (s *sequences) drawLocked(graph int64) (int64, error) {
+func (s *sequences) drawLocked(caller string, graph int64) (int64, error) {
 	id := rand.Int64() & stepIDMask
-	return id, s.setLocked(graph, id)
+	return id, s.setLocked(caller, graph, id)
 }
 
 func (s *sequences) set(graph, id int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.setLocked(graph, id)
+	return s.setLocked("", graph, id)
 }
 
-func (s *sequences) setLocked(graph, id int64) error {
+func (s *sequences) setLocked(caller string, graph, id int64) error {
 	if _, ok := s.next[graph]; !ok {
 		if len(s.next) >= maxGraphs {
-			delete(s.next, s.order[0])
-			s.order = s.order[1:]
+			old, ok := s.held.oldest(caller, s.held.count, func([]int64) int { return 0 })
+			if !ok {
+				return status.Errorf(status.ResourceExhausted, "%d graphs have step ids here, which is the limit", maxGraphs)
+			}
+			s.held.remove(s.from[old], old)
+			delete(s.next, old)
+			delete(s.from, old)
 		}
-		s.order = append(s.order, graph)
-	}
-	if s.next == nil {
-		s.next = make(map[int64]int64)
+		if s.next == nil {
+			s.next, s.from = make(map[int64]int64), make(map[int64]string)
+		}
+		s.held.add(caller, graph)
+		s.from[graph] = caller
 	}
 	s.next[graph] = id
 	return nil
@@ -124,13 +132,13 @@ func (c *Collectives) RefreshStepID(ctx context.Context, graph int64) error {
 
 // GetStepSequence returns the next step id of each graph; equal ones until the leader draws a new
 // one. Only the leader has them.
-func (c *Collectives) GetStepSequence(_ context.Context, req *tfpb.GetStepSequenceRequest) (*tfpb.GetStepSequenceResponse, error) {
+func (c *Collectives) GetStepSequence(ctx context.Context, req *tfpb.GetStepSequenceRequest) (*tfpb.GetStepSequenceResponse, error) {
 	if !c.leads() {
 		return nil, status.Errorf(status.Internal, "GetStepSequenceAsync called at non-group-leader: %v is not the leader %v", c.opts.Task, c.opts.Leader)
 	}
 	resp := new(tfpb.GetStepSequenceResponse)
 	for _, graph := range req.GetGraphKey() {
-		id, err := c.sequences.get(graph)
+		id, err := c.sequences.get(transport.CallerOf(ctx).Share, graph)
 		if err != nil {
 			return nil, err
 		}
