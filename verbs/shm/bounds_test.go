@@ -45,9 +45,6 @@ func TestUnconfirmedMemfdsCount(t *testing.T) {
 	peer.fill = false
 	f := must(newMemfd(4096))(t)
 	defer f.free()
-	q.drive.Lock()
-	defer q.drive.Unlock()
-	q.runner = true
 	for n := range uint32(maxFiles + 10) {
 		pass, back := fileMessage(kindFile, n), fileMessage(kindDrop, n)
 		if err := unix.Sendmsg(peer.peer, pass[:], unix.UnixRights(f.fd), nil, 0); err != nil {
@@ -56,7 +53,7 @@ func TestUnconfirmedMemfdsCount(t *testing.T) {
 		if err := unix.Send(peer.peer, back[:], 0); err != nil {
 			t.Fatal(err)
 		}
-		q.drain(l)
+		q.drainAll(l)
 	}
 	if n := len(l.unsaid); n != maxFiles {
 		t.Errorf("%d memfds wait for their confirmation, at most %d may", n, maxFiles)

@@ -67,8 +67,8 @@ func (q *qp) dialAndProve(ctx context.Context, peer *endpointData, e *ends) (l *
 	stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // a closed connection needs none
 	defer stop()
 	defer func() {
-		if err != nil {
-			closeConn(c)
+		if err != nil && l == nil { // else the link has closed it
+			d.hangUp(c, verbs.GID{})
 		}
 	}()
 	raw, err := c.SyscallConn()
@@ -82,7 +82,10 @@ func (q *qp) dialAndProve(ctx context.Context, peer *endpointData, e *ends) (l *
 		return nil, err
 	}
 	buf := make([]byte, maxPacket)
-	n, err := c.Read(buf)
+	n, err := receive(raw, buf)
+	if err == nil && n == 0 {
+		err = io.EOF
+	}
 	if err != nil {
 		return nil, fmt.Errorf("waiting for the peer's answer: %w", err)
 	}
@@ -93,6 +96,9 @@ func (q *qp) dialAndProve(ctx context.Context, peer *endpointData, e *ends) (l *
 	if err := d.checkUser(c, userNS); err != nil {
 		return nil, err
 	}
+	if err := d.allowRights(raw); err != nil {
+		return nil, err
+	}
 	own, err := d.newRing(q.entrySize)
 	if err != nil {
 		return nil, err
@@ -100,7 +106,7 @@ func (q *qp) dialAndProve(ctx context.Context, peer *endpointData, e *ends) (l *
 	l = newLink(d, c, own, e.gids[1])
 	l.raw = raw
 	if err = l.sendRing(); err == nil {
-		err = l.receiveRing(buf)
+		err = l.receiveRing(ctx, buf)
 	}
 	if err == nil && !stop() {
 		err = ctx.Err() // the deadline has made the connection useless
@@ -110,25 +116,21 @@ func (q *qp) dialAndProve(ctx context.Context, peer *endpointData, e *ends) (l *
 	}
 	if err != nil {
 		l.free()
-		return nil, err
+		return l, err
 	}
 	return l, nil
 }
 
-// welcome is the acceptor's side of the handshake. After an error the caller closes c.
-func (d *device) welcome(c *net.UnixConn) error {
-	stop := context.AfterFunc(d.ctx, func() { c.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // a closed connection needs none
+// welcome is the acceptor's side of the handshake. After an error the caller refuses the connection.
+func (d *device) welcome(ctx context.Context, c *net.UnixConn) error {
+	stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // a closed connection needs none
 	defer stop()
-	deadline := time.Now().Add(connectTime)
-	if err := c.SetDeadline(deadline); err != nil {
-		return err
-	}
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return err
 	}
 	buf := make([]byte, maxPacket)
-	n, err := c.Read(buf)
+	n, err := receive(raw, buf)
 	if err != nil {
 		return fmt.Errorf("waiting for the first message: %w", err)
 	}
@@ -137,7 +139,7 @@ func (d *device) welcome(c *net.UnixConn) error {
 	if err != nil {
 		return err
 	}
-	q, e, attempt, err := d.meant(&h, deadline)
+	q, e, attempt, err := d.meant(ctx, &h)
 	if err != nil {
 		return err
 	}
@@ -147,6 +149,9 @@ func (d *device) welcome(c *net.UnixConn) error {
 	if err := d.checkUser(c, h.userNS); err != nil {
 		return err
 	}
+	if err := d.allowRights(raw); err != nil {
+		return err
+	}
 	own, err := d.newRing(q.entrySize)
 	if err != nil {
 		return err
@@ -154,27 +159,27 @@ func (d *device) welcome(c *net.UnixConn) error {
 	l := newLink(d, c, own, e.gids[0])
 	l.raw = raw
 	if _, err = c.Write(welcomeFor(first, d.userNS, &e)); err == nil {
-		if err = l.receiveRing(buf); err == nil {
+		if err = l.receiveRing(ctx, buf); err == nil {
 			err = l.sendRing()
 		}
 	}
 	if err == nil && !stop() {
-		err = errors.New("the device was closed")
+		err = ctx.Err() // the deadline has made the connection useless
 	}
 	if err == nil {
 		err = c.SetDeadline(time.Time{})
 	}
 	if err != nil {
-		l.conn = nil // the caller closes it
+		d.tellRefusal(ctx, c, err)
 		l.free()
-		return err
+		return nil
 	}
 	q.attach(l, attempt) // or frees it, if the queue pair has changed meanwhile
 	return nil
 }
 
 // meant returns the queue pair that a hello means, when it knows its peer.
-func (d *device) meant(h *hello, deadline time.Time) (q *qp, e ends, attempt uint64, err error) {
+func (d *device) meant(ctx context.Context, h *hello) (q *qp, e ends, attempt uint64, err error) {
 	if h.gids[1] != d.gid {
 		return nil, e, 0, fmt.Errorf("the connection is meant for process %v, this is %v", h.gids[1], d.gid)
 	}
@@ -184,14 +189,10 @@ func (d *device) meant(h *hello, deadline time.Time) (q *qp, e ends, attempt uin
 	q.mu.Lock()
 	ready := q.ready
 	q.mu.Unlock()
-	t := time.NewTimer(time.Until(deadline))
-	defer t.Stop()
 	select {
 	case <-ready:
-	case <-t.C:
+	case <-ctx.Done():
 		return nil, e, 0, gonef("QP %v does not know its peer yet", h.qpns[1])
-	case <-d.ctx.Done():
-		return nil, e, 0, errors.New("the device was closed")
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -222,27 +223,34 @@ func (l *link) sendRing() error {
 	return err
 }
 
-// receiveRing maps the ring of the peer.
-func (l *link) receiveRing(buf []byte) error {
-	n, fd, err := receive(l.raw, buf, controlSpace())
-	if err != nil {
+// receiveRing maps the ring of the peer. After an error the packet with it may still be taken.
+func (l *link) receiveRing(ctx context.Context, buf []byte) error {
+	n, err := receive(l.raw, buf)
+	switch {
+	case errors.Is(err, errRights):
+	case err != nil:
 		return fmt.Errorf("waiting for the peer's ring: %w", err)
-	}
-	if fd < 0 {
-		if n == 0 {
-			return fmt.Errorf("waiting for the peer's ring: %w", io.EOF)
-		}
-		if n > 2 && buf[0] == kindRefused {
-			return parseRefusal(buf[:n])
-		}
+	case n == 0:
+		return fmt.Errorf("waiting for the peer's ring: %w", io.EOF)
+	case n > 2 && buf[0] == kindRefused:
+		return parseRefusal(buf[:n])
+	default:
 		return errors.New("the peer passed no ring")
 	}
-	if n != fileSize || buf[0] != kindRing {
-		_ = syscall.Close(fd)
-		return errors.New("the peer passed a descriptor that is no ring")
+	t := l.dev.take(l.raw, l.peerGID, func() {})
+	l.taking = t
+	select {
+	case <-t.done:
+		l.taking = nil
+	case <-ctx.Done():
+		return fmt.Errorf("mapping the peer's ring: %w", ctx.Err())
 	}
-	if l.ring, err = l.dev.maps.add(fd, l.peerGID); err != nil {
-		return err
+	if t.err != nil {
+		return t.err
+	}
+	l.ring = t.file
+	if t.packet[0] != kindRing {
+		return errors.New("the peer passed a descriptor that is no ring")
 	}
 	l.peer = l.ring.mem
 	return guardErr(func() error {

@@ -32,7 +32,7 @@ func (p *Provider) Open(name string) (verbs.Device, error) {
 		return nil, &verbs.Error{Op: "open", Object: name, Err: fmt.Errorf("%w: this host has no sealed memfds: %w", verbs.ErrUnavailable, err)}
 	}
 	probe.free()
-	d := &device{provider: p, logger: p.options.Logger, qps: make(map[verbs.QPN]*qp)}
+	d := &device{provider: p, logger: p.options.Logger, qps: make(map[verbs.QPN]*qp), closer: closer{logger: p.options.Logger}}
 	d.Init(name, limits(), soft.Hooks{RegionClosed: d.regionClosed, WindowClosed: windowClosed})
 	d.maps.limit, d.maps.populate = maxMappedPeer, readAll
 	d.ctx, d.cancel = context.WithCancel(context.Background())
@@ -68,6 +68,8 @@ type device struct {
 	socket    string         // the name of the first one, in the abstract namespace
 	hasPath   bool           // the second one is in Options.Dir, by the same name
 	unproven  unproven       // accepted connections without a proof
+	closer    closer         // of connections and descriptors whose close may block
+	takers    takers         // of descriptors that proved peers pass
 	running   sync.WaitGroup // goroutines of listeners and of connections that prove themselves
 
 	qps map[verbs.QPN]*qp // open ones, guarded by Device.Mu
@@ -112,8 +114,8 @@ func (d *device) Close() error {
 	}
 	d.cancel()
 	for _, l := range d.listeners {
-		l.Close() //nolint:errcheck // it cannot be used any more
+		d.stopListening(l)
 	}
-	d.running.Wait()
+	d.running.Wait() // none of them blocks; those of closer and takers may, so they are left alone
 	return nil
 }

@@ -49,6 +49,21 @@ func newFlooded(t *testing.T) (*qp, *link, *flooded) {
 	return x.qp, l, f
 }
 
+// drainAll handles all packets that wait, as run does. It returns false when the connection has ended.
+func (q *qp) drainAll(l *link) bool {
+	for {
+		q.drive.Lock()
+		q.runner = true
+		ok := q.drain(l)
+		t := l.taking
+		q.drive.Unlock()
+		if t == nil {
+			return ok
+		}
+		<-t.done
+	}
+}
+
 // TestFloodOfPacketsEnds: a peer that sends packets without end does not keep the drive lock held.
 func TestFloodOfPacketsEnds(t *testing.T) {
 	q, l, f := newFlooded(t)

@@ -177,8 +177,8 @@ func hostileDescriptors(t testing.TB, dir string) []hostile {
 		{"", func() []int {
 			return one(unix.Open(filepath.Join(dir, "file"), unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o600))
 		}},
-		{"file system", func() []int { return one(unix.Eventfd(0, unix.EFD_CLOEXEC)) }},
-		{"file system", func() []int { return one(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)) }},
+		{"no memfd", func() []int { return one(unix.Eventfd(0, unix.EFD_CLOEXEC)) }},
+		{"no memfd", func() []int { return one(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)) }},
 		{"seals", func() []int { return memfd(size, 0, false) }},
 		{"seals", func() []int { return memfd(size, seals&^unix.F_SEAL_SHRINK, false) }},
 		{"seals", func() []int { return memfd(size, seals&^unix.F_SEAL_GROW, false) }},

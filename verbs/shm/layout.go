@@ -211,8 +211,9 @@ type words struct {
 func readWords(mem []byte) words {
 	return words{
 		posted: word(mem, atPosted).Load(), consumed: word(mem, atConsumed).Load(), epoch: word(mem, atEpoch).Load(),
-		control: word(mem, atControl).Load(),
-		done:    word(mem, atDone).Load(), failed: word(mem, atFailed).Load(), noReceive: word(mem, atNoReceive).Load(),
+		done: word(mem, atDone).Load(), failed: word(mem, atFailed).Load(), noReceive: word(mem, atNoReceive).Load(),
 		copied: word(mem, atCopied).Load(),
+		// The last one: the packets with the memfds of these requests and responses were sent before.
+		control: word(mem, atControl).Load(),
 	}
 }

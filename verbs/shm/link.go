@@ -41,13 +41,13 @@ type link struct {
 	sent     uint64        // own atControl; guarded like known
 	taken    uint64        // the peer's atControl whose packets were read; guarded by drive
 	unsaid   []uint32      // memfds whose unmapping could not be confirmed yet; guarded by drive
+	taking   *taking       // takes the packet at the head of the socket; nil for none; guarded by drive
+	unread   bool          // packets may wait in the socket; guarded by drive
 	ended    chan struct{} // closed when the peer has closed the connection
 	failing  bool          // a memfd could not be passed, and that was logged; guarded like known
 	bounce   *file         // chunks for memory that is no memfd, guarded like known; nil until needed
 
-	// packet and oob are space for the packet that is read; guarded by drive.
-	packet   [maxPacket]byte
-	oob      []byte
+	packet   [maxPacket]byte       // space for the packet that is read; guarded by drive
 	readable func(fd uintptr) bool // reports whether a packet waits, or the peer has closed the socket
 
 	sleeps atomic.Uint64 // own atAsleep: odd while asleep
@@ -57,7 +57,6 @@ type link struct {
 
 func newLink(d *device, conn *net.UnixConn, own *file, peer verbs.GID) *link {
 	l := &link{dev: d, conn: conn, own: own, peerGID: peer, gone: make(chan struct{}), ended: make(chan struct{}), nudges: make(chan struct{}, 1), files: make(map[uint32]*mapping), known: make(map[uint32]struct{}), dropping: make(map[uint32]chan struct{})}
-	l.oob = controlSpace()
 	packet := []byte{kindWake}
 	fds := make([]unix.PollFd, 1)
 	l.readable = func(fd uintptr) bool {
@@ -127,11 +126,11 @@ func (q *qp) nudge(l *link) {
 	_ = l.conn.SetReadDeadline(time.Unix(1, 0)) // a closed connection has no run to nudge
 }
 
-// detach makes the link unusable. Its memory stays until run has ended.
+// detach makes the link unusable. Its memory and its socket stay until run has ended.
 func (l *link) detach() {
 	close(l.gone)
 	if l.conn != nil {
-		closeConn(l.conn)
+		shutDown(l.conn)
 	} else {
 		l.wake()
 	}
@@ -139,8 +138,15 @@ func (l *link) detach() {
 
 // free releases the memory. Nobody uses the link any more.
 func (l *link) free() {
-	if l.conn != nil {
-		closeConn(l.conn)
+	hangUp := func() {
+		if l.conn != nil {
+			l.dev.hangUp(l.conn, l.peerGID)
+		}
+	}
+	if l.taking != nil {
+		l.taking.abandon(l.dev, hangUp)
+	} else {
+		hangUp()
 	}
 	if l.ring != nil {
 		l.dev.maps.release(l.ring)

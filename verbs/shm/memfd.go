@@ -16,8 +16,7 @@ import (
 // stays allocated, and nobody but its owner can write it (memfd_create(2), fcntl(2)).
 const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_FUTURE_WRITE | unix.F_SEAL_SEAL
 
-// tmpfsMagic is TMPFS_MAGIC of <linux/magic.h>. Other file systems, as FUSE, could let a read
-// of the mapping wait for their daemon.
+// tmpfsMagic is TMPFS_MAGIC of <linux/magic.h>. Other memfds have huge pages, whose faults may fail.
 const tmpfsMagic = 0x01021994
 
 // MADV_POPULATE_READ and MADV_POPULATE_WRITE (madvise(2)), since Linux 5.14.
@@ -99,23 +98,33 @@ type inode struct {
 	peer     verbs.GID // the process that passed it
 }
 
+// checkSeals returns an error unless a descriptor is a sealed memfd. It does not block, whatever the
+// descriptor is: the kernel looks at the seals without asking the file system (memfd_fcntl). So
+// it comes before every other call.
+func checkSeals(fd int) error {
+	has, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil {
+		return fmt.Errorf("the descriptor is no memfd, it has no seals: %w", err)
+	}
+	if has&seals != seals {
+		return fmt.Errorf("the memfd has the seals %#x, not all of %#x", has, seals)
+	}
+	return nil
+}
+
 // checkMemfd returns the size and the inode of a memfd of a peer. It refuses anything that its
 // owner could shrink, let others write, or that is not allocated as a whole: reading a hole
 // would allocate memory at the expense of this process.
 func checkMemfd(fd int) (size int64, id inode, err error) {
+	if err := checkSeals(fd); err != nil {
+		return 0, id, err
+	}
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(fd, &fs); err != nil {
 		return 0, id, fmt.Errorf("fstatfs: %w", err)
 	}
 	if fs.Type != tmpfsMagic {
 		return 0, id, fmt.Errorf("the descriptor is of a file system of type %#x, not of a memfd", fs.Type)
-	}
-	has, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
-	if err != nil {
-		return 0, id, fmt.Errorf("the descriptor cannot be sealed: %w", err)
-	}
-	if has&seals != seals {
-		return 0, id, fmt.Errorf("the memfd has the seals %#x, not all of %#x", has, seals)
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -251,7 +260,8 @@ func (m *mappings) find(id inode, size uint64, peer verbs.GID) (*mapping, error)
 	return nil, nil //nolint:nilnil // the comment says so
 }
 
-// release gives a mapping up. The last one unmaps it.
+// release gives a mapping up. The last one unmaps it, which takes as long as the memory is large: not
+// under the lock, which others need. It counts until then.
 func (m *mappings) release(x *mapping) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -259,7 +269,10 @@ func (m *mappings) release(x *mapping) {
 		return
 	}
 	delete(m.list, x.id)
-	m.countLocked(x.peer, -uint64(len(x.mem)), -1)
+	n := uint64(len(x.mem))
+	m.mu.Unlock()
 	_ = unix.Munmap(x.mem)
+	m.mu.Lock()
 	x.mem = nil
+	m.countLocked(x.peer, -n, -1)
 }

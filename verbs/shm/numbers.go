@@ -61,6 +61,26 @@ const (
 	// maxUnproven is the number of connections that have not proved anything yet. Beyond it
 	// the oldest are closed.
 	maxUnproven = 256
+	// maxClosers is the number of goroutines that close what may block. A stranger or a peer can hold
+	// each of them, with its thread, for as long as it likes.
+	maxClosers = 4
+	// maxToClose is the number of connections of strangers in which descriptors wait, from which on no
+	// others are accepted. Only before Linux 6.16 there are any. It is large, so that a peer is
+	// served while strangers attack; each takes a descriptor. For peers it is the number from which
+	// on queue pairs do not connect.
+	maxToClose = 1024
+	// maxToCloseOfOne is the same for one process that has proved itself. More than a packet can carry,
+	// so that one mistake does not count.
+	maxToCloseOfOne = 256
+	// warnInterval is the least time between two warnings of strangers.
+	warnInterval = time.Minute
+	// maxTakers and maxTakersOfOne are the goroutines that take descriptors and map memory, of all
+	// processes and of one. A hostile peer can hold its own.
+	maxTakers      = 16
+	maxTakersOfOne = 2
+	// maxDescriptors is the number of descriptors that a packet can carry (SCM_MAX_FD of the kernel). With
+	// less space for them the kernel would close the rest, which may block.
+	maxDescriptors = 253
 	// staleAge is the age from which a socket that refuses connections is removed.
 	staleAge = time.Minute
 	// maxBans bounds the processes that are remembered as banned, at 16 bytes each.

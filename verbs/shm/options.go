@@ -55,6 +55,8 @@ type mistakes struct {
 	onSlice func()
 	// inSlice is called while a slice is copied; nil for none.
 	inSlice func()
+	// oldKernel does without SO_PASSRIGHTS, as before Linux 6.16.
+	oldKernel bool
 }
 
 // New returns the provider of shared memory.

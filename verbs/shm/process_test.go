@@ -342,7 +342,7 @@ func TestConnectionThatEndsInTheHandshakeIsMadeAgain(t *testing.T) {
 		runtime.Gosched()
 	}
 	d.unproven.mu.Lock()
-	closeConn(d.unproven.list[0])
+	d.unproven.list[0].end()
 	d.unproven.mu.Unlock()
 	y.connect(to)
 	x.post(verbs.SendWR{ID: 1, Op: verbs.OpWrite, Signaled: true})

@@ -75,6 +75,9 @@ func (q *qp) ToRTR(a verbs.RTRAttr) error {
 	case err == nil:
 		err = d.banned(a.Peer.GID)
 	}
+	if err == nil && d.closer.tooMany(a.Peer.GID) {
+		err = fmt.Errorf("process %v has passed too many descriptors that are still being closed", a.Peer.GID)
+	}
 	if err != nil {
 		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%v", err)
 	}

@@ -5,6 +5,7 @@ package shm
 import (
 	"encoding/binary"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"runtime"
@@ -62,10 +63,15 @@ func (q *qp) stepDriving(l *link, runner bool) (seen words, moved bool) {
 	}
 	q.pd.dev.provider.order.onReceive()
 	q.seen = seen
-	if seen.control != l.taken || len(l.unsaid) > 0 {
+	if seen.control != l.taken || len(l.unsaid) > 0 || l.unread {
 		if l.taken = seen.control; l.conn != nil {
-			q.drain(l)
+			l.unread = q.drain(l) && l.unread
 			q.confirm(l)
+		}
+		if l.unread && q.stopping.Load() == 0 {
+			// Requests and responses may name memory that is not here yet. taking nudges when it is.
+			q.more = l.taking == nil
+			return seen, q.more
 		}
 	}
 	moved = q.takeResponses(l, &seen)
@@ -132,13 +138,33 @@ func (q *qp) run(l *link) {
 
 // finish takes what the peer published before its end of the connection closed.
 func (q *qp) finish(l *link) {
-	for range ringEntries / maxBatch {
+	for n := 0; n < ringEntries/maxBatch; {
 		_, moved := q.step(l, true)
 		q.callBack()
-		if !moved {
+		if q.await(l) {
+			continue
+		}
+		if n++; !moved {
 			return
 		}
 	}
+}
+
+// await waits until the packet that is being taken was taken, or until there is something else to do. It
+// returns false if none is being taken.
+func (q *qp) await(l *link) bool {
+	q.drive.Lock()
+	t := l.taking
+	q.drive.Unlock()
+	if t == nil {
+		return false
+	}
+	select {
+	case <-t.done:
+	case <-l.nudges:
+	case <-l.gone:
+	}
+	return true
 }
 
 // peerEnded ends what waits for the peer, whose process has ended or has closed its queue pair: no
@@ -244,6 +270,9 @@ func (q *qp) receive(l *link) bool {
 			return false
 		}
 	}
+	if q.await(l) {
+		return true
+	}
 	// Packets are read by whoever holds drive, so that they are handled in order. Here the goroutine
 	// only waits for them.
 	err := l.raw.Read(l.readable)
@@ -260,9 +289,9 @@ func (q *qp) receive(l *link) bool {
 	return q.drain(l)
 }
 
-// handlePacket handles a packet of the peer. The caller holds drive. A wrong packet breaks the
-// queue pair.
-func (q *qp) handlePacket(l *link, b []byte, fd int) {
+// handlePacket handles a packet of the peer, with the memfd that came with it. The caller holds drive. A
+// wrong packet breaks the queue pair.
+func (q *qp) handlePacket(l *link, b []byte, file *mapping) {
 	err := func() error {
 		if len(b) == 1 && b[0] == kindWake {
 			return nil
@@ -274,15 +303,10 @@ func (q *qp) handlePacket(l *link, b []byte, fd int) {
 		switch b[0] {
 		case kindFile:
 			// A memfd counts until the peer was told that it is unmapped.
-			if fd < 0 || l.files[id] != nil || len(l.files)+len(l.unsaid) >= maxFiles {
+			if file == nil || l.files[id] != nil || len(l.files)+len(l.unsaid) >= maxFiles {
 				return errors.New("the peer passes no memfd, one twice, or too many")
 			}
-			m, err := q.pd.dev.maps.add(fd, l.peerGID)
-			fd = -1
-			if err != nil {
-				return err
-			}
-			l.files[id] = m
+			l.files[id], file = file, nil
 			return nil
 		case kindDrop:
 			m := l.files[id]
@@ -307,60 +331,59 @@ func (q *qp) handlePacket(l *link, b []byte, fd int) {
 		}
 		return errors.New("the peer sent a packet of an unknown kind")
 	}()
-	if fd >= 0 {
-		_ = unix.Close(fd)
+	if file != nil {
+		q.pd.dev.maps.release(file)
 	}
 	if err != nil {
-		if q.enter(l) {
-			q.violatedLocked(err)
-		}
-		q.leave()
+		q.violated(l, err)
 	}
 }
 
-// fileOf returns the mapping of a memfd of the peer; nil if the peer has not passed it. The caller
-// holds drive.
+// violated breaks the queue pair if it still has the link. The caller holds drive.
+func (q *qp) violated(l *link, err error) {
+	if q.enter(l) {
+		q.violatedLocked(err)
+	}
+	q.leave()
+}
+
+// fileOf returns the mapping of a memfd of the peer; nil if the peer has not passed it. Its packet was
+// sent before the request that names it, and stepDriving has read it. The caller holds drive.
 func (q *qp) fileOf(l *link, id uint32) *mapping {
 	if l.conn == nil {
 		m, _ := l.selfFiles.Load(id)
 		x, _ := m.(*mapping)
 		return x
 	}
-	if m := l.files[id]; m != nil {
-		return m
-	}
-	// The descriptor was sent before the request that names it.
-	for n := 0; n < maxBefore && l.files[id] == nil && q.stopping.Load() == 0 && q.drain(l); n += maxPackets {
-	}
 	return l.files[id]
 }
 
-// drain handles the packets that wait in the socket, at most maxPackets of them. It returns false when
-// the connection has ended. The caller holds drive, and has set runner.
+// drain handles the packets that wait in the socket, at most maxPackets of them, and stops at one with a
+// descriptor until that was taken. It sets unread if some may be left, and returns false when the
+// connection has ended. It never blocks. The caller holds drive, and has set runner.
 func (q *qp) drain(l *link) bool {
 	select {
 	case <-l.gone:
 		return false
 	default:
 	}
+	l.unread = true
 	for range maxPackets {
 		if q.stopping.Load() > 0 {
 			return true
 		}
-		n, fd, err := receiveNow(l.raw, l.packet[:], l.oob)
+		ok, err := q.takePacket(l)
 		switch {
 		case errors.Is(err, unix.EAGAIN):
+			l.unread = false
 			return true
-		case err == nil && n > 0:
-			q.handlePacket(l, l.packet[:n], fd)
-		case err == nil || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed):
+		case errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF):
 			return false
-		default:
-			if q.enter(l) {
-				q.violatedLocked(err)
-			}
-			q.leave()
+		case err != nil:
+			q.violated(l, err)
 			return false
+		case !ok:
+			return true
 		}
 		// The peer wakes this side once for each sleep, and not at all if the socket is full: any packet
 		// may be the one that run, which still sleeps, waits for.
@@ -369,6 +392,39 @@ func (q *qp) drain(l *link) bool {
 		}
 	}
 	return true
+}
+
+// takePacket handles the next packet. It returns false if that is still being taken.
+func (q *qp) takePacket(l *link) (ok bool, err error) {
+	if t := l.taking; t != nil {
+		select {
+		case <-t.done:
+		default:
+			return false, nil
+		}
+		l.taking = nil
+		if t.err != nil {
+			return false, t.err
+		}
+		q.handlePacket(l, t.packet[:t.n], t.file)
+		return true, nil
+	}
+	n := 0
+	// Not Read, which a nudge ends.
+	if failed := l.raw.Control(func(fd uintptr) { n, err = next(int(fd), l.packet[:]) }); failed != nil {
+		err = failed
+	}
+	switch {
+	case errors.Is(err, errRights):
+		l.taking = q.pd.dev.take(l.raw, l.peerGID, func() { q.nudge(l) })
+		return false, nil
+	case err != nil:
+		return false, err
+	case n == 0:
+		return false, io.EOF
+	}
+	q.handlePacket(l, l.packet[:n], nil)
+	return true, nil
 }
 
 // confirm tells the peer which of its memfds have been unmapped. The caller holds drive.

@@ -18,6 +18,8 @@ import (
 	"crypto/rand"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tryst-rdma/tryst/verbs"
 )
 
 // userNamespace returns the number of this process's user namespace (user_namespaces(7)).
@@ -37,14 +39,14 @@ func (d *device) listen() error {
 	var random [16]byte
 	rand.Read(random[:]) // never fails
 	d.socket = socketPrefix + hex.EncodeToString(random[:])
-	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: "@" + d.socket, Net: "unixpacket"})
+	l, err := d.listenAt("@" + d.socket)
 	if err != nil {
 		return fmt.Errorf("listening on a unix socket: %w", err)
 	}
 	d.listeners = append(d.listeners, l)
 	if dir := d.provider.options.Dir; dir != "" {
 		if err := d.listenIn(dir); err != nil {
-			l.Close() //nolint:errcheck // it was not used
+			d.stopListening(l)
 			return err
 		}
 	}
@@ -52,6 +54,20 @@ func (d *device) listen() error {
 		d.running.Go(func() { d.accept(l) })
 	}
 	return nil
+}
+
+// listenAt opens a socket whose connections take no descriptors.
+func (d *device) listenAt(name string) (*net.UnixListener, error) {
+	c := net.ListenConfig{Control: d.noRights}
+	l, err := c.Listen(d.ctx, "unixpacket", name)
+	if err != nil {
+		return nil, err
+	}
+	u, ok := l.(*net.UnixListener)
+	if !ok {
+		return nil, fmt.Errorf("a unix socket is a %T", l)
+	}
+	return u, nil
 }
 
 // listenIn opens the socket for other network namespaces.
@@ -64,7 +80,7 @@ func (d *device) listenIn(dir string) error {
 	if n := len(path) - len(abs); len(path) > maxSocketName {
 		return &DirError{Dir: dir, Why: fmt.Sprintf("its path has %d bytes, and at most %d leave room for the name of a socket; choose a shorter one", len(abs), maxSocketName-n)}
 	}
-	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	l, err := d.listenAt(path)
 	if err != nil {
 		return &DirError{Dir: dir, Why: dirProblem(abs, err)}
 	}
@@ -72,11 +88,11 @@ func (d *device) listenIn(dir string) error {
 	d.listeners = append(d.listeners, l)
 	if d.provider.options.Trusted { // else only the same user connects
 		if err := os.Chmod(path, 0o666); err != nil { //nolint:gosec // the handshake decides who gets a descriptor
-			l.Close() //nolint:errcheck // it was not used
+			d.stopListening(l)
 			return fmt.Errorf("letting other users connect to %q: %w", path, err)
 		}
 	}
-	removeStale(abs)
+	d.removeStale(abs)
 	return nil
 }
 
@@ -100,7 +116,7 @@ func dirProblem(dir string, err error) string {
 }
 
 // removeStale removes the sockets of processes that were killed.
-func removeStale(dir string) {
+func (d *device) removeStale(dir string) {
 	list, err := filepath.Glob(filepath.Join(dir, socketPrefix+"*"))
 	if err != nil {
 		return
@@ -110,8 +126,8 @@ func removeStale(dir string) {
 		if i, err := os.Lstat(path); err != nil || i.Mode()&os.ModeSocket == 0 || time.Since(i.ModTime()) < staleAge {
 			continue
 		}
-		if c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"}); err == nil {
-			closeConn(c)
+		if c, err := d.dialOne(d.ctx, path); err == nil {
+			d.hangUp(c, verbs.GID{})
 		} else if errors.Is(err, unix.ECONNREFUSED) {
 			_ = os.Remove(path) // another process may remove it, too
 		}
@@ -120,9 +136,12 @@ func removeStale(dir string) {
 
 // accept runs until the listener is closed.
 func (d *device) accept(l *net.UnixListener) {
-	for failing := false; ; {
+	for failing := false; d.closer.awaitRoom(d.ctx); {
 		c, err := l.AcceptUnix()
-		if errors.Is(err, net.ErrClosed) {
+		if d.ctx.Err() != nil {
+			if err == nil {
+				d.hangUp(c, verbs.GID{})
+			}
 			return
 		}
 		if err != nil { // out of descriptors, for one: peers try again until their time is over
@@ -131,7 +150,7 @@ func (d *device) accept(l *net.UnixListener) {
 			}
 			failing = true
 			select {
-			case <-d.Done():
+			case <-d.ctx.Done():
 				return
 			case <-time.After(100 * retryDelay):
 			}
@@ -139,48 +158,74 @@ func (d *device) accept(l *net.UnixListener) {
 		}
 		failing = false
 		if err := d.checkUserID(c); err != nil { // before it takes the place of another one
-			d.refuse(c, err)
+			d.refuse(d.ctx, c, err)
 			continue
 		}
-		d.unproven.add(c)
+		ctx, x := d.unproven.add(d.ctx)
 		d.running.Go(func() {
-			defer d.unproven.remove(c)
-			if err := d.welcome(c); err != nil {
-				d.refuse(c, err)
+			defer d.unproven.remove(x)
+			if err := d.welcome(ctx, c); err != nil {
+				d.refuse(ctx, c, err)
 			}
 		})
 	}
 }
 
-// refuse tells a peer why, and closes the connection.
-func (d *device) refuse(c *net.UnixConn, err error) {
+// refuse tells a peer why, and closes the connection. It does not block.
+func (d *device) refuse(ctx context.Context, c *net.UnixConn, err error) {
+	d.tellRefusal(ctx, c, err)
+	d.hangUp(c, verbs.GID{})
+}
+
+// tellRefusal tells a peer why it is refused, unless the context of its connection was ended: then it may
+// try again.
+func (d *device) tellRefusal(ctx context.Context, c *net.UnixConn, err error) {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return
+	}
 	d.logger.Debug("shm: refused a connection", "error", err)
 	c.SetWriteDeadline(time.Now().Add(retryDelay)) //nolint:errcheck // the peer may be gone
 	c.Write(refusal(err))                          //nolint:errcheck // likewise
-	closeConn(c)
 }
 
 // unproven are the accepted connections without a proof. Beyond maxUnproven the oldest is closed: a peer
 // sends its proof at once, and others may never do.
 type unproven struct {
 	mu   sync.Mutex // guards list
-	list []*net.UnixConn
+	list []*stranger
 }
 
-func (u *unproven) add(c *net.UnixConn) {
+// stranger is a connection without a proof, and its goroutine.
+type stranger struct {
+	end  context.CancelFunc // ends what its goroutine waits for
+	left chan struct{}      // closed when the goroutine is about to end
+}
+
+// add counts a connection, whose context ends when there are too many, or when its time is over. It waits
+// for the goroutine of the one that it ends, which is not held up by a peer.
+func (u *unproven) add(ctx context.Context) (context.Context, *stranger) {
+	ctx, cancel := context.WithTimeout(ctx, connectTime)
+	x := &stranger{end: cancel, left: make(chan struct{})}
+	var oldest *stranger
 	u.mu.Lock()
-	defer u.mu.Unlock()
 	if len(u.list) >= maxUnproven {
-		closeConn(u.list[0])
-		u.list = slices.Delete(u.list, 0, 1)
+		oldest = u.list[0]
 	}
-	u.list = append(u.list, c)
+	u.list = append(u.list, x)
+	u.mu.Unlock()
+	if oldest != nil {
+		oldest.end()
+		<-oldest.left
+	}
+	return ctx, x
 }
 
-func (u *unproven) remove(c *net.UnixConn) {
+func (u *unproven) remove(x *stranger) {
+	x.end()
+	close(x.left)
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if i := slices.Index(u.list, c); i >= 0 {
+	if i := slices.Index(u.list, x); i >= 0 {
 		u.list = slices.Delete(u.list, i, i+1)
 	}
 }
@@ -195,7 +240,7 @@ func (u *unproven) count() int {
 // the directory for sockets, which each side may have mounted elsewhere. The context limits how
 // long.
 func (d *device) dial(ctx context.Context, e *endpointData) (*net.UnixConn, error) {
-	c, err := dialOne(ctx, "@"+e.socket)
+	c, err := d.dialOne(ctx, "@"+e.socket)
 	if err == nil {
 		return c, nil
 	}
@@ -205,7 +250,7 @@ func (d *device) dial(ctx context.Context, e *endpointData) (*net.UnixConn, erro
 	case !e.inDir:
 		return nil, fmt.Errorf("%w, and the peer has no socket in a directory", err)
 	default:
-		c, second := dialOne(ctx, filepath.Join(dir, e.socket))
+		c, second := d.dialOne(ctx, filepath.Join(dir, e.socket))
 		if second != nil {
 			return nil, errors.Join(err, second)
 		}
@@ -213,19 +258,12 @@ func (d *device) dial(ctx context.Context, e *endpointData) (*net.UnixConn, erro
 	}
 }
 
-func dialOne(ctx context.Context, name string) (*net.UnixConn, error) {
-	var dialer net.Dialer
+// dialOne opens a connection that takes no descriptors.
+func (d *device) dialOne(ctx context.Context, name string) (*net.UnixConn, error) {
 	for {
-		c, err := dialer.DialContext(ctx, "unixpacket", name)
-		if err == nil {
-			u, ok := c.(*net.UnixConn)
-			if !ok {
-				return nil, fmt.Errorf("a unix socket is a %T", c)
-			}
-			return u, nil
-		}
+		c, err := d.connectTo(name)
 		if !errors.Is(err, unix.EAGAIN) { // EAGAIN: too many others are connecting
-			return nil, err
+			return c, err
 		}
 		select {
 		case <-ctx.Done():
@@ -235,8 +273,47 @@ func dialOne(ctx context.Context, name string) (*net.UnixConn, error) {
 	}
 }
 
-// closeConn closes a connection, which is of no use either way.
-func closeConn(c *net.UnixConn) { _ = c.Close() }
+// connectTo makes one attempt. It uses no net.Dialer, which closes a connection whose context has ended
+// meanwhile: that may block. A unix socket connects at once or not at all.
+func (d *device) connectTo(name string) (*net.UnixConn, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	if err = d.passRights(uintptr(fd), false); err == nil {
+		err = connectFD(fd, name)
+	}
+	if err != nil {
+		_ = unix.Close(fd) // it never was connected
+		return nil, fmt.Errorf("connecting to the socket %q: %w", name, err)
+	}
+	file := os.NewFile(uintptr(fd), name)
+	c, err := net.FileConn(file) // a duplicate
+	if u, ok := c.(*net.UnixConn); ok {
+		_ = file.Close() // it is not the last one
+		return u, nil
+	}
+	if err == nil {
+		err = fmt.Errorf("a unix socket is a %T", c)
+	}
+	d.closer.add(verbs.GID{}, func() { _ = file.Close() })
+	return nil, err
+}
+
+// connectFD connects a socket. A path in the directory for sockets may not be a symbolic link: others
+// may write there, and a name on a file system of theirs could block.
+func connectFD(fd int, name string) error {
+	if name[0] == '@' {
+		return os.NewSyscallError("connect", unix.Connect(fd, &unix.SockaddrUnix{Name: name}))
+	}
+	node, err := unix.Open(name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("open", err)
+	}
+	defer unix.Close(node)
+	err = unix.Connect(fd, &unix.SockaddrUnix{Name: fmt.Sprintf("/proc/self/fd/%d", node)})
+	return os.NewSyscallError("connect", err)
+}
 
 // checkUser returns nil if the process at the other end may read all memory of this one.
 // Descriptors go to processes of the same user in the same user namespace, which could read it
@@ -282,85 +359,6 @@ func (d *device) checkUserID(c *net.UnixConn) error {
 	}
 	return nil
 }
-
-// receive reads a packet, waiting for it. A descriptor that comes with it is the caller's; others
-// are closed. fd is -1 for none. oob is space for control data.
-func receive(raw syscall.RawConn, buf, oob []byte) (n, fd int, err error) {
-	return receiveWith(raw, buf, oob, true)
-}
-
-func receiveWith(raw syscall.RawConn, buf, oob []byte, wait bool) (n, fd int, err error) {
-	fd = -1
-	oobn, flags := 0, 0
-	var failed error
-	read := func(s uintptr) bool {
-		for {
-			n, oobn, flags, _, failed = unix.Recvmsg(int(s), buf, oob, unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
-			if failed != unix.EINTR {
-				return failed != unix.EAGAIN
-			}
-		}
-	}
-	if wait {
-		err = raw.Read(read)
-	} else { // not Read, which a nudge ends
-		err = raw.Control(func(s uintptr) { read(s) })
-	}
-	if err == nil {
-		err = failed
-	}
-	if err != nil {
-		return 0, -1, err
-	}
-	if oobn > 0 {
-		fd = takeDescriptor(oob[:oobn])
-	}
-	if n == 0 && fd >= 0 { // else it would be taken for the end of the connection
-		_ = unix.Close(fd)
-		return 0, -1, errors.New("the peer passed a descriptor with a packet without content")
-	}
-	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
-		if fd >= 0 {
-			_ = unix.Close(fd)
-		}
-		return 0, -1, errors.New("the peer sent a packet that is too long, or too many descriptors; or this process has no descriptor free: raise its limit")
-	}
-	return n, fd, nil
-}
-
-// receiveNow is receive without waiting: EAGAIN means that there is no packet.
-func receiveNow(raw syscall.RawConn, buf, oob []byte) (n, fd int, err error) {
-	return receiveWith(raw, buf, oob, false)
-}
-
-// takeDescriptor returns the first descriptor of control data and closes the others; -1 for none.
-func takeDescriptor(oob []byte) int {
-	fd := -1
-	list, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return -1
-	}
-	for i := range list {
-		fds, err := unix.ParseUnixRights(&list[i])
-		if err != nil {
-			continue
-		}
-		for _, x := range fds {
-			if fd < 0 {
-				fd = x
-			} else {
-				_ = unix.Close(x)
-			}
-		}
-	}
-	return fd
-}
-
-// maxDescriptors is how many descriptors of a packet fit into the space for control data. The
-// kernel closes those beyond it.
-const maxDescriptors = 8
-
-func controlSpace() []byte { return make([]byte, unix.CmsgSpace(4*maxDescriptors)) }
 
 // send sends a packet without waiting, with a descriptor unless fd is negative. EAGAIN means
 // that the socket is full.
