@@ -12,6 +12,7 @@ import (
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/discovery"
+	"github.com/tryst-rdma/tryst/verbs/shm"
 )
 
 // addVerbsMetrics adds the metrics of r.
@@ -27,6 +28,18 @@ func (n *node) addVerbsMetrics(r *rdma) {
 	stats("tryst_verbs_message_bytes", "Memory registered for control messages, in bytes.", func(s verbstransport.MemoryStats) int64 { return s.Slots })
 	stats("tryst_verbs_pool_exhausted", "Failed allocations of registered memory.", func(s verbstransport.MemoryStats) int64 { return s.Sending.Exhausted + s.Receiving.Exhausted })
 	stats("tryst_verbs_copied_bytes", "Content copied into registered memory for sending, in bytes.", func(s verbstransport.MemoryStats) int64 { return s.CopiedBytes })
+	shared := func(read func(shm.Stats) float64) func() float64 {
+		return func() (sum float64) {
+			for _, s := range r.others {
+				if p, ok := s.Provider.(*shm.Provider); ok {
+					sum += read(p.Stats())
+				}
+			}
+			return sum
+		}
+	}
+	n.metrics.counter("tryst_shm_refused_connections_total", "Connections to the socket of shared memory that passed descriptors without a proof. Since Linux 6.16 the kernel refuses these.", shared(func(s shm.Stats) float64 { return float64(s.Refused) }))
+	n.metrics.gauge("tryst_shm_closing_descriptors", "Connections and descriptors of other processes whose close has not ended.", shared(func(s shm.Stats) float64 { return float64(s.Closing) }))
 	r.addKept(n.metrics.kept)
 	n.metrics.gauge("tryst_verbs_device_up", "1 while verbs has a device of any kind with an address (tryst_verbs_kind_up has each), 0 while it has none and tensors go over gRPC.", func() float64 {
 		if _, ok := r.selection(); ok {

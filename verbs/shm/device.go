@@ -32,7 +32,7 @@ func (p *Provider) Open(name string) (verbs.Device, error) {
 		return nil, &verbs.Error{Op: "open", Object: name, Err: fmt.Errorf("%w: this host has no sealed memfds: %w", verbs.ErrUnavailable, err)}
 	}
 	probe.free()
-	d := &device{provider: p, logger: p.options.Logger, qps: make(map[verbs.QPN]*qp), closer: closer{logger: p.options.Logger}}
+	d := &device{provider: p, logger: p.options.Logger, qps: make(map[verbs.QPN]*qp), closer: closer{provider: p}}
 	d.Init(name, limits(), soft.Hooks{RegionClosed: d.regionClosed, WindowClosed: windowClosed})
 	d.maps.limit, d.maps.populate = maxMappedPeer, readAll
 	d.ctx, d.cancel = context.WithCancel(context.Background())

@@ -5,7 +5,6 @@ package shm
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net"
 	"sync"
 	"syscall"
@@ -200,7 +199,7 @@ func (d *device) stopListening(l *net.UnixListener) {
 // closer closes what may block, in at most maxClosers goroutines. Close of the device does not wait for
 // them: they end when the senders of the descriptors let go, at the latest with the process.
 type closer struct {
-	logger *slog.Logger
+	provider *Provider // counts, and has the logger
 
 	mu      sync.Mutex // guards the fields below
 	queue   []closing
@@ -230,6 +229,7 @@ func (c *closer) add(owner verbs.GID, list ...func()) {
 		c.queue = append(c.queue, closing{owner, f})
 	}
 	c.total += len(list)
+	c.provider.closing.Add(int64(len(list)))
 	c.byOwner[owner] += len(list)
 	for ; c.workers < maxClosers && c.workers < c.total; c.workers++ {
 		go c.work() // ends when the queue is empty
@@ -237,16 +237,20 @@ func (c *closer) add(owner verbs.GID, list ...func()) {
 	if c.byOwner[verbs.GID{}] >= maxToClose && c.room == nil {
 		c.room = make(chan struct{})
 	}
-	now := time.Now()
-	if owner != (verbs.GID{}) || now.Sub(c.warned) < warnInterval {
+	if owner != (verbs.GID{}) {
 		return // a peer's descriptors may be on their way when a connection ends
+	}
+	c.provider.refused.Add(uint64(len(list)))
+	now, logger := time.Now(), c.provider.options.Logger
+	if now.Sub(c.warned) < warnInterval {
+		return
 	}
 	c.warned = now
 	if c.room != nil {
-		c.logger.Warn("shm: so many connections of strangers hold descriptors that no others are accepted until some are closed", "open", c.byOwner[owner])
+		logger.Warn("shm: so many connections of strangers hold descriptors that no others are accepted until some are closed", "open", c.byOwner[owner])
 		return
 	}
-	c.logger.Warn("shm: a process passed descriptors without a proof", "open", c.byOwner[owner])
+	logger.Warn("shm: a process passed descriptors without a proof", "open", c.byOwner[owner])
 }
 
 func (c *closer) work() {
@@ -259,6 +263,7 @@ func (c *closer) work() {
 		x.close()
 		c.mu.Lock()
 		c.total--
+		c.provider.closing.Add(-1)
 		if c.byOwner[x.owner]--; c.byOwner[x.owner] == 0 {
 			delete(c.byOwner, x.owner)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"time"
 )
 
@@ -41,6 +42,8 @@ type Provider struct {
 	options  Options
 	order    *order
 	mistakes mistakes
+	refused  atomic.Uint64 // Stats.Refused
+	closing  atomic.Int64  // Stats.Closing
 	dropTime time.Duration // how long a peer may keep memory that its owner closed
 
 	// ownNS and peerNS return the user namespaces of this process and of a peer. Tests replace them.
@@ -66,6 +69,18 @@ func New(o Options) *Provider {
 	}
 	return &Provider{options: o, order: new(order), dropTime: 10 * time.Second, ownNS: userNamespace, peerNS: peerNamespace}
 }
+
+// Stats are numbers of all devices of a provider.
+type Stats struct {
+	// Refused counts the connections in which descriptors came without a proof. Since Linux 6.16 the
+	// sender gets an error instead.
+	Refused uint64
+	// Closing is the number of connections and descriptors of others whose close has not ended.
+	Closing int64
+}
+
+// Stats returns the present numbers.
+func (p *Provider) Stats() Stats { return Stats{Refused: p.refused.Load(), Closing: p.closing.Load()} }
 
 // Name implements verbs.Provider.
 func (p *Provider) Name() string { return Name }

@@ -138,13 +138,10 @@ func (q *qp) run(l *link) {
 
 // finish takes what the peer published before its end of the connection closed.
 func (q *qp) finish(l *link) {
-	for n := 0; n < ringEntries/maxBatch; {
+	for range ringEntries / maxBatch {
 		_, moved := q.step(l, true)
 		q.callBack()
-		if q.await(l) {
-			continue
-		}
-		if n++; !moved {
+		if !moved {
 			return
 		}
 	}
