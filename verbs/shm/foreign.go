@@ -121,7 +121,7 @@ func withoutRights(fd int) bool {
 	}
 	var b [1]byte
 	oob := make([]byte, unix.CmsgSpace(unix.SizeofUcred))
-	for range maxBefore {
+	for range maxUnread {
 		_, oobn, flags, err := recvmsg(fd, b[:], oob, unix.MSG_PEEK)
 		switch {
 		case errors.Is(err, unix.ECONNRESET): // said once, packets may wait all the same
@@ -207,7 +207,7 @@ type closer struct {
 	total   int               // of the queue, and of what is being closed
 	byOwner map[verbs.GID]int // the same; zero for all that have proved nothing
 	room    chan struct{}     // closed when strangers have room again; nil while they have
-	warned  time.Time
+	warned  [2]time.Time      // of strangers, and that no others are accepted
 }
 
 // closing is a close that may block.
@@ -241,16 +241,14 @@ func (c *closer) add(owner verbs.GID, list ...func()) {
 		return // a peer's descriptors may be on their way when a connection ends
 	}
 	c.provider.refused.Add(uint64(len(list)))
-	now, logger := time.Now(), c.provider.options.Logger
-	if now.Sub(c.warned) < warnInterval {
-		return
-	}
-	c.warned = now
+	what, text := 0, "shm: a process passed descriptors without a proof"
 	if c.room != nil {
-		logger.Warn("shm: so many connections of strangers hold descriptors that no others are accepted until some are closed", "open", c.byOwner[owner])
-		return
+		what, text = 1, "shm: so many connections of strangers hold descriptors that no others are accepted until some are closed"
 	}
-	logger.Warn("shm: a process passed descriptors without a proof", "open", c.byOwner[owner])
+	if now := time.Now(); now.Sub(c.warned[what]) >= warnInterval {
+		c.warned[what] = now
+		c.provider.options.Logger.Warn(text, "open", c.byOwner[owner])
+	}
 }
 
 func (c *closer) work() {

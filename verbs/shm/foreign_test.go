@@ -3,11 +3,14 @@
 package shm
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -539,4 +542,26 @@ func TestSymbolicLinkInTheDirectoryIsNotFollowed(t *testing.T) {
 		t.Error("the link was followed")
 	}
 	must(d.dialOne(t.Context(), filepath.Join(dir, d.socket)))(t).Close()
+}
+
+// TestDescriptorsOfStrangersAreLoggedOnce: each of both warnings comes once a minute at most.
+func TestDescriptorsOfStrangersAreLoggedOnce(t *testing.T) {
+	var log bytes.Buffer
+	p := New(Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	c := closer{provider: p}
+	blocked := make(chan struct{})
+	for range maxToClose + 10 {
+		c.add(verbs.GID{}, func() { <-blocked })
+		c.add(verbs.GID{15: 1}, func() { <-blocked }) // an honest peer's may be on their way
+	}
+	close(blocked)
+	wait(t, func() bool { return c.open() == 0 })
+	for _, text := range []string{"without a proof", "no others are accepted"} {
+		if n := strings.Count(log.String(), text); n != 1 {
+			t.Errorf("%q was logged %d times: %s", text, n, &log)
+		}
+	}
+	if s := p.Stats(); s != (Stats{Refused: maxToClose + 10}) {
+		t.Errorf("the numbers are %+v", s)
+	}
 }

@@ -115,9 +115,9 @@ const (
 	// maxPackets is the number of packets of a peer that are handled before other goroutines may have
 	// the drive lock. Mapping a long memfd takes milliseconds.
 	maxPackets = 32
-	// maxBefore is the number of packets that may precede the one with the memfd of a request. It is
-	// more than a socket holds.
-	maxBefore = 4096
+	// maxUnread is the number of packets that are looked at for descriptors when a connection is closed. It
+	// is more than a socket holds.
+	maxUnread = 4096
 	// maxMappings and maxMappingsOfOne limit the memfds that are mapped at the same time, per opened
 	// device, of all processes and of one. The kernel lets a process have 65,530 mappings
 	// (vm.max_map_count); without a free one the Go runtime ends it.
