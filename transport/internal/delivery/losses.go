@@ -1,6 +1,10 @@
 package delivery
 
-import "github.com/tryst-rdma/tryst/status"
+import (
+	"time"
+
+	"github.com/tryst-rdma/tryst/status"
+)
 
 // losses counts requests that were lost in a row with the same code. A connection breaks
 // with Unavailable or Cancelled, however often. A request that is lost maxSameLosses times
@@ -22,6 +26,29 @@ func (l *losses) add(err error) bool {
 		*l = losses{code, 1}
 	}
 	return l.n >= maxSameLosses
+}
+
+// briefs counts connections in a row that were lost soon, and had carried nothing. One or two are a
+// network that comes back; more, for the peer timeout, are a peer that is not reached although it answers.
+type briefs struct {
+	n     int
+	since time.Time // when the first of them was lost
+}
+
+func (b *briefs) add(now time.Time) {
+	if b.n++; b.n == 1 {
+		b.since = now
+	}
+}
+
+// last reports whether they have lasted too long.
+func (b *briefs) last(now time.Time, peerTimeout time.Duration) bool {
+	return b.n >= maxSameLosses && now.Sub(b.since) >= peerTimeout
+}
+
+func (b *briefs) err(m *requests) error {
+	return status.Errorf(status.Unavailable, "%s answers, and for %v each connection to it was lost before it carried a response%s",
+		m.peer, m.peerTimeout, becauseOf(m.why))
 }
 
 // endless is the error of a request that was lost too often.

@@ -37,8 +37,7 @@ type requests struct {
 	plain       bool   // the peer is not Tryst
 	probing     bool   // a hello is under way
 	unreached   time.Time
-	briefs      int           // connections in a row that were lost soon, and had carried nothing
-	briefSince  time.Time     // when the first of them was lost
+	briefs      briefs
 	up          time.Time     // when the connection came up
 	served      bool          // it has carried a response since
 	pause       time.Duration // before the next hello
@@ -137,11 +136,9 @@ func (m *requests) reach(now time.Time, why error) []requestAction {
 	if m.conn == connUp && !m.served && now.Sub(m.up) < briefConn {
 		after = m.pause
 		m.pause = min(2*m.pause, helloPauseMax)
-		if m.briefs++; m.briefs == 1 {
-			m.briefSince = now
-		}
+		m.briefs.add(now)
 	} else {
-		m.pause, m.briefs = helloPause, 0
+		m.pause, m.briefs = helloPause, briefs{}
 	}
 	m.conn, m.unreached, m.why, m.tried, m.seeks = connReaching, now, why, false, false
 	m.hellos = losses{}
@@ -173,10 +170,9 @@ func (m *requests) hello(now time.Time, p Peer, err error) []requestAction {
 	if err != nil {
 		return m.helloFailed(now, err)
 	}
-	if m.briefs >= maxSameLosses && p.Incarnation == m.incarnation && now.Sub(m.briefSince) >= m.peerTimeout {
+	if p.Incarnation == m.incarnation && m.briefs.last(now, m.peerTimeout) {
 		m.tried = true
-		return m.seek(now, m.fail(status.Errorf(status.Unavailable,
-			"%s answers, and for %v each connection to it was lost before it carried a response%s", m.peer, m.peerTimeout, becauseOf(m.why))))
+		return m.seek(now, m.fail(m.briefs.err(m)))
 	}
 	if p.Incarnation != m.incarnation {
 		m.acks = acks{flushing: m.flushing, wakeAt: m.wakeAt, closing: m.closing, callBy: m.callBy}
@@ -325,7 +321,7 @@ func (m *requests) drain(now time.Time, acts []requestAction) []requestAction {
 // fail ends every transfer: the peer cannot be reached. Acks and cancels stay, in case
 // it comes back.
 func (m *requests) fail(err error) []requestAction {
-	m.conn, m.fresh, m.again, m.briefs = connNone, nil, nil, 0
+	m.conn, m.fresh, m.again, m.briefs = connNone, nil, nil, briefs{}
 	acts := make([]requestAction, 0, len(m.transfers))
 	for _, t := range m.transfers {
 		if t.sent { // on a connection that was not lost yet, and is of no use
