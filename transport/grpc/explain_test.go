@@ -66,6 +66,7 @@ func allExplained() []explained {
 		{plain.explainEnd(io.EOF), false},
 		{secure.explainEnd(io.EOF), false},
 		{reached.explainEnd(io.EOF), false},
+		{plain.explainEnd(net.ErrClosed), false},
 	}
 }
 
