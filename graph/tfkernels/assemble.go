@@ -35,7 +35,7 @@ func (c *cutter) assemble(g *graph.Graph) (*graph.Graph, []*unit, error) {
 	for i, p := range c.pieces {
 		units[i] = &unit{p: p, argOf: map[value]int{}, resOf: map[value]int{}, after: map[*node]bool{}, has: map[*node]bool{}}
 		p.unit = units[i]
-		if p.random { // all outputs, whichever of them this graph uses
+		if p.lasts != ofGraph { // all outputs, whichever of them this graph uses
 			for i := range p.nodes[0].outTypes {
 				value{p.nodes[0], i}.result()
 			}
@@ -211,17 +211,24 @@ func (u *unit) describe() *graph.Node {
 	return n
 }
 
-// definition returns the function of a unit, without a name.
+// definition returns the function of a unit, without a name. It calls other functions by their names in
+// the graph.
 func (u *unit) definition(c *cutter) *tfpb.FunctionDef {
 	def := &tfpb.FunctionDef{Signature: &tfpb.OpDef{IsStateful: true}, Ret: map[string]string{}, ControlRet: map[string]string{}}
 	nodes := slices.Concat(u.roots, u.p.nodes)
-	names := u.argNames(nodes)
+	names, taken := u.argNames(nodes)
 	for i, v := range u.args {
 		def.Signature.InputArg = append(def.Signature.InputArg, &tfpb.OpDef_ArgDef{Name: names[i], Type: tfpb.DataType(v.dtype())})
 	}
 	used := map[*node]bool{}
 	for _, n := range nodes {
-		def.NodeDef = append(def.NodeDef, u.body(c, n, names, used))
+		body := u.body(c, n, names, used)
+		for i, in := range n.inputs {
+			if n.inTypes[i].IsRef() && !in.dtype().IsRef() && !in.n.isToken() {
+				body.Input[i] = u.reference(def, n, i, body.Input[i], taken)
+			}
+		}
+		def.NodeDef = append(def.NodeDef, body)
 	}
 	for i, v := range u.results {
 		name := "result_" + strconv.Itoa(i)
@@ -239,20 +246,21 @@ func (u *unit) definition(c *cutter) *tfpb.FunctionDef {
 	return def
 }
 
-// argNames returns names for the arguments that no node of the function has.
-func (u *unit) argNames(nodes []*node) []string {
-	taken := map[string]bool{}
+// argNames returns names for the arguments that no node of the function has, and all that are taken.
+func (u *unit) argNames(nodes []*node) (names []string, taken map[string]bool) {
+	taken = map[string]bool{}
 	for _, n := range nodes {
 		taken[n.name] = true
 	}
-	names := make([]string, len(u.args))
+	names = make([]string, len(u.args))
 	for i := range names {
 		names[i] = "arg_" + strconv.Itoa(i)
 		for taken[names[i]] {
 			names[i] += "_"
 		}
+		taken[names[i]] = true
 	}
-	return names
+	return names, taken
 }
 
 // body returns a node as it stands in the function.
@@ -261,16 +269,13 @@ func (u *unit) body(c *cutter, n *node, args []string, used map[*node]bool) *tfp
 	for name, a := range n.def.GetAttr() {
 		switch {
 		case name == "_class": // colocation with nodes that may be elsewhere
-		case u.p.random && name != "_kernel" && strings.HasPrefix(name, "_"): // a master's notes, which differ between graphs
+		case u.p.lasts != ofGraph && name != "_kernel" && strings.HasPrefix(name, "_"): // a master's notes, which differ between graphs
 		default:
 			def.Attr[name] = a
 		}
 	}
-	if u.p.random {
+	if u.p.lasts != ofGraph {
 		def.ExperimentalDebugInfo = nil
-	}
-	if a, ok := def.Attr["shared_name"]; ok && len(a.GetS()) == 0 && !c.library.has(n.op) {
-		def.Attr["shared_name"] = &tfpb.AttrValue{Value: &tfpb.AttrValue_S{S: []byte(n.name)}}
 	}
 	for _, in := range n.inputs {
 		from := in
@@ -295,7 +300,6 @@ func (u *unit) body(c *cutter, n *node, args []string, used map[*node]bool) *tfp
 	}
 	slices.Sort(control)
 	def.Input = append(def.Input, slices.Compact(control)...)
-	c.library.rename(def)
 	return def
 }
 

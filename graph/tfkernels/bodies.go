@@ -96,6 +96,9 @@ func (c *cutter) bodiesSupported(n *node) error {
 			if err := c.supported(in); err != nil {
 				return graph.NodeError(n.name, err)
 			}
+			if err := barrierInBody(def); err != nil {
+				return graph.NodeError(n.name, err)
+			}
 		}
 	}
 	return nil

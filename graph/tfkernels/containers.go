@@ -152,11 +152,18 @@ func (f *function) at(s *Set, g *generations) (*function, error) {
 			library.rename(n)
 		}
 	}
-	now, err := newFunction(def, f.scope)
+	identity := f.identity
+	if identity != "" {
+		for _, c := range f.containers {
+			identity += "\n" + g.name(c)
+		}
+	}
+	now, err := newFunction(def, identity)
 	if err != nil {
 		return nil, err
 	}
-	now.library, now.containers, now.generations, now.waits, now.perStep = library, f.containers, g, f.waits, f.perStep
+	now.library, now.containers, now.generations = library, f.containers, g
+	now.waits, now.perStep, now.lasts = f.waits, f.perStep, f.lasts
 	return now, nil
 }
 

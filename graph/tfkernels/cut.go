@@ -30,7 +30,7 @@ type place uint8
 
 const (
 	inPiece place = iota // in the function of the nodes with its frontier
-	apart                // in a function of its own, since it may wait or is random
+	apart                // in a function of its own, since it may wait or lasts longer than the graph
 	inGo                 // in Go
 	copied               // in the function of each node that uses it
 )
@@ -112,6 +112,7 @@ func newCutter(s *Set, g *graph.Graph) (*cutter, error) {
 
 // divide brings the nodes into a topological order and makes the pieces.
 func (c *cutter) divide() error {
+	c.passHandles()
 	if err := c.readReferences(); err != nil {
 		return err
 	}
@@ -211,9 +212,9 @@ func (c *cutter) classify() {
 	inGoToo := map[*node]*node{}
 	forGo := map[*node]bool{} // nodes whose values a Go node takes
 	for _, n := range c.nodes {
-		// The function of a random node has no constants in it, which other graphs may compute: it is
+		// The function of a lasting node has no constants in it, which other graphs may compute: it is
 		// the same for all graphs of the session.
-		if n.place != inGo && !c.random(n) {
+		if n.place != inGo && c.lifetime(n) == ofGraph {
 			continue
 		}
 		for i, in := range n.inputs {
@@ -240,7 +241,7 @@ func (c *cutter) classify() {
 	for _, n := range c.nodes {
 		switch {
 		case n.place == inGo:
-		case c.waits(n), c.random(n):
+		case c.waits(n), c.lifetime(n) != ofGraph:
 			n.place = apart
 		case c.mayCopy(n) && !forGo[n]:
 			n.place = copied
@@ -274,6 +275,10 @@ func (c *cutter) isConst(n *node) bool {
 	return n.op == "Const" && n.place != inGo && len(n.control) == 0 && n.outTypes[0] != tensor.Variant && c.set.own.OpDef("Const") != nil
 }
 
+// anonymous is the shared_name of a VarHandleOp that makes a new variable each time
+// (ResourceHandle::ANONYMOUS_NAME).
+const anonymous = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
+
 // mayCopy reports whether n gives the same value wherever it runs: a small constant, or a name of
 // something that lives in the state. What has a copy waits for what n waited for.
 func (c *cutter) mayCopy(n *node) bool {
@@ -283,7 +288,7 @@ func (c *cutter) mayCopy(n *node) bool {
 	case n.op == "Const":
 		return len(n.control) == 0 && proto.Size(n.def) <= maxCopied
 	case n.op == "VarHandleOp":
-		return len(n.control) == 0
+		return len(n.control) == 0 && string(n.def.GetAttr()["shared_name"].GetS()) != anonymous
 	}
 	return isRoot(n)
 }

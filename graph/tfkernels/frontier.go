@@ -118,9 +118,10 @@ type piece struct {
 	front set
 	apart bool // it has one node, which is apart
 	waits bool // it may wait
-	// random says that its node has a generator, and that it is one function for all graphs of a session.
-	random bool
-	unit   *unit // once assembled
+	// lasts says how long its kernel does. If that is longer than the graph, all graphs of the session have
+	// one function for its node.
+	lasts lifetime
+	unit  *unit // once assembled
 }
 
 // group makes the pieces.
@@ -130,7 +131,7 @@ func (c *cutter) group() error {
 		switch n.place {
 		case inGo, copied:
 		case apart:
-			n.piece = &piece{nodes: []*node{n}, apart: true, waits: c.waits(n), random: c.random(n)}
+			n.piece = &piece{nodes: []*node{n}, apart: true, waits: c.waits(n), lasts: c.lifetime(n)}
 			c.pieces = append(c.pieces, n.piece)
 		case inPiece:
 			n.front = c.front(n)

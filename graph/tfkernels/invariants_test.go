@@ -211,7 +211,9 @@ func noPieceWaitsForItself(out *graph.Graph) (wrong []string) {
 // wellFormed: the function of a piece has no reference among its arguments, and a graph that calls it is
 // right by the rules of Import: each input names an output of the right type, and names are unique.
 func wellFormed(s *Set, g *graph.Graph, c *cutter, u *unit) (wrong []string) {
-	f, err := newFunction(u.definition(c), "")
+	of := u.definition(c)
+	c.library.renameIn(of)
+	f, err := newFunction(of, "")
 	if err != nil {
 		return []string{err.Error()}
 	}

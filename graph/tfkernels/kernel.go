@@ -67,7 +67,7 @@ func (k *kernel) run(c *graph.Context) error {
 	if k.f.perStep {
 		v.x.inStep(c.Ctx)
 	}
-	defer k.s.takeTurn(v.f)()
+	defer k.s.takeTurn(v.x, v.f)()
 	err = v.x.c.run(c.Ctx, &run{function: v.f.name, owner: v.x, inputs: c.Inputs, outputs: c.Outputs, allocator: c.Step.Allocator})
 	if err != nil {
 		return k.explain(c, v.f, err)

@@ -88,6 +88,13 @@ func (l *library) rename(n *tfpb.NodeDef) {
 	}
 }
 
+// renameIn replaces the names of functions in the nodes of a function.
+func (l *library) renameIn(f *tfpb.FunctionDef) {
+	for _, n := range f.GetNodeDef() {
+		l.rename(n)
+	}
+}
+
 // renameFunc renames a function in an attribute, and those in its own attributes.
 func (l *library) renameFunc(f *tfpb.NameAttrList) {
 	if f == nil {

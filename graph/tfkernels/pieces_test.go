@@ -479,7 +479,7 @@ func TestWaitingIsApart(t *testing.T) {
 	b.variable("v", 2).add("take", "QueueDequeueV2", "q", "component_types", []tensor.DType{tensor.Float32}).
 		add("read", "Neg", "v", "T", tensor.Float32).send("now", "read").
 		add("both", "AddV2", "take read", "T", tensor.Float32).send("later", "both")
-	if got := functions(t, s, b); !slices.Equal(got, []string{"both", "q read", "take"}) {
+	if got := functions(t, s, b); !slices.Equal(got, []string{"both", "q", "read", "take"}) {
 		t.Errorf("functions %q", got)
 	}
 	b = newBuilder(t, s)

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"sync"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/tryst-rdma/tryst/graph"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 )
@@ -12,7 +14,8 @@ import (
 // The kernel of a random node has a generator, which TensorFlow keeps by session and node: all graphs of
 // a session take from one sequence. Here a kernel belongs to a function of a context. So a random node
 // has a function of its own that is the same in all graphs of the session (its inputs are arguments),
-// whose name is that of no other session, and which the session keeps when its graphs are gone.
+// whose name is that of no other session, and which the session keeps when its graphs are gone. So has a
+// node with an object of its own (private.go).
 
 // isRandom reports whether each node of an op has a generator. A queue of random order has one too,
 // which lives with the queue.
@@ -29,16 +32,12 @@ func isRandom(op *tfpb.OpDef) bool {
 	return seeds == 2 && op.GetIsStateful()
 }
 
-// random reports whether n has a generator.
-func (c *cutter) random(n *node) bool {
-	return n.place != inGo && !c.library.has(n.op) && isRandom(n.opDef)
-}
-
-// saltFor returns a text that no other library has when a node of the functions is random.
+// saltFor returns a text that no other library has when a node of the functions has a generator or an
+// object of its own.
 func (s *Set) saltFor(functions []*tfpb.FunctionDef) string {
 	for _, f := range functions {
 		for _, n := range f.GetNodeDef() {
-			if isRandom(s.ops[n.GetOp()]) {
+			if op := s.ops[n.GetOp()]; isRandom(op) || isPrivate(op, n) {
 				return "graph " + strconv.FormatUint(s.salts.Add(1), 10)
 			}
 		}
@@ -54,10 +53,18 @@ func (s *state) NewSession() graph.State {
 	return &state{shared: s.shared, own: s.own.NewSession(), session: s.sessions}
 }
 
-// scope is the scope of the functions that belong to the session.
-func (s *state) scope() string { return "session " + strconv.FormatUint(s.session, 10) }
+// identity returns what is equal for the functions of a node in all graphs of the session, and in those of
+// no other session unless all have the node's kernel in common.
+func (s *state) identity(l lifetime, def *tfpb.FunctionDef) (string, error) {
+	of := "session " + strconv.FormatUint(s.session, 10)
+	if l == ofState {
+		of = "all sessions"
+	}
+	content, err := proto.MarshalOptions{Deterministic: true}.Marshal(def)
+	return of + "\n" + string(content), err
+}
 
-// kept are the functions of random nodes that a session has used last.
+// kept are the functions of lasting nodes that a session has used last.
 type kept struct {
 	mu    sync.Mutex // guards the fields below; taken after kernel.mu, before state.mu and context.mu
 	of    map[string]*list.Element
@@ -73,32 +80,41 @@ type added struct {
 	turn *sync.Mutex
 }
 
-// takeTurn waits until no other run of a random node's function is under way, and begins one.
-func (s *state) takeTurn(f *function) (release func()) {
-	if f.scope == "" {
-		return func() {}
-	}
-	s.kept.mu.Lock()
+// takeTurn waits until no other run of a lasting node's function is under way, and begins one.
+func (s *state) takeTurn(x *context_, f *function) (release func()) {
 	turn := new(sync.Mutex) // for a function that is not kept any more
-	if e := s.kept.of[f.name]; e != nil {
-		if a, ok := e.Value.(added); ok {
-			turn = a.turn
+	switch f.lasts {
+	case ofGraph:
+		return func() {}
+	case ofSession:
+		s.kept.mu.Lock()
+		if e := s.kept.of[f.name]; e != nil {
+			if a, ok := e.Value.(added); ok {
+				turn = a.turn
+			}
 		}
+		s.kept.mu.Unlock()
+	case ofState:
+		turn = x.turnOf(f)
 	}
-	s.kept.mu.Unlock()
 	turn.Lock()
 	return turn.Unlock
 }
 
-// maxKept is how many functions of random nodes stay in a session without a graph that has them. A
+// maxKept is how many functions of lasting nodes stay in a session without a graph that has them. A
 // client may register graphs and drop them for as long as it likes; a function takes some tens of
-// kilobytes.
+// kilobytes, and an object what the client has put into it.
 const maxKept = 1024
 
-// keep keeps the function of a random node, which x has.
+// keep keeps the function of a lasting node, which x has.
 func (s *state) keep(x *context_, f *function) {
-	if f.scope == "" {
+	switch f.lasts {
+	case ofGraph:
 		return
+	case ofState:
+		x.pin(f)
+		return
+	case ofSession:
 	}
 	k := &s.kept
 	k.mu.Lock()

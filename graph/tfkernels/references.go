@@ -75,9 +75,7 @@ func (c *cutter) readReferences() error {
 	}
 	for _, n := range original {
 		if n.isToken() {
-			if err := c.useToken(n); err != nil {
-				return err
-			}
+			c.dereference(n, tensor.Bool)
 		}
 	}
 	return nil
@@ -114,24 +112,23 @@ func (c *cutter) token(tokens map[*node]value, in value) value {
 	return tokens[in.n]
 }
 
-// useToken makes an op of control flow over references one over bools.
-func (c *cutter) useToken(n *node) error {
+// dereference makes an op of control flow over references one over values of a type.
+func (c *cutter) dereference(n *node, t tensor.DType) {
 	op := strings.TrimPrefix(n.op, "Ref")
 	def := &tfpb.NodeDef{Name: n.name, Op: op, Device: n.device, Attr: map[string]*tfpb.AttrValue{}}
 	maps.Copy(def.Attr, n.def.GetAttr())
-	def.Attr["T"] = typeAttr(tensor.Bool)
+	def.Attr["T"] = typeAttr(t)
 	n.op, n.def, n.opDef = op, def, c.set.ops[op]
-	n.inTypes, n.outTypes = base(n.inTypes), base(n.outTypes)
-	return nil
+	n.inTypes, n.outTypes = base(n.inTypes, t), base(n.outTypes, t)
 }
 
-// base returns types in which references are bools.
-func base(types []tensor.DType) []tensor.DType {
+// base returns types in which references are values of a type.
+func base(types []tensor.DType, value tensor.DType) []tensor.DType {
 	b := make([]tensor.DType, len(types))
 	for i, t := range types {
 		b[i] = t
 		if t.IsRef() {
-			b[i] = tensor.Bool
+			b[i] = value
 		}
 	}
 	return b

@@ -48,11 +48,14 @@ func newState(s *Set, own graph.State, c *context_) *state {
 
 // function is a piece as it is added to a context.
 type function struct {
-	name    string
-	def     []byte
-	scope   string   // of the name: "", or the session of a random node
-	library *library // the functions that its nodes may call
-	waits   bool
+	name string
+	def  []byte
+	// identity is what the name is made of, for a function that lasts longer than its graph: the same
+	// for all graphs that have its node, whatever functions they have.
+	identity string
+	lasts    lifetime
+	library  *library // the functions that its nodes may call
+	waits    bool
 	// perStep says that a node makes or uses what lives only for a step.
 	perStep bool
 	// containers are those that its nodes, and those of the library, name.
@@ -83,32 +86,41 @@ func (s *state) Rewrite(g *graph.Graph) (*graph.Graph, error) {
 	}
 	for _, u := range units {
 		def := u.definition(c)
-		scope, called := "", c.library
-		if u.p.random {
-			scope, called = s.scope(), new(library) // one for all graphs, whatever functions they have
+		s.separateBatches(def)
+		identity, called := "", c.library
+		if u.p.lasts != ofGraph {
+			if identity, err = s.identity(u.p.lasts, def); err != nil {
+				return nil, graph.NodeError(u.node.Name, err)
+			}
+			if !slices.ContainsFunc(def.GetNodeDef(), func(n *tfpb.NodeDef) bool { return len(called.calls(n)) > 0 }) {
+				called = new(library)
+			}
 		}
-		f, err := newFunction(def, scope)
+		called.renameIn(def)
+		f, err := newFunction(def, identity)
 		if err != nil {
 			return nil, graph.NodeError(u.node.Name, err)
 		}
 		f.containers = slices.Concat(s.set.containers(def), called.containers)
-		f.waits, f.perStep, f.library = u.p.waits, u.p.perStep(), called
+		f.waits, f.perStep, f.lasts, f.library = u.p.waits, u.p.perStep(), u.p.lasts, called
 		u.node.Piece = f // not in s: a graph that is refused later leaves nothing behind
 	}
 	return out, nil
 }
 
-// newFunction names a function by its content, and by a scope within which equal content is one
-// function.
-func newFunction(def *tfpb.FunctionDef, scope string) (*function, error) {
-	content, err := proto.MarshalOptions{Deterministic: true}.Marshal(def)
-	if err != nil {
-		return nil, err
+// newFunction names a function by its identity, or by its content if it has none.
+func newFunction(def *tfpb.FunctionDef, identity string) (*function, error) {
+	of := []byte(identity)
+	if identity == "" {
+		var err error
+		if of, err = (proto.MarshalOptions{Deterministic: true}).Marshal(def); err != nil {
+			return nil, err
+		}
 	}
-	sum := sha256.Sum256(append([]byte(scope+"\n"), content...))
+	sum := sha256.Sum256(of)
 	def.Signature.Name = "tryst_" + hex.EncodeToString(sum[:12])
-	content, err = proto.MarshalOptions{Deterministic: true}.Marshal(def)
-	return &function{name: def.GetSignature().GetName(), def: content, scope: scope}, err
+	content, err := proto.MarshalOptions{Deterministic: true}.Marshal(def)
+	return &function{name: def.GetSignature().GetName(), def: content, identity: identity}, err
 }
 
 // NewKernel implements graph.State.
@@ -234,6 +246,8 @@ type context_ struct {
 	mu   sync.Mutex // guards the fields below
 	refs int
 	uses map[string]int // by the names of the functions that were added, the kernels that use them
+	// pinned are the functions that stay as long as the context, with what is held while they run.
+	pinned map[string]*sync.Mutex
 	// steps are the runs of graphs that have made what lives only for a step, by their contexts.
 	steps map[context.Context]bool
 }
@@ -244,7 +258,7 @@ func newContext(e engine) (*context_, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &context_{c: c, e: e, refs: 1, uses: map[string]int{}, steps: map[context.Context]bool{}}, nil
+	return &context_{c: c, e: e, refs: 1, uses: map[string]int{}, pinned: map[string]*sync.Mutex{}, steps: map[context.Context]bool{}}, nil
 }
 
 // newContext returns a context of the engine that lives.
@@ -297,6 +311,27 @@ func (c *context_) inStep(ctx context.Context) {
 func (c *context_) use(f *function) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.useLocked(f)
+}
+
+// pin keeps a function, which is there, until the context ends.
+func (c *context_) pin(f *function) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pinned[f.name] == nil {
+		c.pinned[f.name] = new(sync.Mutex)
+		_ = c.useLocked(f) // it is there: only counts
+	}
+}
+
+// turnOf returns what is held while a pinned function runs; nil for another one.
+func (c *context_) turnOf(f *function) *sync.Mutex {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pinned[f.name]
+}
+
+func (c *context_) useLocked(f *function) error {
 	for i, other := range f.library.all {
 		if err := c.addLocked(other.name, other.def); err != nil {
 			return errors.Join(err, c.dropLocked(f.library.all[:i]))

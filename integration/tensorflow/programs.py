@@ -5,11 +5,14 @@ test runs it twice, on a device of Tryst and on one of TensorFlow, and compares.
 """
 
 import copy
+import functools
 import threading
 import time
 
 import numpy as np
 import tensorflow as tf
+
+import sharing
 
 v1 = tf.compat.v1
 
@@ -1002,3 +1005,7 @@ def timed(chief, on, kind, steps, mib=0):
             run()
             times.append(time.perf_counter() - begin)
         return times
+
+
+for f in sharing.PROGRAMS:
+    ALL[f.__name__] = functools.partial(f, config)
