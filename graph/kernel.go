@@ -24,9 +24,10 @@ type KernelSet interface {
 // State is what a KernelSet keeps for a worker session, or for several that share their state. It
 // is safe for concurrent use.
 type State interface {
-	// NewSession returns the state as one more session has it: with the same variables and queues. What
-	// a node keeps for itself, such as the generator of a random node, it has once in each session, by
-	// its name, for all graphs of the session. Close of the result frees that and nothing else.
+	// NewSession returns the state as one more session has it: with the same variables, and the same
+	// queues that have a shared_name. What a node keeps for itself, such as the generator of a random node
+	// or a queue without a shared_name, it has once in each session, by its name, for all graphs of the
+	// session. Close of the result frees that and nothing else.
 	NewSession() State
 	// Rewrite may replace nodes of a graph of one device before kernels are made for them; a set
 	// that runs each node by itself returns g. The result is a new Graph, or g unchanged.

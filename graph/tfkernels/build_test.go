@@ -99,7 +99,7 @@ func argTypes(args []*tfpb.OpDef_ArgDef, n *graph.Node) (types []tensor.DType) {
 	return types
 }
 
-// attr makes an attribute: a type, an int, a bool, a string, a shape, a list of types or a tensor.
+// attr makes an attribute: a type, an int, a bool, a string, a shape, a list of shapes or types, or a tensor.
 func attr(v any) *tfpb.AttrValue {
 	switch v := v.(type) {
 	case tensor.DType:
@@ -116,6 +116,12 @@ func attr(v any) *tfpb.AttrValue {
 			s.Dim = append(s.Dim, &tfpb.TensorShapeProto_Dim{Size: d})
 		}
 		return &tfpb.AttrValue{Value: &tfpb.AttrValue_Shape{Shape: s}}
+	case [][]int64:
+		l := &tfpb.AttrValue_ListValue{}
+		for _, dims := range v {
+			l.Shape = append(l.Shape, attr(dims).GetShape())
+		}
+		return &tfpb.AttrValue{Value: &tfpb.AttrValue_List{List: l}}
 	case []tensor.DType:
 		l := &tfpb.AttrValue_ListValue{}
 		for _, t := range v {

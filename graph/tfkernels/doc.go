@@ -16,7 +16,8 @@
 // that share them. A function is added to it when its first kernel is made, under a name made of its
 // content, and removed when its last kernel is closed. Two graphs with equal pieces share the
 // function. A random node has a function of its own, which belongs to the session, since the kernel in
-// it has the generator (random.go). A reset gives the containers that it names another generation, for
+// it has the generator (random.go); so has a node with a queue or another object of its own, which ends
+// with the session (private.go). A reset gives the containers that it names another generation, for
 // which functions are made anew (containers.go).
 //
 // # What graphs reach

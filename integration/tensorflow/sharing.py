@@ -170,7 +170,7 @@ def _table(op, sharing):
         keys = tf.range(1, dtype=tf.int64)
         put = raw.InitializeTableV2 if v else raw.InitializeTable
         if op.startswith("Mutable"):
-            put = raw.LookupTableImportV2 if v else raw.LookupTableImport
+            put = raw.LookupTableInsertV2 if v else raw.LookupTableInsert
         return put(table_handle=t, keys=keys, values=keys), (raw.LookupTableSizeV2 if v else raw.LookupTableSize)(table_handle=t)
 
     return build
