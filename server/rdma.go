@@ -234,7 +234,7 @@ func (r *rdma) selection() (Selection, bool) {
 
 // register registers the bootstrap service.
 func (r *rdma) register(s grpc.ServiceRegistrar) {
-	bootstrap.Register(s, bootstrap.ServiceOptions{Self: r.task, Host: hostIn(r.spec), Answer: r.answer})
+	bootstrap.Register(grpctransport.Guard(s), bootstrap.ServiceOptions{Self: r.task, Host: hostIn(r.spec), Answer: r.answer})
 }
 
 // answer answers a bootstrap call. When the connection of the call ends, the peer may be gone.

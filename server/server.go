@@ -43,7 +43,8 @@ type Server struct {
 	catalog    *checkpoint.Catalog
 	health     *health.Server
 	grpc       *grpc.Server
-	greets     grpctransport.Handshakes  // of grpc
+	greets     grpctransport.Handshakes // of grpc
+	requests   grpctransport.RequestStats
 	port       *grpctransport.SharedPort // of queue pairs over TCP; nil without them
 	socket     net.Listener              // of both
 	address    net.Addr
@@ -179,6 +180,16 @@ func keptTotal(set int64) int64 {
 	return transport.DefaultKeptPerRequester // the memory is not known: the limit of one peer
 }
 
+// requestTotal returns what the requests under way may take in all, in bytes: a quarter of the memory that
+// this process may use, if that is less than grpctransport's default.
+func requestTotal(maxGraph int64) int64 {
+	total := grpctransport.DefaultRequestBytes(maxGraph)
+	if m := memory(); m != 0 {
+		return min(total, m/4)
+	}
+	return total
+}
+
 func (s *Server) makeGRPC(o Options) error {
 	if a := s.acceptor(); a != nil {
 		s.port = grpctransport.NewSharedPort(a)
@@ -195,6 +206,7 @@ func (s *Server) makeGRPC(o Options) error {
 		Credentials: creds, KeepaliveTime: s.cfg.Keepalive.Time, KeepaliveTimeout: s.cfg.Keepalive.Timeout,
 		MaxWaiting: s.cfg.MaxWaiting, MaxGraph: maxGraph, PerPeer: s.cfg.KeptPerPeer, Total: keptTotal(s.cfg.KeptTotal), Logger: s.log, Handshakes: &s.greets, Shared: s.port,
 		OutOfDates: ownDates(s.cfg.TLS),
+		RequestBytes: requestTotal(maxGraph), Requests: &s.requests,
 	}),
 		grpc.ChainUnaryInterceptor(s.metrics.unary),
 		grpc.ChainStreamInterceptor(s.metrics.stream),
@@ -229,6 +241,7 @@ func (s *Server) makeGRPC(o Options) error {
 	s.metrics.gauge("tryst_unreceived_bytes", "What steps that use SendWait have sent and their receivers do not have yet, in bytes.", func() float64 { n, _ := s.manager.Unreceived(); return float64(n) })
 	s.metrics.gauge("tryst_waiting_sends", "Calls of SendWait that wait for space within send-bound.", func() float64 { _, n := s.manager.Unreceived(); return float64(n) })
 	s.metrics.addGraphs(s.worker)
+	s.metrics.addRequests(&s.requests)
 	s.metrics.gauge("tryst_publications", "Publications that the server offers.", func() float64 { return float64(len(s.catalog.List())) })
 	s.metrics.gauge("tryst_pulls", "Pulls in progress.", func() float64 { return float64(s.catalog.Pulls()) })
 	return s.metrics.register(s.registry)

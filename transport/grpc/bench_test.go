@@ -2,6 +2,7 @@ package grpctransport
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"sync"
@@ -215,5 +216,22 @@ func BenchmarkPassThrough(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// BenchmarkRequests follows a small call: its headers, its request, its response.
+func BenchmarkRequests(b *testing.B) {
+	r := watchedRequests(b)
+	in := begun(1, append(prefixOf(0, 200), make([]byte, 200)...))
+	out := appendFrame(nil, frame{kind: frameHeaders, flags: flagEndStream})
+	b.ReportAllocs()
+	for stream := uint32(1); b.Loop(); stream += 2 {
+		binary.BigEndian.PutUint32(in[5:], stream)
+		binary.BigEndian.PutUint32(in[frameHeader+5:], stream)
+		binary.BigEndian.PutUint32(out[5:], stream)
+		if err := r.read(in); err != nil {
+			b.Fatal(err)
+		}
+		r.wrote(out)
 	}
 }

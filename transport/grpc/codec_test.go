@@ -435,7 +435,7 @@ func FuzzChunk(f *testing.F) {
 // TestOnlyGraphsMayBeLarge: a server parses large messages of RegisterGraph and RunGraph, and no
 // others.
 func TestOnlyGraphsMayBeLarge(t *testing.T) {
-	c := serverCodec{newCodec()}
+	c := serverCodec{newCodec(), 8 << 20}
 	large := strings.Repeat("x", maxRequest)
 	for _, m := range []proto.Message{
 		&tfpb.RegisterGraphRequest{SessionHandle: large},

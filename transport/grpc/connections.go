@@ -41,9 +41,7 @@ func (t trackedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 	}
 	c := &connection{Conn: conn, raw: raw, handshakes: t.handshakes, quota: quota, disconnects: make(map[transport.Process]func())}
 	c.remote = address{conn.RemoteAddr(), conn.RemoteAddr().String(), c}
-	if t.quotas.largest > maxRequest {
-		c.requests = newRequests(c)
-	}
+	c.requests = newRequests(c)
 	return c, auth, nil
 }
 
@@ -60,7 +58,7 @@ type connection struct {
 	raw        net.Conn // in handshakes until the handshake of HTTP/2 is complete
 	handshakes *Handshakes
 	writes     atomic.Uint32 // the first two calls of Write
-	requests   *requests     // nil when no request may be large
+	requests   *requests     // nil in tests without any
 	callers    callers
 
 	mu          sync.Mutex                   // guards what follows
@@ -89,26 +87,19 @@ func (c *connection) Write(b []byte) (int, error) {
 		c.handshakes.done(c.raw)
 	}
 	n, err := c.Conn.Write(b)
-	if c.requests != nil {
-		c.requests.wrote(b[:n])
-	}
+	c.requests.wrote(b[:n])
 	return n, err
 }
 
 // Read implements net.Conn.
-func (c *connection) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if c.requests != nil && n > 0 {
-		if wrong := c.requests.read(b[:n]); wrong != nil {
-			return 0, wrong
-		}
-	}
-	return n, err
-}
+func (c *connection) Read(b []byte) (int, error) { return c.requests.Read(b) }
 
 // Close implements net.Conn.
 func (c *connection) Close() error {
 	err := c.Conn.Close()
+	if c.requests != nil {
+		c.requests.close()
+	}
 	c.handshakes.done(c.raw)
 	c.quota.close()
 	c.mu.Lock()

@@ -26,6 +26,15 @@ type frames struct {
 	left  int // bytes of its payload that have not come
 }
 
+// between reports whether the next byte begins a frame.
+func (f *frames) between() bool { return f.skip == 0 && f.left == 0 && f.have == 0 }
+
+// appendFrame appends the header of a frame.
+func appendFrame(b []byte, f frame) []byte {
+	b = append(b, byte(f.length>>16), byte(f.length>>8), byte(f.length), f.kind, f.flags) //nolint:gosec // 24 bits
+	return binary.BigEndian.AppendUint32(b, f.stream)
+}
+
 // frame is the header of a frame.
 type frame struct {
 	kind, flags byte

@@ -13,7 +13,7 @@ import (
 // reflection. It limits the calls in progress on one connection and from one address. A call
 // beyond the limit ends with ResourceExhausted before its request is parsed. Responses are
 // charged like those with tensors. s must be a server made with ServerOptions.
-func LimitCalls(s grpc.ServiceRegistrar) grpc.ServiceRegistrar { return limitedCalls{s} }
+func LimitCalls(s grpc.ServiceRegistrar) grpc.ServiceRegistrar { return limitedCalls{Guard(s)} }
 
 type limitedCalls struct{ grpc.ServiceRegistrar }
 
@@ -35,12 +35,7 @@ func limitUnary(service string, m grpc.MethodDesc) grpc.MethodHandler {
 	return func(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 		q := quotaOf(ctx)
 		if err := q.enter(service); err != nil {
-			if interceptor == nil {
-				return nil, toGRPC(ctx, err)
-			}
-			// Interceptors see refused calls, too, for instance to count them.
-			return interceptor(ctx, nil, &grpc.UnaryServerInfo{Server: srv, FullMethod: full},
-				func(context.Context, any) (any, error) { return nil, toGRPC(ctx, err) })
+			return refused(ctx, srv, full, err, interceptor)
 		}
 		defer q.leave(service)
 		resp, err := m.Handler(srv, ctx, dec, interceptor)

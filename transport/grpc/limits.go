@@ -23,11 +23,41 @@ const (
 	// ServerTuning. A message with millions of ids would delay all clients.
 	maxRequest = 4 << 20
 
-	// largeRequests is how many requests of MaxGraph may be under way, half of them of one address, in
-	// bytes of all that are larger than maxRequest.
-	largeRequests = 8
-	// maxUnfinished is how many requests a client may have begun on one connection and not ended.
-	maxUnfinished = 1 << 16
+	// requestsOfGraph is how many requests of MaxGraph may be under way, in bytes of all requests, where
+	// ServerTuning has no RequestBytes; minRequests has space for some thousand calls where MaxGraph is
+	// small.
+	requestsOfGraph = 8
+	minRequests     = 256 << 20
+	// largeShare of largeShareOf is the part of a limit that requests above requestWindow may take.
+	largeShare, largeShareOf = 7, 8
+
+	// callBytes is what a call takes in gRPC while it waits for its request or its value, in bytes:
+	// stream, goroutine, contexts and some headers, measured at 12 KiB, and firstBytes of its request.
+	callBytes  = 16 << 10
+	firstBytes = 4 << 10
+	// headerFactor is what a byte of a block of headers may become: one byte refers to a field that came
+	// before.
+	headerFactor = 64
+	// frameBytes is what a DATA frame takes in gRPC beside its content until the message has come whole.
+	frameBytes = 256
+	// chargeStep is what a request is charged with at a time, so that tiny frames cost little.
+	chargeStep = 4 << 10
+
+	// requestTime is how long a request may take for requestProgress more bytes, and a frame to come
+	// whole: 4 KiB/s on the slowest link, and longer than TCP takes to get over a few lost packets.
+	requestTime     = time.Minute
+	requestProgress = 256 << 10
+
+	// maxGrowth and minGrowth bound what a message may take when it is parsed, in multiples of its bytes
+	// and in bytes beside: 2 to 10 times for graphs and manifests, and more for lists of empty strings,
+	// which minGrowth has space for.
+	maxGrowth = 12
+	minGrowth = 64 << 20
+
+	// requestHeaders is the size of the headers of a request in bytes, with 32 for each header: the
+	// default that gRPC's specification suggests (PROTOCOL-HTTP2.md, Requests). A byte may stand for a
+	// header of 4 KiB that came before.
+	requestHeaders = 8 << 10
 
 	// maxHeaders is the size of the headers of an error in bytes, with 32 for each header
 	// (RFC 9113, 6.5.2): TensorFlow's gRPC refuses more, and the peer would get another error.

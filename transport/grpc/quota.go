@@ -3,12 +3,15 @@ package grpctransport
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/tryst-rdma/tryst/internal/wiresize"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/transport/identity"
@@ -22,17 +25,20 @@ import (
 //	copies among them    maxCopies                –                           –
 //	calls of a service   maxServiceCallsPerConn   maxServiceCallsPerAddress   –
 //	connections          –                        maxConnsPerAddress          –
-//	large requests       –                        4 · MaxGraph                8 · MaxGraph
+//	requests             –                        three quarters of Requests  Requests
 //
 // A response that would exceed a limit waits until others are written. A response larger than
-// the limit waits until nothing else is charged. Calls, connections and large requests
-// (largerequests.go) beyond a limit are refused.
+// the limit waits until nothing else is charged. Calls, connections and requests (requests.go,
+// guard.go) beyond a limit are refused. Requests above requestWindow take at most largeShare of
+// a limit, so that small ones go on beside them.
 
 // quotas has the quotas of one server.
 type quotas struct {
 	perPeer, perAddress, total int64
 	largest                    int64 // bytes of a request
-	large                      int64 // bytes of large requests under way; half of it per address
+	requests                   limit // of requests under way
+	scanner                    wiresize.Scanner
+	stats                      *RequestStats
 	log                        *slog.Logger
 	refusals                   *refusalLog
 	outOfDates                 func() string // of ServerTuning
@@ -41,7 +47,6 @@ type quotas struct {
 
 	mu        sync.Mutex // guards the fields below, and those of addressQuota and connQuota that name it
 	addresses map[string]*addressQuota
-	ofLarge   int64 // bytes charged for large requests
 }
 
 // addressQuota is the quota of all connections from one address.
@@ -50,9 +55,11 @@ type addressQuota struct {
 	host   string
 	bytes  *semaphore.Weighted
 
+	requests limit        // of requests under way
+	taken    atomic.Int64 // by them, in bytes
+
 	// All below are guarded by quotas.mu.
 	connections int
-	ofLarge     int64
 	refusing    bool           // a refused connection was logged
 	calls       map[string]int // by service
 }
@@ -64,14 +71,19 @@ type connQuota struct {
 
 	// All below are guarded by quotas.mu.
 	closed             bool
-	ofAddress, ofTotal int64 // bytes charged to the address and to the server
-	ofLarge            int64
+	ofAddress, ofTotal int64          // bytes charged to the address and to the server
 	calls              map[string]int // by service
 }
 
 func newQuotas(t ServerTuning) *quotas {
-	q := &quotas{perPeer: t.PerPeer, total: t.Total, largest: min(max(maxRequest, t.MaxGraph), maxMessage), log: t.Logger, outOfDates: t.OutOfDates, loans: newLoans(), addresses: make(map[string]*addressQuota)}
-	q.large = largeRequests * q.largest
+	q := &quotas{perPeer: t.PerPeer, total: t.Total, largest: min(max(maxRequest, t.MaxGraph), maxMessage), stats: t.Requests, log: t.Logger, outOfDates: t.OutOfDates, loans: newLoans(), addresses: make(map[string]*addressQuota)}
+	q.requests = limit(t.RequestBytes)
+	if q.requests == 0 {
+		q.requests = limit(DefaultRequestBytes(t.MaxGraph))
+	}
+	if q.stats == nil {
+		q.stats = new(RequestStats)
+	}
 	if q.perPeer == 0 {
 		q.perPeer = transport.DefaultKeptPerRequester
 	}
@@ -87,6 +99,9 @@ func newQuotas(t ServerTuning) *quotas {
 	return q
 }
 
+// DefaultRequestBytes is ServerTuning.RequestBytes when it is 0.
+func DefaultRequestBytes(maxGraph int64) int64 { return max(requestsOfGraph*maxGraph, minRequests) }
+
 // connect counts a connection from an address. The caller must close the connQuota.
 func (q *quotas) connect(from net.Addr) (*connQuota, error) {
 	host := identity.SourceOf(from)
@@ -94,7 +109,7 @@ func (q *quotas) connect(from net.Addr) (*connQuota, error) {
 	defer q.mu.Unlock()
 	a := q.addresses[host]
 	if a == nil {
-		a = &addressQuota{server: q, host: host, bytes: semaphore.NewWeighted(q.perAddress), calls: make(map[string]int)}
+		a = &addressQuota{server: q, host: host, bytes: semaphore.NewWeighted(q.perAddress), requests: q.requests / 4 * 3, calls: make(map[string]int)}
 		q.addresses[host] = a
 	}
 	if a.connections >= maxConnsPerAddress {
@@ -122,7 +137,6 @@ func (c *connQuota) close() {
 	}
 	c.closed = true
 	c.returnLocked(c.ofAddress, c.ofTotal)
-	c.giveLargeLocked(c.ofLarge)
 	for service, n := range c.calls {
 		a.calls[service] -= n
 	}
@@ -281,4 +295,62 @@ func (g charge) end() {
 	if !c.closed {
 		c.returnLocked(g.ofAddress, g.ofTotal)
 	}
+}
+
+// limit is how many bytes the requests under way may take.
+type limit int64
+
+// allows reports whether a request of size may take the last of n bytes.
+func (l limit) allows(n, size int64) bool {
+	if size > requestWindow {
+		l = l / largeShareOf * largeShare
+	}
+	return n <= int64(l)
+}
+
+// takeRequest charges n more bytes of a request that takes size, or returns why it does not.
+func (c *connQuota) takeRequest(n, size int64) (refused string) {
+	a, q := c.addr, c.addr.server
+	switch all, ofAddress := q.stats.bytes.Add(n), a.taken.Add(n); {
+	case !q.requests.allows(all, size):
+		refused = fmt.Sprintf("the requests under way take %d bytes, and may take %d", all-n, q.requests)
+	case !a.requests.allows(ofAddress, size):
+		refused = fmt.Sprintf("the requests under way from %s take %d bytes, and those of one address may take %d", a.host, ofAddress-n, a.requests)
+	default:
+		return ""
+	}
+	c.giveRequest(n)
+	return fmt.Sprintf("a request takes %d bytes; %s", max(size, callBytes), refused)
+}
+
+// forceRequest charges n bytes of a request, whatever the limits.
+func (c *connQuota) forceRequest(n int64) {
+	c.addr.taken.Add(n)
+	c.addr.server.stats.bytes.Add(n)
+}
+
+func (c *connQuota) giveRequest(n int64) { c.forceRequest(-n) }
+
+// crowded returns why no request can be served; nil when one can.
+func (c *connQuota) crowded() error {
+	if c == nil {
+		return nil
+	}
+	if refused := c.takeRequest(0, 0); refused != "" {
+		return status.New(status.ResourceExhausted, "the server takes no more calls: "+refused+"; end some first, or try again later")
+	}
+	return nil
+}
+
+// refuseRequest logs and counts a refused request.
+func (q *quotas) refuseRequest(from net.Addr, kind refusalKind, reason string) {
+	switch kind {
+	case refusedBytes:
+		q.stats.crowd.Add(1)
+	case refusedLate:
+		q.stats.late.Add(1)
+	case refusedSize:
+		q.stats.growth.Add(1)
+	}
+	q.refusals.add(from, refusal{kind: kind, reason: reason})
 }

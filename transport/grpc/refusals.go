@@ -29,7 +29,9 @@ const (
 	refusedByClient                         // the client does not accept the server
 	refusedHTTP                             // an HTTP/1 client
 	refusedVerbs                            // a queue pair over TCP
-	refusedLarge                            // a large request, not the connection
+	refusedBytes                            // a request, since others take all that they may
+	refusedLate                             // a request that does not come whole
+	refusedSize                             // a request that takes too much when it is parsed
 	refusedOther                            // none of these, for instance a port scanner
 )
 
@@ -74,7 +76,8 @@ func (l *refusalLog) add(from net.Addr, r refusal) {
 		return
 	}
 	text := "refusing a connection"
-	if r.kind == refusedLarge {
+	switch r.kind {
+	case refusedBytes, refusedLate, refusedSize:
 		text = "refusing a request"
 	}
 	level, args := slog.LevelWarn, []any{"address", from.String(), "reason", r.reason}

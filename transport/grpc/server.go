@@ -64,6 +64,7 @@ func Register(s grpc.ServiceRegistrar, o ServiceOptions) {
 	}
 	svc := &service{ServiceOptions: o}
 	svc.extra, _ = anypb.New(&trystpb.RecvExtra{SenderIncarnation: o.Self.Incarnation}) // a number always encodes
+	s = Guard(s)
 	s.RegisterService(workerService(svc), svc)
 	trystgrpc.RegisterPeersServer(s, svc)
 	trystgrpc.RegisterChunksServer(s, svc)
@@ -89,8 +90,14 @@ type ServerTuning struct {
 	// extraStreams more.
 	MaxWaiting int
 	// MaxGraph is the largest message of RegisterGraph and RunGraph in bytes, which have constants
-	// and feeds; that of all other messages, when 0. Eight times that may be under way in all.
+	// and feeds; that of all other messages, when 0.
 	MaxGraph int64
+	// RequestBytes bounds what all requests under way take, in bytes: from their first byte to the end
+	// of their calls, with what they become when they are parsed. Those of one address may take three
+	// quarters of it. Eight times MaxGraph, and at least 256 MiB, when 0.
+	RequestBytes int64
+	// Requests gets what the requests under way take; nil for nothing.
+	Requests *RequestStats
 	// PerPeer bounds the bytes of unsent responses on one connection;
 	// transport.DefaultKeptPerRequester when 0.
 	PerPeer int64
@@ -123,8 +130,10 @@ func ServerOptions(t ServerTuning) []grpc.ServerOption {
 	}
 	quotas := newQuotas(t)
 	return []grpc.ServerOption{
-		grpc.ForceServerCodecV2(serverCodec{newCodec()}),
+		grpc.ForceServerCodecV2(serverCodec{newCodec(), quotas.largest}),
+		grpc.RPCDecompressor(laterGzip{}), //nolint:staticcheck // the only decompressor of a server that is not registered globally
 		grpc.MaxRecvMsgSize(int(quotas.largest)),
+		grpc.MaxHeaderListSize(requestHeaders),
 		grpc.MaxSendMsgSize(maxMessage),
 		grpc.WriteBufferSize(writeBuffer),
 		grpc.ReadBufferSize(readBuffer),

@@ -29,12 +29,12 @@ func (s slowGraphs) RegisterGraph(context.Context, *tfpb.RegisterGraphRequest) (
 	return &tfpb.RegisterGraphResponse{}, nil
 }
 
-// slow starts a server that takes graphs of 8 MiB: 32 MiB of one address.
+// slow starts a server that takes graphs of 8 MiB, and large requests of 52.5 MiB in all of one address.
 func slow(t *testing.T) (slowGraphs, *node, transport.Worker) {
 	s := slowGraphs{began: make(chan struct{}, 100), goOn: make(chan struct{}, 100)}
 	c := new(testCluster)
 	a := c.start(t, 0, nodeOptions{
-		tuning: ServerTuning{MaxGraph: 8 << 20},
+		tuning: ServerTuning{MaxGraph: 8 << 20, RequestBytes: 80 << 20, Requests: new(RequestStats)},
 		wrap:   func(w transport.Worker) transport.Worker { s.Worker = w; return s },
 	})
 	b := c.start(t, 1, nodeOptions{})
@@ -50,13 +50,13 @@ func graphOf(bytes int) *tfpb.RegisterGraphRequest {
 	return &tfpb.RegisterGraphRequest{SessionHandle: strings.Repeat("x", bytes)}
 }
 
-// TestLargeRequestsUnderWayAreBounded: gRPC holds requests until their calls end. Small ones do not wait
-// for large ones.
-func TestLargeRequestsUnderWayAreBounded(t *testing.T) {
+// TestRequestsUnderWayAreBounded: a request takes its bytes and what they become until its call ends.
+// Small ones go on beside large ones.
+func TestRequestsUnderWayAreBounded(t *testing.T) {
 	s, _, w := slow(t)
 	done := make(chan error, 10)
 	register := func(size int) { _, err := w.RegisterGraph(t.Context(), graphOf(size)); done <- err }
-	for range 5 {
+	for range 3 { // each takes 13 MiB, and 6 MiB more while it is parsed
 		go register(6 << 20)
 		<-s.began
 	}
@@ -64,24 +64,24 @@ func TestLargeRequestsUnderWayAreBounded(t *testing.T) {
 	select {
 	case err := <-done:
 		if status.CodeOf(err) != status.ResourceExhausted {
-			t.Fatalf("36 MiB at once: %v", err)
+			t.Fatalf("52 MiB at once: %v", err)
 		}
 	case <-s.began:
-		t.Fatal("36 MiB are under way at once")
+		t.Fatal("52 MiB are under way at once")
 	}
-	go register(1 << 20) // not large
+	go register(1 << 10)
 	<-s.began
-	for range 6 {
+	for range 4 {
 		s.goOn <- struct{}{}
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	}
-	for range 5 {
+	for range 3 {
 		go register(6 << 20)
 		<-s.began
 	}
-	for range 5 {
+	for range 3 {
 		s.goOn <- struct{}{}
 		if err := <-done; err != nil {
 			t.Errorf("after the end of the others: %v", err)
@@ -117,14 +117,19 @@ func (c *rawClient) must(err error) {
 	}
 }
 
-// begin begins a call of RegisterGraph with a request of n bytes that does not end.
-func (c *rawClient) begin(stream uint32, n int) {
+// headers begins a call of RegisterGraph.
+func (c *rawClient) headers(stream uint32) {
 	var headers bytes.Buffer
 	e := hpack.NewEncoder(&headers)
 	for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", "/tensorflow.WorkerService/RegisterGraph"}, {":authority", "a"}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
 		c.must(e.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}))
 	}
 	c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: headers.Bytes(), EndHeaders: true}))
+}
+
+// begin begins a call of RegisterGraph with a request of n bytes that does not end.
+func (c *rawClient) begin(stream uint32, n int) {
+	c.headers(stream)
 	c.must(c.WriteData(stream, false, append(prefixOf(0, n), 1, 2, 3)))
 }
 
@@ -144,28 +149,34 @@ func prefixOf(compressed byte, n int) []byte {
 	return binary.BigEndian.AppendUint32([]byte{compressed}, uint32(n)) //nolint:gosec // small
 }
 
-// TestUnfinishedLargeRequestsCount although they do not come: a client may send all but the last byte.
-func TestUnfinishedLargeRequestsCount(t *testing.T) {
+// TestUnfinishedRequestsCount from their first byte, of any size and method: a client may send all but the
+// last byte. Small calls of the same address go on, and all come back with the connection.
+func TestUnfinishedRequestsCount(t *testing.T) {
 	s, a, w := slow(t)
 	raw := newRawClient(t, a.address)
-	for stream := range uint32(4) {
-		raw.begin(2*stream+1, 8<<20)
+	for i := range uint32(52) {
+		raw.begin(2*i+1, 1<<20)
+	}
+	raw.flush()
+	if _, err := w.RegisterGraph(t.Context(), graphOf(1<<20)); status.CodeOf(err) != status.ResourceExhausted {
+		t.Fatalf("beside 52 MiB: %v", err)
+	}
+	if _, err := w.GetStatus(t.Context(), new(tfpb.GetStatusRequest)); err != nil {
+		t.Errorf("a small call: %v", err)
+	}
+	for i := range uint32(4) {
+		raw.must(raw.WriteRSTStream(2*i+1, http2.ErrCodeCancel))
 	}
 	raw.flush()
 	s.goOn <- struct{}{}
-	if _, err := w.RegisterGraph(t.Context(), graphOf(5<<20)); status.CodeOf(err) != status.ResourceExhausted {
-		t.Fatalf("beside 32 MiB: %v", err)
-	}
-	raw.must(raw.WriteRSTStream(3, http2.ErrCodeCancel))
-	raw.flush()
-	if _, err := w.RegisterGraph(t.Context(), graphOf(5<<20)); err != nil {
+	if _, err := w.RegisterGraph(t.Context(), graphOf(1<<20)); err != nil {
 		t.Errorf("after a cancel: %v", err)
 	}
 }
 
-// watchedRequests is a parser with the quotas of a server that takes graphs of 8 MiB.
+// watchedRequests is a parser with the quotas of a server as that of slow.
 func watchedRequests(t testing.TB) *requests {
-	q := newQuotas(ServerTuning{MaxGraph: 8 << 20})
+	q := newQuotas(ServerTuning{MaxGraph: 8 << 20, RequestBytes: 80 << 20})
 	quota, err := q.connect(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -177,13 +188,25 @@ func watchedRequests(t testing.TB) *requests {
 	return r
 }
 
+// taken returns what the requests of the connection take.
+func taken(t testing.TB, r *requests) int64 {
+	t.Helper()
+	n := r.conn.quota.addr.taken.Load()
+	if all := r.conn.quota.addr.server.stats.Bytes(); all != n {
+		t.Errorf("%d bytes of the address, %d of the server", n, all)
+	}
+	return n
+}
+
 func TestRequestsAreCharged(t *testing.T) {
 	const mib = 1 << 20
 	for name, tc := range map[string]struct {
 		write func(f *http2.Framer) // the client
-		want  int64                 // bytes charged
+		want  int64                 // bytes charged, beside some KiB
 	}{
-		"small":            {func(f *http2.Framer) { _ = f.WriteData(1, false, prefixOf(0, 4*mib)) }, 0},
+		"nothing":          {func(*http2.Framer) {}, 0},
+		"small":            {func(f *http2.Framer) { _ = f.WriteData(1, false, prefixOf(0, 100)) }, 0},
+		"usual":            {func(f *http2.Framer) { _ = f.WriteData(1, false, prefixOf(0, mib)) }, mib},
 		"large":            {func(f *http2.Framer) { _ = f.WriteData(1, true, prefixOf(0, 5*mib)) }, 5 * mib},
 		"beyond the limit": {func(f *http2.Framer) { _ = f.WriteData(1, true, prefixOf(0, 9*mib)) }, 0},
 		"padded":           {func(f *http2.Framer) { _ = f.WriteDataPadded(1, false, prefixOf(0, 5*mib), make([]byte, 200)) }, 5 * mib},
@@ -196,13 +219,21 @@ func TestRequestsAreCharged(t *testing.T) {
 			_ = f.WriteData(1, false, append(prefixOf(0, 3), 1, 2))
 			_ = f.WriteData(1, false, append([]byte{3}, prefixOf(0, 7*mib)...))
 		}, 7 * mib},
-		"compressed":       {func(f *http2.Framer) { _ = f.WriteData(1, false, prefixOf(1, 5000)) }, 5000 * gzipRatio},
-		"compressed large": {func(f *http2.Framer) { _ = f.WriteData(1, false, prefixOf(1, mib)) }, 8 * mib},
-		"compressed small": {func(f *http2.Framer) { _ = f.WriteData(1, false, prefixOf(1, 500)) }, 0},
+		"compressed": {func(f *http2.Framer) { _ = f.WriteData(1, false, prefixOf(1, mib)) }, mib},
+		"tiny frames": {func(f *http2.Framer) {
+			for range mib / frameBytes {
+				_ = f.WriteData(1, false, prefixOf(0, 100_000)[:1])
+			}
+		}, mib},
+		"behind the end": {func(f *http2.Framer) {
+			_ = f.WriteData(1, true, prefixOf(0, 2))
+			_ = f.WriteData(1, false, prefixOf(0, 5*mib))
+		}, 0},
 		"cancelled": {func(f *http2.Framer) {
 			_ = f.WriteData(1, false, prefixOf(0, 5*mib))
 			_ = f.WriteRSTStream(1, http2.ErrCodeCancel)
-		}, 0},
+			_ = f.WriteData(1, false, prefixOf(0, 5*mib))
+		}, -callBytes},
 		"other frames": {func(f *http2.Framer) {
 			_ = f.WriteSettings()
 			_ = f.WritePing(false, [8]byte{0, 0, 5, 0, 0, 0, 0, 1})
@@ -210,7 +241,9 @@ func TestRequestsAreCharged(t *testing.T) {
 		}, 0},
 	} {
 		var b bytes.Buffer
-		tc.write(http2.NewFramer(&b, nil))
+		f := http2.NewFramer(&b, nil)
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true})
+		tc.write(f)
 		for _, piece := range []int{1, 2, 7, b.Len()} {
 			r := watchedRequests(t)
 			for rest := bytes.Clone(b.Bytes()); len(rest) > 0; {
@@ -220,70 +253,65 @@ func TestRequestsAreCharged(t *testing.T) {
 				}
 				rest = rest[n:]
 			}
-			q := r.conn.quota
-			if q.ofLarge != tc.want || q.addr.server.ofLarge != tc.want {
-				t.Errorf("%s in pieces of %d: %d bytes, want %d", name, piece, q.ofLarge, tc.want)
+			n := taken(t, r)
+			if want := tc.want + callBytes; n < want || n > want+2*chargeStep {
+				t.Errorf("%s in pieces of %d: %d bytes, want %d", name, piece, n, want)
 			}
 			var out bytes.Buffer
 			_ = http2.NewFramer(&out, nil).WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{1, 2}, EndHeaders: true})
 			_ = http2.NewFramer(&out, nil).WriteData(1, false, make([]byte, 100))
 			r.wrote(out.Bytes())
-			if q.ofLarge != tc.want {
-				t.Errorf("%s: %d bytes while the response is sent", name, q.ofLarge)
+			if taken(t, r) != n {
+				t.Errorf("%s: %d bytes while the response is sent", name, taken(t, r))
 			}
 			out.Reset()
 			_ = http2.NewFramer(&out, nil).WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{1, 2}, EndHeaders: true, EndStream: true})
 			for _, c := range out.Bytes() {
 				r.wrote([]byte{c})
 			}
-			if q.ofLarge != 0 || q.addr.server.ofLarge != 0 {
-				t.Errorf("%s: %d bytes after the response", name, q.ofLarge)
+			if taken(t, r) != 0 || r.arriving != 0 || len(r.calls) != 0 {
+				t.Errorf("%s: %d bytes after the response, and %d requests to come", name, taken(t, r), r.arriving)
 			}
 		}
 	}
 }
 
-// TestTooManyLargeRequests: gRPC refuses one whose length was changed. A length that has been read in
-// part ends the connection. The end of the connection gives all back.
-func TestTooManyLargeRequests(t *testing.T) {
+// begun returns HEADERS of a stream, and a DATA frame with b.
+func begun(stream uint32, b []byte) []byte {
+	var out bytes.Buffer
+	f := http2.NewFramer(&out, nil)
+	_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, EndHeaders: true})
+	_ = f.WriteData(stream, false, b)
+	return out.Bytes()
+}
+
+// TestTooManyRequests: gRPC refuses one whose length was changed. A length that has been read in part ends
+// the connection. The end of the connection gives all back.
+func TestTooManyRequests(t *testing.T) {
 	r := watchedRequests(t)
-	data := func(stream uint32, b []byte) []byte {
-		var out bytes.Buffer
-		_ = http2.NewFramer(&out, nil).WriteData(stream, false, b)
-		return out.Bytes()
-	}
-	for stream := range uint32(4) {
-		if err := r.read(data(stream+1, prefixOf(0, 8<<20))); err != nil {
+	for stream := range uint32(6) {
+		if err := r.read(begun(2*stream+1, prefixOf(0, 8<<20))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	refused := data(9, append(prefixOf(0, 5<<20), 7))
-	if err := r.read(refused); err != nil || !bytes.Equal(refused[frameHeader:], []byte{0, 0xff, 0xff, 0xff, 0xff, 7}) {
+	refused := begun(21, append(prefixOf(0, 5<<20), 7))
+	if err := r.read(refused); err != nil || !bytes.Equal(refused[2*frameHeader:], []byte{0, 0xff, 0xff, 0xff, 0xff, 7}) {
 		t.Errorf("one more: %x, %v", refused, err)
 	}
-	split := data(11, prefixOf(0, 5<<20))
-	if err := errors.Join(r.read(split[:frameHeader+2]), r.read(split[frameHeader+2:])); !errors.Is(err, errSplitLength) {
+	split := begun(23, prefixOf(0, 5<<20))
+	if err := errors.Join(r.read(split[:2*frameHeader+2]), r.read(split[2*frameHeader+2:])); !errors.Is(err, errSplitLength) {
 		t.Errorf("one more in pieces: %v", err)
 	}
-	q := r.conn.quota
-	q.close()
-	if q.addr.server.ofLarge != 0 {
-		t.Errorf("%d bytes after the end", q.addr.server.ofLarge)
+	if n := r.conn.quota.addr.server.stats.Refused()["bytes"]; n != 2 {
+		t.Errorf("%d refused requests are counted", n)
+	}
+	r.close()
+	if taken(t, r) != 0 {
+		t.Errorf("%d bytes after the end", taken(t, r))
 	}
 	r.end(1)
-	if q.addr.server.ofLarge != 0 {
-		t.Errorf("%d bytes after the end of a call of a connection that has ended", q.addr.server.ofLarge)
-	}
-}
-
-func TestUnfinishedRequestsAreBounded(t *testing.T) {
-	r := watchedRequests(t)
-	for stream := range uint32(maxUnfinished + 1) {
-		var b bytes.Buffer
-		_ = http2.NewFramer(&b, nil).WriteData(2*stream+1, false, prefixOf(0, 100))
-		if err := r.read(b.Bytes()); (err != nil) != (stream == maxUnfinished) {
-			t.Fatalf("request %d: %v", stream, err)
-		}
+	if taken(t, r) != 0 {
+		t.Errorf("%d bytes after the end of a call of a connection that has ended", taken(t, r))
 	}
 }
 
@@ -292,6 +320,8 @@ func FuzzRequests(f *testing.F) {
 	var b bytes.Buffer
 	framer := http2.NewFramer(&b, nil)
 	_ = framer.WriteSettings()
+	_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true})
+	_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, EndHeaders: true})
 	_ = framer.WriteDataPadded(1, false, prefixOf(0, 5<<20), make([]byte, 3))
 	_ = framer.WriteData(3, true, append(prefixOf(1, 50_000), 1, 2, 3))
 	_ = framer.WriteRSTStream(1, http2.ErrCodeCancel)
@@ -299,7 +329,6 @@ func FuzzRequests(f *testing.F) {
 	f.Add(b.Bytes(), uint8(3))
 	f.Fuzz(func(t *testing.T, b []byte, piece uint8) {
 		r := watchedRequests(t)
-		q := r.conn.quota
 		for rest := bytes.Clone(b); len(rest) > 0; {
 			n := min(int(piece)+1, len(rest))
 			if r.read(rest[:n]) != nil {
@@ -307,15 +336,15 @@ func FuzzRequests(f *testing.F) {
 			}
 			r.wrote(rest[:n])
 			rest = rest[n:]
-			if q.ofLarge < 0 || q.ofLarge > 32<<20 {
-				t.Fatalf("%d bytes are charged", q.ofLarge)
+			if n := taken(t, r); n < 0 || n > 60<<20 {
+				t.Fatalf("%d bytes are charged", n)
 			}
 		}
-		for stream := range r.charged {
+		for stream := range r.calls {
 			r.end(stream)
 		}
-		if q.ofLarge != 0 {
-			t.Errorf("%d bytes are left", q.ofLarge)
+		if taken(t, r) != 0 || r.arriving != 0 {
+			t.Errorf("%d bytes are left, and %d requests to come", taken(t, r), r.arriving)
 		}
 	})
 }
