@@ -205,7 +205,7 @@ func (s *Server) makeGRPC(o Options) error {
 	opts := append(grpctransport.ServerOptions(grpctransport.ServerTuning{
 		Credentials: creds, KeepaliveTime: s.cfg.Keepalive.Time, KeepaliveTimeout: s.cfg.Keepalive.Timeout,
 		MaxWaiting: s.cfg.MaxWaiting, MaxGraph: maxGraph, PerPeer: s.cfg.KeptPerPeer, Total: keptTotal(s.cfg.KeptTotal), Logger: s.log, Handshakes: &s.greets, Shared: s.port,
-		OutOfDates: ownDates(s.cfg.TLS),
+		OutOfDates:   ownDates(s.cfg.TLS),
 		RequestBytes: requestTotal(maxGraph), Requests: &s.requests,
 	}),
 		grpc.ChainUnaryInterceptor(s.metrics.unary),

@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/tryst-rdma/tryst/internal/wiresize"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -25,7 +26,7 @@ func (w *Worker) RecvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	opts, err := recvOptions(req.GetTransportOptions())
+	opts, err := w.recvOptions(req.GetTransportOptions())
 	if err != nil {
 		return nil, err
 	}
@@ -59,10 +60,13 @@ func (w *Worker) RecvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) (*
 
 // recvOptions returns the options of a Tryst request; nil for any other request. It ignores
 // options of an unknown type, as TensorFlow does.
-func recvOptions(a *anypb.Any) (*trystpb.RecvOptions, error) {
+func (w *Worker) recvOptions(a *anypb.Any) (*trystpb.RecvOptions, error) {
 	var o trystpb.RecvOptions
 	if !a.MessageIs(&o) {
 		return nil, nil
+	}
+	if _, err := w.options.Size(a.GetValue(), &o, wiresize.Bound(len(a.GetValue()))); err != nil {
+		return nil, status.From(err).WithPrefix("RecvTensor: cannot parse transport_options as tryst.RecvOptions")
 	}
 	if err := a.UnmarshalTo(&o); err != nil {
 		return nil, invalid("RecvTensor: cannot parse transport_options as tryst.RecvOptions: %w", err)

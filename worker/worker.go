@@ -25,6 +25,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/graph"
+	"github.com/tryst-rdma/tryst/internal/wiresize"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
@@ -92,6 +93,8 @@ type Worker struct {
 	waiting *quota
 	// recentBufs are the requests of RecvBuf.
 	recentBufs *recentIDs
+	// options counts the options of RecvTensor before they are parsed.
+	options wiresize.Scanner
 
 	// The rest is for graphs, and nil without Kernels.
 	sessions       *sessions

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/tryst-rdma/tryst/cluster"
@@ -204,6 +205,19 @@ func TestRecvTensorRefuses(t *testing.T) {
 	wantCode(t, err, status.InvalidArgument, "cannot parse")
 	_, err = f.RecvTensor(ctx, asTryst(t, request(1, "x"), 0, 1))
 	wantCode(t, err, status.InvalidArgument, "none may be empty or 0")
+}
+
+// TestOptionsThatGrowAreRefused before they are parsed: the parser copies a list for each further piece.
+func TestOptionsThatGrowAreRefused(t *testing.T) {
+	f := newFixture(t, Options{})
+	defer f.close()
+	req := asTryst(t, request(1, "x"), 1, 1)
+	piece := protowire.AppendBytes(protowire.AppendTag(nil, 7, protowire.BytesType), make([]byte, 8)) // finished
+	for range 20_000 {
+		req.TransportOptions.Value = append(req.TransportOptions.Value, piece...)
+	}
+	_, err := f.RecvTensor(t.Context(), req)
+	wantCode(t, err, status.ResourceExhausted, "takes more than")
 }
 
 func TestRecvTensorForAnEarlierProcess(t *testing.T) {

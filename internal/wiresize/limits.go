@@ -5,6 +5,12 @@ const (
 	// maxDepth is how deep messages may be nested: protobuf's own limit in C++, and so TensorFlow's.
 	maxDepth = 100
 
+	// maxGrowth and minGrowth bound what a message may take when it is parsed, in multiples of its bytes
+	// and in bytes beside: 2 to 10 times for graphs and manifests, and more for lists of empty strings,
+	// which minGrowth has space for.
+	maxGrowth = 12
+	minGrowth = 64 << 20
+
 	// grown is what an element of a slice or map takes at most, in multiples of its size: a slice that
 	// grows has up to twice its elements, and those that it was copied from are not collected yet.
 	grown = 3

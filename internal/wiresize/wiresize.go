@@ -86,6 +86,10 @@ func (s *Scanner) Size(b []byte, m proto.Message, bound int64) (int64, error) {
 	return c.size, status.Errorf(status.ResourceExhausted, "a %s of %d bytes takes more than %d bytes when it is parsed, the limit", d.FullName(), len(b), bound)
 }
 
+// Bound returns how many bytes a message of n bytes may take when it is parsed: 12 times as many, and
+// 64 MiB.
+func Bound(n int) int64 { return maxGrowth*int64(n) + minGrowth }
+
 // count is the state of a scan.
 type count struct {
 	size, bound int64

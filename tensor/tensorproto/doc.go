@@ -37,6 +37,13 @@ const (
 	// tensors are rarely nested at all.
 	maxNesting = 16
 
+	// maxDepth is how deep tensors and variants may be nested: protobuf's own limit in C++.
+	maxDepth = 100
+	// maxCopies and minCopies bound what the parser may copy of lists in pieces, in multiples of the
+	// message and in bytes beside. Writers of protobuf make no pieces.
+	maxCopies = 2
+	minCopies = 1 << 20
+
 	// MaxHeader is how many bytes of a message are enough for ParseHeader:
 	// 254 dimensions take 13 bytes each at most, and the other fields little.
 	MaxHeader = 4 << 10

@@ -6,12 +6,17 @@ import "google.golang.org/protobuf/encoding/protowire"
 const (
 	fieldFloats         = 5
 	fieldDoubles        = 6
+	fieldInts           = 7
 	fieldStrings        = 8
 	fieldComplex64s     = 9
+	fieldInt64s         = 10
 	fieldBools          = 11
 	fieldComplex128s    = 12
+	fieldHalfs          = 13
 	fieldResources      = 14
 	fieldVariants       = 15
+	fieldUint32s        = 16
+	fieldUint64s        = 17
 	fieldFloat8s        = 18
 	fieldVariantTensors = 3 // VariantTensorDataProto
 )

@@ -95,7 +95,7 @@ func (*unlimited) take(int64) error { return nil }
 
 // unmarshal parses m after it has counted, and charged to by, what that takes. by may be nil.
 func unmarshal(s *wiresize.Scanner, b []byte, m proto.Message, by taker) error {
-	size, err := s.Size(b, m, maxGrowth*int64(len(b))+minGrowth)
+	size, err := s.Size(b, m, wiresize.Bound(len(b)))
 	if err != nil {
 		return err
 	}

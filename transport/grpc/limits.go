@@ -48,12 +48,6 @@ const (
 	requestTime     = time.Minute
 	requestProgress = 256 << 10
 
-	// maxGrowth and minGrowth bound what a message may take when it is parsed, in multiples of its bytes
-	// and in bytes beside: 2 to 10 times for graphs and manifests, and more for lists of empty strings,
-	// which minGrowth has space for.
-	maxGrowth = 12
-	minGrowth = 64 << 20
-
 	// requestHeaders is the size of the headers of a request in bytes, with 32 for each header: the
 	// default that gRPC's specification suggests (PROTOCOL-HTTP2.md, Requests). A byte may stand for a
 	// header of 4 KiB that came before.
