@@ -131,7 +131,7 @@ func TestPrepareFailsUnderAReflectionStream(t *testing.T) {
 // TestIdleHTTPConnectionsEnd: net/http lets them be for ever unless it is told.
 func TestIdleHTTPConnectionsEnd(t *testing.T) {
 	s := start(t, settings(func(c *config.Config) { c.MetricsAddress = "127.0.0.1:0" }), Options{})
-	if got := s.http[0].server.IdleTimeout; got != headerTimeout {
+	if got := s.http[0].server.IdleTimeout; got != requestTimeout {
 		t.Errorf("an idle connection may stay for %v", got)
 	}
 }

@@ -8,23 +8,13 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"net/netip"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/tryst-rdma/tryst/status"
-)
-
-// headerTimeout bounds how long a client may take to send the request line and headers,
-// and how long a connection may be idle, so that idle connections do not accumulate.
-const headerTimeout = 10 * time.Second
-
-// maxScrapes bounds how many scrapes are served at once, and scrapeTimeout how long one may take,
-// so that clients that do not read are bounded. Both are above what monitoring systems need.
-const (
-	maxScrapes    = 8
-	scrapeTimeout = 30 * time.Second
 )
 
 // httpServer serves metrics and probes, or profiles, on its own address. It owns the goroutine that accepts
@@ -57,35 +47,77 @@ func metricsHandler(g prometheus.Gatherer) http.Handler {
 	return mux
 }
 
-func pprofHandler() http.Handler {
+// pprofHandler serves profiles to a few clients at a time. refused counts the others.
+func pprofHandler(refused func()) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	return mux
+	places := make(chan struct{}, maxProfiles)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case places <- struct{}{}:
+			defer func() { <-places }()
+			mux.ServeHTTP(w, r)
+		default:
+			refused()
+			http.Error(w, "there are "+strconv.Itoa(maxProfiles)+" requests for profiles in progress already; try again later", http.StatusServiceUnavailable)
+		}
+	})
 }
 
-// startHTTP serves h at address. Errors and log lines name setting, which gave the address.
-func startHTTP(ctx context.Context, setting, address string, h http.Handler, log *slog.Logger) (*httpServer, error) {
-	lis, err := listen(ctx, setting, address)
+// endpoint is an HTTP listener of a server.
+type endpoint struct {
+	setting, address string // the setting that gave the address
+	handler          http.Handler
+	timeout          time.Duration // of a request, from its end to the end of the response
+}
+
+// start serves an endpoint. Errors and log lines name its setting.
+func (e endpoint) start(ctx context.Context, all *listeners) (*httpServer, error) {
+	lis, err := listen(ctx, e.setting, e.address)
 	if err != nil {
 		return nil, err
 	}
 	s := &httpServer{
-		addr:   lis.Addr(),
-		server: &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: headerTimeout},
-		done:   make(chan struct{}),
+		addr: lis.Addr(),
+		server: &http.Server{
+			Handler: e.withoutBody(all), MaxHeaderBytes: maxHTTPHeader, ErrorLog: slog.NewLogLogger(all.log.Handler(), slog.LevelDebug),
+			ReadHeaderTimeout: requestTimeout, ReadTimeout: requestTimeout, WriteTimeout: e.timeout, IdleTimeout: requestTimeout,
+		},
+		done: make(chan struct{}),
 	}
 	go func() {
 		defer close(s.done)
-		if err := s.server.Serve(lis); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("the HTTP listener has ended, and what it served is not served any more; restart this process", "setting", setting, "address", lis.Addr().String(), "reason", err)
+		if err := s.server.Serve(all.bounded(lis, e.setting)); !errors.Is(err, http.ErrServerClosed) {
+			all.log.Error("the HTTP listener has ended, and what it served is not served any more; restart this process", "setting", e.setting, "address", lis.Addr().String(), "reason", err)
 		}
 	}()
-	log.Info("serving HTTP", "setting", setting, "address", lis.Addr().String())
+	all.log.Info("serving HTTP", "setting", e.setting, "address", lis.Addr().String())
 	return s, nil
+}
+
+// withoutBody refuses requests with a body, which no endpoint needs, so that nobody waits for the rest of
+// one. The deadline of the request ends then: net/http cancels the context of a request that is in
+// progress at that time.
+func (e endpoint) withoutBody(all *listeners) http.Handler {
+	var seldom rarely
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != 0 {
+			all.refused.WithLabelValues(e.setting, refusedByBody).Inc()
+			if not, ok := seldom.now(); ok {
+				all.log.Warn("refusing an HTTP request with a body", "setting", e.setting, "address", r.RemoteAddr, "method", r.Method, "bytes", r.ContentLength, "not_logged", not)
+			}
+			w.Header().Set("Connection", "close")
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now()) // net/http would wait for the rest of the body
+			http.Error(w, e.setting+" takes no requests with a body; send GET without one", http.StatusRequestEntityTooLarge)
+			return
+		}
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // only the writers of tests have no deadline
+		e.handler.ServeHTTP(w, r)
+	})
 }
 
 func (s *httpServer) close() {

@@ -50,6 +50,7 @@ type Server struct {
 	address    net.Addr
 	file       addressFile
 	http       []*httpServer
+	listeners  *listeners
 	devices    incarnations
 	stepIDs    *stepIDs
 	stage      atomic.Int32  // a stage
@@ -97,7 +98,7 @@ func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
 	}
 	s := &Server{
 		node: n, cfg: cfg, socket: lis, address: lis.Addr(), serving: make(chan struct{}),
-		ended: serverEnd{done: make(chan struct{})}, stepIDs: newStepIDs(),
+		ended: serverEnd{done: make(chan struct{})}, stepIDs: newStepIDs(), listeners: newListeners(n.log),
 	}
 	if err := s.start(ctx, o); err != nil {
 		ctx, cancel := context.WithTimeout(ctx, cfg.ShutdownTimeout)
@@ -232,6 +233,7 @@ func (s *Server) makeGRPC(o Options) error {
 	registerReflection(rarely, s.grpc)
 
 	s.metrics.active = s.heap.used
+	s.metrics.all = append(s.metrics.all, s.listeners.failed, s.listeners.refused)
 	s.addKept()
 	s.metrics.gauge("tryst_requesters", "Processes that send requests here, or did recently.", func() float64 { return float64(s.cache.Stats().Requesters) })
 	s.metrics.gauge("tryst_connected_requesters", "Requesters that have a connection.", func() float64 { return float64(s.cache.Stats().Connected) })
@@ -248,15 +250,16 @@ func (s *Server) makeGRPC(o Options) error {
 }
 
 func (s *Server) startHTTP(ctx context.Context) error {
-	if a := s.cfg.MetricsAddress; a != "" {
-		h, err := startHTTP(ctx, "metrics-address", a, s.operatorHandler(), s.log)
-		if err != nil {
-			return err
+	const metricsKey, pprofKey = "metrics-address", "pprof-address"
+	refused := s.listeners.refused.WithLabelValues(pprofKey, refusedByCalls)
+	for _, e := range []endpoint{
+		{metricsKey, s.cfg.MetricsAddress, s.operatorHandler(), metricsTimeout},
+		{pprofKey, s.cfg.PprofAddress, pprofHandler(refused.Inc), profileTimeout},
+	} {
+		if e.address == "" {
+			continue
 		}
-		s.http = append(s.http, h)
-	}
-	if a := s.cfg.PprofAddress; a != "" {
-		h, err := startHTTP(ctx, "pprof-address", a, pprofHandler(), s.log)
+		h, err := e.start(ctx, s.listeners)
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,341 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+
+	"github.com/tryst-rdma/tryst/internal/config"
+	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
+	"github.com/tryst-rdma/tryst/proto/trystgrpc"
+)
+
+// strangers is a listener with the errors and connections of a test.
+type strangers struct {
+	accepted chan any // error or net.Conn
+	closed   chan struct{}
+}
+
+func newStrangers() *strangers { return &strangers{make(chan any, 1000), make(chan struct{})} }
+
+func (s *strangers) Accept() (net.Conn, error) {
+	select {
+	case <-s.closed:
+		return nil, net.ErrClosed
+	default:
+	}
+	select {
+	case <-s.closed:
+		return nil, net.ErrClosed
+	case v := <-s.accepted:
+		if err, ok := v.(error); ok {
+			return nil, &net.OpError{Op: "accept", Err: err}
+		}
+		return v.(net.Conn), nil
+	}
+}
+
+func (s *strangers) Close() error   { close(s.closed); return nil }
+func (s *strangers) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
+
+// stranger is a connection from an address.
+type stranger struct {
+	net.Conn
+	from   string
+	closed atomic.Bool
+}
+
+func (s *stranger) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(s.from), Port: 2} }
+func (s *stranger) Close() error         { s.closed.Store(true); return nil }
+
+// lines counts the lines of a log.
+type lines struct {
+	slog.Handler
+	n atomic.Int32
+}
+
+func (*lines) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l *lines) Handle(context.Context, slog.Record) error {
+	l.n.Add(1)
+	return nil
+}
+
+// counted returns the value of a counter.
+func counted(t *testing.T, c prometheus.Counter) float64 {
+	t.Helper()
+	r := prometheus.NewRegistry()
+	r.MustRegister(c)
+	text := strings.TrimSpace(metricsText(r))
+	value, err := strconv.ParseFloat(text[strings.LastIndexByte(text, ' ')+1:], 64)
+	if err != nil {
+		t.Fatalf("%q: %v", text, err)
+	}
+	return value
+}
+
+// TestAcceptErrorsDoNotEndAListener: neither those that gRPC and net/http know, nor others that pass. Each is
+// counted, they are logged once a minute, and the pauses between attempts grow.
+func TestAcceptErrorsDoNotEndAListener(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &lines{Handler: slog.DiscardHandler}
+		l, from := newListeners(slog.New(log)), newStrangers()
+		lis := l.steady(from, "listen")
+		errs := []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED, syscall.EPERM, syscall.EPROTO, syscall.EMFILE, syscall.EMFILE, syscall.EMFILE}
+		for _, err := range errs {
+			from.accepted <- err
+		}
+		honest := &stranger{from: "192.0.2.1"}
+		from.accepted <- honest
+		start := time.Now()
+		conn, err := lis.Accept()
+		if err != nil || conn != honest {
+			t.Fatalf("got %v, %v", conn, err)
+		}
+		if took := time.Since(start); took < 2*time.Second || took > 10*time.Second {
+			t.Errorf("%d attempts took %v: the pauses are from %v to %v", len(errs), took, acceptPauseMin, acceptPauseMax)
+		}
+		if got := counted(t, lis.failed); got != float64(len(errs)) {
+			t.Errorf("%v errors were counted, want %d", got, len(errs))
+		}
+		if got := log.n.Load(); got != 1 {
+			t.Errorf("%d lines in the log, want 1", got)
+		}
+		time.Sleep(logPause)
+		from.accepted <- syscall.EMFILE
+		from.accepted <- honest
+		if _, err := lis.Accept(); err != nil || log.n.Load() != 2 {
+			t.Errorf("%v; after a minute there are %d lines, want 2", err, log.n.Load())
+		}
+	})
+}
+
+// TestAListenerThatIsClosedEnds: also while it pauses after an error. A listener that will never accept
+// again ends with its error.
+func TestAListenerThatIsClosedEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from := newStrangers()
+		lis := newListeners(slog.New(slog.DiscardHandler)).steady(from, "listen")
+		from.accepted <- syscall.EMFILE
+		ended := make(chan error)
+		go func() {
+			_, err := lis.Accept()
+			ended <- err
+		}()
+		synctest.Wait()
+		_ = lis.Close()
+		if err := <-ended; !errors.Is(err, net.ErrClosed) {
+			t.Errorf("got %v", err)
+		}
+	})
+	from := newStrangers()
+	from.accepted <- syscall.EBADF
+	if _, err := newListeners(slog.New(slog.DiscardHandler)).steady(from, "listen").Accept(); !errors.Is(err, syscall.EBADF) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestHTTPConnectionsAreBounded: of one address and in all. Those beyond are closed at once, and their
+// places are free again when others end.
+func TestHTTPConnectionsAreBounded(t *testing.T) {
+	l, from := newListeners(slog.New(slog.DiscardHandler)), newStrangers()
+	lis := l.bounded(from, "metrics-address")
+	var last *stranger
+	accept := func(address string) net.Conn {
+		t.Helper()
+		last = &stranger{from: address}
+		from.accepted <- last
+		ender := &stranger{from: "192.0.2.250"} // accepted if the first one is refused
+		from.accepted <- ender
+		conn, err := lis.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last.closed.Load() {
+			_ = conn.Close()
+			return nil
+		}
+		if other, err := lis.Accept(); err == nil {
+			_ = other.Close()
+		}
+		return conn
+	}
+	var open []net.Conn
+	for i := range maxHTTPConnsPerAddress {
+		conn := accept("192.0.2.1")
+		if conn == nil {
+			t.Fatalf("connection %d of an address was refused", i)
+		}
+		open = append(open, conn)
+	}
+	if accept("192.0.2.1") != nil {
+		t.Errorf("an address has more than %d connections", maxHTTPConnsPerAddress)
+	}
+	if accept("192.0.2.2") == nil {
+		t.Fatal("the connections of one address shut out another one")
+	}
+	_ = open[0].Close()
+	_ = open[0].Close() // gives one place back
+	if accept("192.0.2.1") == nil || accept("192.0.2.1") != nil {
+		t.Error("a connection that ended did not give exactly one place back")
+	}
+	if got := counted(t, l.refused.WithLabelValues("metrics-address", refusedByAddress)); got != 2 {
+		t.Errorf("%v refused connections were counted, want 2", got)
+	}
+	for i := range maxHTTPConns - maxHTTPConnsPerAddress - 2 { // one is that of 192.0.2.2, one for the helper
+		if accept(fmt.Sprintf("198.51.100.%d", i+1)) == nil {
+			t.Fatalf("connection %d of different addresses was refused", i)
+		}
+	}
+	from.accepted <- &stranger{from: "203.0.113.1"}
+	if _, err := lis.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	over := &stranger{from: "203.0.113.2"}
+	from.accepted <- over
+	from.accepted <- syscall.EBADF
+	if _, err := lis.Accept(); !errors.Is(err, syscall.EBADF) || !over.closed.Load() {
+		t.Errorf("more than %d connections: %v", maxHTTPConns, err)
+	}
+}
+
+// halfRequest sends the first part of a request to an HTTP listener.
+func halfRequest(t *testing.T, to net.Addr, text string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", to.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// TestUnfinishedHTTPRequestsHoldNothing: a request whose body does not come is answered and closed at once, one
+// whose headers do not come has a deadline, and both have a limit of their number. The server's own port
+// and the same listener go on.
+func TestUnfinishedHTTPRequestsHoldNothing(t *testing.T) {
+	s := start(t, settings(func(c *config.Config) { c.MetricsAddress, c.PprofAddress = "127.0.0.1:0", "127.0.0.1:0" }), Options{})
+	for _, h := range s.http {
+		if h.server.ReadTimeout != requestTimeout || h.server.WriteTimeout == 0 || h.server.MaxHeaderBytes != maxHTTPHeader {
+			t.Errorf("a listener without a deadline or limit: %+v", h.server)
+		}
+		for _, path := range []string{"/metrics", "/trace", "/debug/pprof/heap", "/debug/pprof/symbol"} {
+			for _, body := range []string{"Content-Length: 10", "Transfer-Encoding: chunked"} {
+				conn := halfRequest(t, h.addr, "POST "+path+" HTTP/1.1\r\nHost: x\r\n"+body+"\r\n\r\n1")
+				resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+				if err != nil || resp.StatusCode != http.StatusRequestEntityTooLarge || !resp.Close {
+					t.Fatalf("POST %s with %s: %+v, %v", path, body, resp, err)
+				}
+				if _, err := io.Copy(io.Discard, conn); err != nil { // until the server closes it
+					t.Error(err)
+				}
+				_ = conn.Close()
+			}
+		}
+	}
+	to := s.http[0].addr
+	refused := s.listeners.refused.WithLabelValues("metrics-address", refusedByAddress)
+	for counted(t, refused) == 0 {
+		halfRequest(t, to, "GET /metrics HTTP/1.1\r\nHost:")
+	}
+	client := trystgrpc.NewPeersClient(dialPlainly(t, s.Addr().String()))
+	if _, err := client.Hello(t.Context(), &trystpb.HelloRequest{Requester: "/job:worker/replica:0/task:1"}, grpc.WaitForReady(true)); err != nil && !strings.Contains(err.Error(), "incarnation") {
+		t.Errorf("the port of gRPC does not answer: %v", err)
+	}
+}
+
+// TestLongProfilesAndTracesHaveTheirTime: the deadline for a request does not end one that has come, and
+// is in progress for longer.
+func TestLongProfilesAndTracesHaveTheirTime(t *testing.T) {
+	s := start(t, settings(), Options{})
+	entered := make(chan context.Context)
+	go_, done := make(chan struct{}), make(chan error, 1)
+	e := endpoint{"pprof-address", "127.0.0.1:0", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		entered <- r.Context()
+		<-go_
+		_, _ = io.WriteString(w, "profile")
+	}), profileTimeout}
+	h, err := e.start(t.Context(), s.listeners)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.close()
+	h.server.ReadTimeout = 50 * time.Millisecond // that of the connections to come
+	go func() {
+		resp, err := http.Get("http://" + h.addr.String() + "/")
+		if err == nil {
+			var body []byte
+			body, err = io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			if string(body) != "profile" {
+				err = fmt.Errorf("got %q, %w", body, err)
+			}
+		}
+		done <- err
+	}()
+	ctx := <-entered
+	select {
+	case <-ctx.Done():
+		t.Error("the request has ended while it was in progress")
+	case <-time.After(200 * time.Millisecond):
+	}
+	close(go_)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestProfilesInProgressAreBounded: one more gets 503, and is counted.
+func TestProfilesInProgressAreBounded(t *testing.T) {
+	s := start(t, settings(func(c *config.Config) { c.PprofAddress = "127.0.0.1:0" }), Options{})
+	get := func(query string) (int, error) {
+		resp, err := http.Get("http://" + s.http[0].addr.String() + "/debug/pprof/" + query)
+		if err != nil {
+			return 0, err
+		}
+		defer resp.Body.Close()
+		_, err = io.Copy(io.Discard, resp.Body)
+		return resp.StatusCode, err
+	}
+	codes := make(chan int)
+	for range 2 * maxProfiles {
+		go func() {
+			code, err := get("mutex?seconds=1") // the difference of two profiles, at any number at once
+			if err != nil {
+				t.Error(err)
+			}
+			codes <- code
+		}()
+	}
+	n := map[int]int{}
+	for range 2 * maxProfiles {
+		n[<-codes]++
+	}
+	if n[http.StatusOK] != maxProfiles || n[http.StatusServiceUnavailable] != maxProfiles {
+		t.Errorf("got %v, want %d of each of 200 and 503", n, maxProfiles)
+	}
+	if got := counted(t, s.listeners.refused.WithLabelValues("pprof-address", refusedByCalls)); got != maxProfiles {
+		t.Errorf("%v were counted, want %d", got, maxProfiles)
+	}
+	if code, err := get("cmdline"); code != http.StatusOK || err != nil {
+		t.Errorf("afterwards: %d, %v", code, err)
+	}
+}

@@ -1,0 +1,41 @@
+package server
+
+import "time"
+
+// The numbers of the listeners, with their reasons.
+const (
+	// maxHTTPConns and maxHTTPConnsPerAddress bound the open connections of metrics-address, and those of
+	// pprof-address. A monitoring system has one or two, an orchestrator one for each probe. The first also bounds
+	// the descriptors that they take from the other listeners, so it is below the smallest usual limit of
+	// descriptors, 1024.
+	maxHTTPConns           = 96
+	maxHTTPConnsPerAddress = 32
+
+	// maxHTTPHeader bounds the request line and headers in bytes. Scrapers and browsers send some hundred.
+	maxHTTPHeader = 8 << 10
+
+	// requestTimeout bounds how long a client may take to send a request, and how long a
+	// connection may be idle, so that neither accumulates.
+	requestTimeout = 10 * time.Second
+
+	// maxScrapes bounds how many scrapes are served at once, and scrapeTimeout how long one may take,
+	// so that clients that do not read are bounded. Both are above what monitoring systems need.
+	maxScrapes    = 8
+	scrapeTimeout = 30 * time.Second
+
+	// metricsTimeout bounds a request to metrics-address: a recording of /trace, and what a scrape may take.
+	metricsTimeout = maxTraceTime + scrapeTimeout
+	// profileTimeout bounds a request to pprof-address. Longer profiles are refused by net/http/pprof.
+	profileTimeout = 10 * time.Minute
+	// maxProfiles bounds the requests to pprof-address in progress: a profile may take as much memory as what it
+	// describes.
+	maxProfiles = 8
+
+	// acceptPauseMin and acceptPauseMax bound the pause after an accept that failed: descriptors are
+	// free again when some connection ends.
+	acceptPauseMin = 5 * time.Millisecond
+	acceptPauseMax = time.Second
+
+	// logPause is the shortest interval of the log lines of one listener about what it refuses.
+	logPause = time.Minute
+)
