@@ -42,7 +42,10 @@ func (s *strangers) Accept() (net.Conn, error) {
 	select {
 	case <-s.closed:
 		return nil, net.ErrClosed
-	case v := <-s.accepted:
+	case v, ok := <-s.accepted:
+		if !ok {
+			return nil, net.ErrClosed
+		}
 		if err, ok := v.(error); ok {
 			return nil, &net.OpError{Op: "accept", Err: err}
 		}
@@ -170,7 +173,7 @@ func TestHTTPConnectionsAreBounded(t *testing.T) {
 			_ = conn.Close()
 			return nil
 		}
-		if other, err := lis.Accept(); err == nil {
+		if other, err := lis.Accept(); err == nil { // the ender
 			_ = other.Close()
 		}
 		return conn
@@ -262,44 +265,25 @@ func TestUnfinishedHTTPRequestsHoldNothing(t *testing.T) {
 	}
 }
 
-// TestLongProfilesAndTracesHaveTheirTime: the deadline for a request does not end one that has come, and
-// is in progress for longer.
-func TestLongProfilesAndTracesHaveTheirTime(t *testing.T) {
-	s := start(t, settings(), Options{})
-	entered := make(chan context.Context)
-	go_, done := make(chan struct{}), make(chan error, 1)
-	e := endpoint{"pprof-address", "127.0.0.1:0", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		entered <- r.Context()
-		<-go_
-		_, _ = io.WriteString(w, "profile")
-	}), profileTimeout}
-	h, err := e.start(t.Context(), s.listeners)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.close()
-	h.server.ReadTimeout = 50 * time.Millisecond // that of the connections to come
-	go func() {
-		resp, err := http.Get("http://" + h.addr.String() + "/")
-		if err == nil {
-			var body []byte
-			body, err = io.ReadAll(resp.Body)
-			_ = resp.Body.Close()
-			if string(body) != "profile" {
-				err = fmt.Errorf("got %q, %w", body, err)
-			}
+// TestProfilesHaveALongestTime: a longer one is refused at once.
+func TestProfilesHaveALongestTime(t *testing.T) {
+	s := start(t, settings(func(c *config.Config) { c.PprofAddress = "127.0.0.1:0" }), Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for _, path := range []string{"profile", "trace", "mutex"} {
+		url := fmt.Sprintf("http://%s/debug/pprof/%s?seconds=%d", s.http[0].addr, path, int(maxProfileTime.Seconds())+1)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			t.Fatal(err)
 		}
-		done <- err
-	}()
-	ctx := <-entered
-	select {
-	case <-ctx.Done():
-		t.Error("the request has ended while it was in progress")
-	case <-time.After(200 * time.Millisecond):
-	}
-	close(go_)
-	if err := <-done; err != nil {
-		t.Error(err)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s: %s", path, resp.Status)
+		}
 	}
 }
 

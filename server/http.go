@@ -57,6 +57,12 @@ func pprofHandler(refused func()) http.Handler {
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	places := make(chan struct{}, maxProfiles)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if text := r.URL.Query().Get("seconds"); text != "" {
+			if seconds, err := strconv.ParseFloat(text, 64); err == nil && seconds > maxProfileTime.Seconds() { // net/http/pprof refuses other errors
+				http.Error(w, "seconds="+strconv.Quote(text)+": at most "+strconv.Itoa(int(maxProfileTime.Seconds())), http.StatusBadRequest)
+				return
+			}
+		}
 		select {
 		case places <- struct{}{}:
 			defer func() { <-places }()
@@ -72,7 +78,6 @@ func pprofHandler(refused func()) http.Handler {
 type endpoint struct {
 	setting, address string // the setting that gave the address
 	handler          http.Handler
-	timeout          time.Duration // of a request, from its end to the end of the response
 }
 
 // start serves an endpoint. Errors and log lines name its setting.
@@ -85,7 +90,7 @@ func (e endpoint) start(ctx context.Context, all *listeners) (*httpServer, error
 		addr: lis.Addr(),
 		server: &http.Server{
 			Handler: e.withoutBody(all), MaxHeaderBytes: maxHTTPHeader, ErrorLog: slog.NewLogLogger(all.log.Handler(), slog.LevelDebug),
-			ReadHeaderTimeout: requestTimeout, ReadTimeout: requestTimeout, WriteTimeout: e.timeout, IdleTimeout: requestTimeout,
+			ReadHeaderTimeout: requestTimeout, ReadTimeout: requestTimeout, WriteTimeout: scrapeTimeout, IdleTimeout: requestTimeout,
 		},
 		done: make(chan struct{}),
 	}
@@ -100,8 +105,7 @@ func (e endpoint) start(ctx context.Context, all *listeners) (*httpServer, error
 }
 
 // withoutBody refuses requests with a body, which no endpoint needs, so that nobody waits for the rest of
-// one. The deadline of the request ends then: net/http cancels the context of a request that is in
-// progress at that time.
+// one.
 func (e endpoint) withoutBody(all *listeners) http.Handler {
 	var seldom rarely
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -115,7 +119,6 @@ func (e endpoint) withoutBody(all *listeners) http.Handler {
 			http.Error(w, e.setting+" takes no requests with a body; send GET without one", http.StatusRequestEntityTooLarge)
 			return
 		}
-		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // only the writers of tests have no deadline
 		e.handler.ServeHTTP(w, r)
 	})
 }

@@ -18,15 +18,14 @@ const (
 	// connection may be idle, so that neither accumulates.
 	requestTimeout = 10 * time.Second
 
-	// maxScrapes bounds how many scrapes are served at once, and scrapeTimeout how long one may take,
-	// so that clients that do not read are bounded. Both are above what monitoring systems need.
+	// maxScrapes bounds how many scrapes are served at once, and scrapeTimeout how long one, or any other
+	// response, may take, so that clients that do not read are bounded. Both are above what monitoring systems
+	// need. A trace or profile has this time when it is recorded.
 	maxScrapes    = 8
 	scrapeTimeout = 30 * time.Second
 
-	// metricsTimeout bounds a request to metrics-address: a recording of /trace, and what a scrape may take.
-	metricsTimeout = maxTraceTime + scrapeTimeout
-	// profileTimeout bounds a request to pprof-address. Longer profiles are refused by net/http/pprof.
-	profileTimeout = 10 * time.Minute
+	// maxProfileTime is the longest profile and trace of pprof-address. Meanwhile it holds a place.
+	maxProfileTime = 10 * time.Minute
 	// maxProfiles bounds the requests to pprof-address in progress: a profile may take as much memory as what it
 	// describes.
 	maxProfiles = 8

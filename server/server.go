@@ -253,8 +253,8 @@ func (s *Server) startHTTP(ctx context.Context) error {
 	const metricsKey, pprofKey = "metrics-address", "pprof-address"
 	refused := s.listeners.refused.WithLabelValues(pprofKey, refusedByCalls)
 	for _, e := range []endpoint{
-		{metricsKey, s.cfg.MetricsAddress, s.operatorHandler(), metricsTimeout},
-		{pprofKey, s.cfg.PprofAddress, pprofHandler(refused.Inc), profileTimeout},
+		{metricsKey, s.cfg.MetricsAddress, s.operatorHandler()},
+		{pprofKey, s.cfg.PprofAddress, pprofHandler(refused.Inc)},
 	} {
 		if e.address == "" {
 			continue
