@@ -127,6 +127,8 @@ type Context struct {
 	// Outputs are the values of the data outputs, set by the kernel: each has a value of its type, or is
 	// Dead. Their references belong to the executor, also when the kernel fails.
 	Outputs []Value
+
+	scratch []*tensor.Buffer // of Scratch
 }
 
 // Input returns the tensor of input i; nil when it is a resource or a reference. The executor has
@@ -142,6 +144,28 @@ func (c *Context) Forward(i, j int) { c.Outputs[i] = c.Inputs[j].Retain() }
 // Allocate returns a tensor with undefined content from the allocator of the step.
 func (c *Context) Allocate(dtype tensor.DType, shape tensor.Shape) (*tensor.Tensor, error) {
 	return tensor.Allocate(c.Step.Allocator, dtype, shape)
+}
+
+// Scratch counts n bytes that a kernel needs beside its outputs, before it makes them, in the allocator of the
+// step, until Compute returns. It is for memory whose size a graph or a feed chooses; little of it is not counted.
+func (c *Context) Scratch(n int64) error {
+	if n < minScratch {
+		return nil
+	}
+	held, err := tensor.Reserve(c.Step.Allocator, n)
+	if err != nil {
+		return err
+	}
+	c.scratch = append(c.scratch, held)
+	return nil
+}
+
+// endScratch gives back what Scratch has counted.
+func (c *Context) endScratch() {
+	for _, held := range c.scratch {
+		held.Release()
+	}
+	c.scratch = nil
 }
 
 // Errorf returns an error that names the node, as TensorFlow's kernels do: "<text>\n\t [[{{node N}}]]".

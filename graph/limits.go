@@ -18,6 +18,8 @@ const (
 	// nodeBytes and edgeBytes are what a node, and each of its inputs and outputs, takes for Graph.Bytes.
 	nodeBytes = 1024
 	edgeBytes = 64
+	// minScratch is from how many bytes on the memory that a kernel needs beside its outputs is counted.
+	minScratch = 64 << 10
 	// maxName is the longest name of a node, in bytes. Names are part of error texts and of
 	// rendezvous keys.
 	maxName = 4096

@@ -161,6 +161,7 @@ func (r *run) context(c *Context, t task, out []Value) {
 // of all sessions. A variable that the kernel was changing may be changed in part.
 func compute(k Kernel, c *Context) (err error) {
 	defer func() {
+		c.endScratch()
 		if p := recover(); p != nil {
 			err = Recovered("the kernel of op "+c.Node.Op, p)
 		}

@@ -50,6 +50,9 @@ func intsOf(c *graph.Context, i int) ([]int64, error) {
 	if t == nil {
 		return nil, status.Errorf(status.Internal, "%s has no tensor", argName(c, i))
 	}
+	if err := c.Scratch(8 * t.Shape().Elements()); err != nil {
+		return nil, err
+	}
 	return intsOfTensor(t, argName(c, i))
 }
 

@@ -47,24 +47,46 @@ func repeat(b, unit []byte) {
 	}
 }
 
-// maxStrings is how many elements a kernel makes of a tensor of strings from a shape: each takes 16
-// bytes, which no allocator counts.
-const maxStrings = 1 << 22
+// maxStrings is how many elements a kernel makes of a tensor of strings from a shape: each takes stringBytes,
+// and the string itself.
+const (
+	maxStrings  = 1 << 22
+	stringBytes = 16
+)
 
 // setStrings sets output i to a tensor of strings.
 func setStrings(c *graph.Context, i int, shape tensor.Shape, f func(j int) string) error {
 	if shape.Elements() > maxStrings {
 		return invalid("a tensor of strings with the shape %s: the kernel set go makes at most %d elements", shape, maxStrings)
 	}
+	if err := c.Scratch(stringBytes * shape.Elements()); err != nil {
+		return err
+	}
 	elems := make([]string, shape.Elements())
 	for j := range elems {
 		elems[j] = f(j)
 	}
-	t, err := tensor.FromStrings(shape, elems)
-	if err == nil {
-		c.Set(i, t)
+	return setElements(c, i, shape, elems)
+}
+
+// setElements sets output i to a tensor of strings, whose memory it counts: the strings may be those of an
+// input, which outlive it then.
+func setElements(c *graph.Context, i int, shape tensor.Shape, elems []string) error {
+	n := stringBytes * int64(len(elems))
+	for _, e := range elems {
+		n += int64(len(e))
 	}
-	return err
+	held, err := tensor.Reserve(c.Step.Allocator, n)
+	if err != nil {
+		return err
+	}
+	t, err := tensor.FromReserved(tensor.String, shape, elems, held)
+	if err != nil {
+		held.Release()
+		return err
+	}
+	c.Set(i, t)
+	return nil
 }
 
 // newLike makes a kernel whose output has the shape and type of its input, and one value.

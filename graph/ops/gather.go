@@ -140,6 +140,9 @@ func newSlices(c *graph.Context, i int, shape tensor.Shape) (*parts, error) {
 		return nil, invalid("indices name %d parts by no coordinates: the kernel set go takes at most %d", count.Elements(), maxEmpty)
 	}
 	strides := stridesOf(shape)
+	if err := c.Scratch(8 * count.Elements()); err != nil {
+		return nil, err
+	}
 	s.offsets = make([]int64, count.Elements())
 	for j := range s.offsets {
 		for d, v := range index[j*depth:][:depth] {

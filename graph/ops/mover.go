@@ -27,6 +27,9 @@ func newMover(c *graph.Context, i int, dtype tensor.DType, shape tensor.Shape) (
 		if shape.Elements() > maxStrings {
 			return nil, invalid("a tensor of strings with the shape %s: the kernel set go makes at most %d elements", shape, maxStrings)
 		}
+		if err := c.Scratch(stringBytes * shape.Elements()); err != nil {
+			return nil, err
+		}
 		m.elems = make([]string, shape.Elements())
 		return m, nil
 	}
@@ -64,11 +67,7 @@ func (m *mover) done(err error) error {
 	if err != nil || m == nil || m.size != 0 {
 		return err
 	}
-	t, err := tensor.FromStrings(m.shape, m.elems)
-	if err == nil {
-		m.c.Set(m.out, t)
-	}
-	return err
+	return setElements(m.c, m.out, m.shape, m.elems)
 }
 
 // reshaped returns t with another shape of as many elements, over the same memory.

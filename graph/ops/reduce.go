@@ -314,6 +314,9 @@ func argKernel[T ordered](largest bool, dtype tensor.DType) graph.Kernel {
 		if err != nil {
 			return err
 		}
+		if err := c.Scratch(8 * kept.Elements()); err != nil {
+			return err
+		}
 		index := make([]int64, kept.Elements())
 		width := 1
 		for _, d := range dims[axis+1:] {

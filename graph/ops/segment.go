@@ -214,11 +214,17 @@ func uniqueOf[T tensor.Element](c *graph.Context) error {
 	return unique(c, x)
 }
 
+// uniqueBytes is what unique takes for an element, in bytes: its place, and at most an entry of the map and of both lists.
+const uniqueBytes = 8 + 64 + 32
+
 // unique gives the first of equal elements, for each element its place among them, and how often each
 // occurs.
 func unique[T comparable](c *graph.Context, x []T) error {
 	if s := c.Input(0).Shape(); s.Rank() != 1 {
 		return invalid("unique expects a 1D vector, not %s", s)
+	}
+	if err := c.Scratch(uniqueBytes * int64(len(x))); err != nil {
+		return err
 	}
 	index := make([]int64, len(x))
 	var first, count []int64
