@@ -76,9 +76,16 @@ const (
 	maxServiceCallsPerConn    = 64
 	maxServiceCallsPerAddress = 1024
 
-	// maxConnsPerAddress bounds the connections of one address: each costs 0.75 MiB for gRPC's
-	// buffers. A host has a few for each process, a gateway one for each client behind it.
+	// ConnectionBytes is what an accepted connection takes in bytes: the buffer for reading, goroutines and tables, and
+	// part of the time a buffer for writing.
+	ConnectionBytes = 256 << 10
+	// maxConnsPerAddress bounds the connections of one address. A host has a few for each process, a gateway one for
+	// each client behind it.
 	maxConnsPerAddress = 1024
+	// newcomersPart is the part of all connections that only addresses with fewer than newcomerConns get, so that a few
+	// hosts cannot take all.
+	newcomersPart = 4
+	newcomerConns = 4
 	// refusingUntil is the number of connections at which the refusal of more is over, so that
 	// the next one is logged again.
 	refusingUntil = maxConnsPerAddress * 7 / 8
@@ -171,6 +178,9 @@ const (
 	// cost throughput; larger ones gain none.
 	writeBuffer = 256 << 10
 	readBuffer  = 256 << 10
+	// serverReadBuffer is that of a server, for each connection: requests are small, and a stranger opens connections
+	// for nothing.
+	serverReadBuffer = 32 << 10
 
 	// frameSize is the content of grpc-go's largest frames.
 	frameSize = 16 << 10

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/semaphore"
 
@@ -22,9 +24,9 @@ import (
 //
 //	                     connection               address                     server
 //	unsent responses     PerPeer                  half of Total               Total
-//	copies among them    maxCopies                –                           –
+//	copies among them    maxCopies                half of Copies              Copies
 //	calls of a service   maxServiceCallsPerConn   maxServiceCallsPerAddress   –
-//	connections          –                        maxConnsPerAddress          –
+//	connections          –                        maxConnsPerAddress          Connections
 //	requests             –                        three quarters of Requests  Requests
 //
 // A response that would exceed a limit waits until others are written. A response larger than
@@ -39,6 +41,10 @@ type quotas struct {
 	requests                   limit // of requests under way
 	scanner                    wiresize.Scanner
 	stats                      *RequestStats
+	copies                     *semaphore.Weighted // of all connections
+	copiesOfConn, mostCopies   int64               // of a connection and of all; half of the second for an address
+	mostConns                  int                 // in all
+	refused                    func()
 	log                        *slog.Logger
 	refusals                   *refusalLog
 	outOfDates                 func() string // of ServerTuning
@@ -47,6 +53,8 @@ type quotas struct {
 
 	mu        sync.Mutex // guards the fields below, and those of addressQuota and connQuota that name it
 	addresses map[string]*addressQuota
+	conns     int // of all addresses
+	full      rareLine
 }
 
 // addressQuota is the quota of all connections from one address.
@@ -54,6 +62,7 @@ type addressQuota struct {
 	server *quotas
 	host   string
 	bytes  *semaphore.Weighted
+	copies *semaphore.Weighted
 
 	requests limit        // of requests under way
 	taken    atomic.Int64 // by them, in bytes
@@ -64,15 +73,37 @@ type addressQuota struct {
 	calls       map[string]int // by service
 }
 
+// ofOthers are the bytes of responses that are charged to the address and to the server.
+type ofOthers struct {
+	ofAddress, ofTotal int64
+	ofCopies           int64 // to both
+}
+
+// rareLine lets a log line through once in refusalPause.
+type rareLine struct {
+	last   time.Time
+	silent int // since last
+}
+
+// now reports whether to log, and how many lines were left out before.
+func (r *rareLine) now(now time.Time) (silent int, ok bool) {
+	if !r.last.IsZero() && now.Sub(r.last) < refusalPause {
+		r.silent++
+		return 0, false
+	}
+	silent, r.silent, r.last = r.silent, 0, now
+	return silent, true
+}
+
 // connQuota is the quota of one connection.
 type connQuota struct {
 	addr          *addressQuota
 	bytes, copies *semaphore.Weighted
 
 	// All below are guarded by quotas.mu.
-	closed             bool
-	ofAddress, ofTotal int64          // bytes charged to the address and to the server
-	calls              map[string]int // by service
+	closed bool
+	ofOthers
+	calls map[string]int // by service
 }
 
 func newQuotas(t ServerTuning) *quotas {
@@ -84,6 +115,17 @@ func newQuotas(t ServerTuning) *quotas {
 	if q.stats == nil {
 		q.stats = new(RequestStats)
 	}
+	q.mostCopies, q.mostConns, q.refused = t.Copies, t.Connections, t.Refused
+	if q.mostCopies == 0 {
+		q.mostCopies = 1<<63 - 1
+	}
+	if q.mostConns == 0 {
+		q.mostConns = math.MaxInt
+	}
+	if q.refused == nil {
+		q.refused = func() {}
+	}
+	q.copies, q.copiesOfConn = semaphore.NewWeighted(q.mostCopies), min(maxCopies, max(q.mostCopies/4, 1))
 	if q.perPeer == 0 {
 		q.perPeer = transport.DefaultKeptPerRequester
 	}
@@ -109,10 +151,18 @@ func (q *quotas) connect(from net.Addr) (*connQuota, error) {
 	defer q.mu.Unlock()
 	a := q.addresses[host]
 	if a == nil {
-		a = &addressQuota{server: q, host: host, bytes: semaphore.NewWeighted(q.perAddress), requests: q.requests / 4 * 3, calls: make(map[string]int)}
+		a = &addressQuota{server: q, host: host, bytes: semaphore.NewWeighted(q.perAddress), copies: semaphore.NewWeighted(max(q.mostCopies/2, 1)), requests: q.requests / 4 * 3, calls: make(map[string]int)}
 		q.addresses[host] = a
 	}
-	if a.connections >= maxConnsPerAddress {
+	if q.conns >= q.mostConns || q.conns >= q.mostConns-q.mostConns/newcomersPart && a.connections >= newcomerConns {
+		q.refused()
+		if not, ok := q.full.now(time.Now()); ok {
+			q.log.Warn("refusing connections: there are too many in all; end some, let fewer hosts reach the port, or give the process more memory (setting memory) or descriptors", "address", host, "connections", q.conns, "not_logged", not)
+		}
+		return nil, status.Errorf(status.ResourceExhausted, "this server has %d connections, the limit for all addresses together", q.conns)
+	}
+	if most := min(maxConnsPerAddress, max(q.mostConns/2, 1)); a.connections >= most {
+		q.refused()
 		if !a.refusing {
 			a.refusing = true
 			q.log.Warn("refusing connections from an address that has reached the limit; let its processes share connections, or end some", "address", host, "connections", a.connections)
@@ -120,8 +170,9 @@ func (q *quotas) connect(from net.Addr) (*connQuota, error) {
 		return nil, status.Errorf(status.ResourceExhausted, "%s has %d connections to this server, the limit for one address", host, a.connections)
 	}
 	a.connections++
+	q.conns++
 	return &connQuota{
-		addr: a, bytes: semaphore.NewWeighted(q.perPeer), copies: semaphore.NewWeighted(maxCopies), calls: make(map[string]int),
+		addr: a, bytes: semaphore.NewWeighted(q.perPeer), copies: semaphore.NewWeighted(q.copiesOfConn), calls: make(map[string]int),
 	}, nil
 }
 
@@ -136,24 +187,26 @@ func (c *connQuota) close() {
 		return
 	}
 	c.closed = true
-	c.returnLocked(c.ofAddress, c.ofTotal)
+	c.returnLocked(c.ofOthers)
 	for service, n := range c.calls {
 		a.calls[service] -= n
 	}
 	if a.connections <= refusingUntil { // not at each connection that ends while others wait
 		a.refusing = false
 	}
+	q.conns--
 	if a.connections--; a.connections == 0 {
 		delete(q.addresses, a.host)
 	}
 }
 
 // returnLocked returns bytes to the address and to the server. The caller holds quotas.mu.
-func (c *connQuota) returnLocked(ofAddress, ofTotal int64) {
-	c.ofAddress -= ofAddress
-	c.ofTotal -= ofTotal
-	c.addr.bytes.Release(ofAddress)
-	c.addr.server.bytes.Release(ofTotal)
+func (c *connQuota) returnLocked(g ofOthers) {
+	c.ofOthers = ofOthers{c.ofAddress - g.ofAddress, c.ofTotal - g.ofTotal, c.ofCopies - g.ofCopies}
+	c.addr.bytes.Release(g.ofAddress)
+	c.addr.server.bytes.Release(g.ofTotal)
+	c.addr.copies.Release(g.ofCopies)
+	c.addr.server.copies.Release(g.ofCopies)
 }
 
 // enter counts a call of a service until leave. Both do nothing when c is nil, that is for a
@@ -197,19 +250,24 @@ func (c *connQuota) leave(service string) {
 type charge struct {
 	conn *connQuota
 
-	copies, ofConn, ofAddress, ofTotal int64 // bytes charged to each limit
+	copies, ofConn int64 // bytes charged to each limit of the connection
+	ofOthers
 }
 
 // chargeOf returns the charge for n bytes, of which copies are copies.
 func (c *connQuota) chargeOf(n, copies int64) charge {
 	q := c.addr.server
-	return charge{c, min(copies, maxCopies), min(n, q.perPeer), min(n, q.perAddress), min(n, q.total)}
+	copies = min(copies, q.copiesOfConn)
+	return charge{c, copies, min(n, q.perPeer), ofOthers{min(n, q.perAddress), min(n, q.total), copies}}
 }
 
 // limits returns the limits that a charge is taken from, in that order, with the bytes of each.
-func (g *charge) limits() [4]limited {
+func (g *charge) limits() [6]limited {
 	a := g.conn.addr
-	return [...]limited{{g.conn.copies, g.copies}, {g.conn.bytes, g.ofConn}, {a.bytes, g.ofAddress}, {a.server.bytes, g.ofTotal}}
+	return [...]limited{
+		{g.conn.copies, g.copies}, {g.conn.bytes, g.ofConn}, {a.bytes, g.ofAddress}, {a.server.bytes, g.ofTotal},
+		{a.copies, g.ofCopies}, {a.server.copies, g.ofCopies},
+	}
 }
 
 type limited struct {
@@ -231,10 +289,9 @@ func (g *charge) take(acquire func(limited) error) error {
 	c, q := g.conn, g.conn.addr.server
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	c.ofAddress += g.ofAddress
-	c.ofTotal += g.ofTotal
+	c.ofOthers = ofOthers{c.ofAddress + g.ofAddress, c.ofTotal + g.ofTotal, c.ofCopies + g.ofCopies}
 	if c.closed { // while acquire waited
-		c.returnLocked(g.ofAddress, g.ofTotal)
+		c.returnLocked(g.ofOthers)
 	}
 	return nil
 }
@@ -293,7 +350,7 @@ func (g charge) end() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !c.closed {
-		c.returnLocked(g.ofAddress, g.ofTotal)
+		c.returnLocked(g.ofOthers)
 	}
 }
 

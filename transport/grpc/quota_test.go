@@ -451,3 +451,86 @@ func TestChargesOfAnAddressAndOfAll(t *testing.T) {
 		t.Error("something is charged when all connections have ended")
 	}
 }
+
+// TestConnectionsInAllAreBounded: beyond the total, and for a part of it all addresses but those with few
+// connections, are refused. Each refusal is counted, and places come back.
+func TestConnectionsInAllAreBounded(t *testing.T) {
+	refused := 0
+	q := newQuotas(ServerTuning{Connections: 64, Refused: func() { refused++ }})
+	try := func(host string) (*connQuota, error) {
+		return q.connect(&net.TCPAddr{IP: net.ParseIP(host), Port: 2})
+	}
+	fill := func(host string) (n int) {
+		for {
+			if _, err := try(host); err != nil {
+				if status.CodeOf(err) != status.ResourceExhausted {
+					t.Fatal(err)
+				}
+				return n
+			}
+			n++
+		}
+	}
+	if n := fill("10.0.0.1"); n != 32 {
+		t.Errorf("one address has %d of 64 connections", n)
+	}
+	if n := fill("10.0.0.2"); n != 16 {
+		t.Errorf("another one has %d, all but the part of newcomers are 48", n)
+	}
+	var last *connQuota
+	for i := range 4 {
+		for range newcomerConns {
+			c, err := try(fmt.Sprintf("10.0.1.%d", i))
+			if err != nil {
+				t.Fatalf("an address with few connections: %v", err)
+			}
+			last = c
+		}
+	}
+	if _, err := try("10.0.2.1"); err == nil || !strings.Contains(err.Error(), "64 connections, the limit for all addresses") {
+		t.Errorf("beyond the total: %v", err)
+	}
+	last.close()
+	if _, err := try("10.0.2.1"); err != nil {
+		t.Errorf("a place that was given back: %v", err)
+	}
+	if refused != 3 {
+		t.Errorf("%d refusals were counted, want 3", refused)
+	}
+}
+
+// TestCopiesOfAllConnectionsAreBounded: of one connection, of one address, and of all. A connection that ends gives
+// back what it has.
+func TestCopiesOfAllConnectionsAreBounded(t *testing.T) {
+	const total = 64 << 20
+	q := newQuotas(ServerTuning{Copies: total})
+	conns := map[string]*connQuota{}
+	take := func(host string, i int) (all int64) {
+		name := fmt.Sprint(host, i)
+		if conns[name] == nil {
+			conns[name] = connectFrom(t, q, host)
+		}
+		for {
+			g, ok := conns[name].tryCharge(1<<20, 1<<20)
+			if !ok {
+				return all
+			}
+			all += g.copies
+		}
+	}
+	for _, want := range []int64{total / 4, total / 4, 0} {
+		if got := take("10.0.0.1", len(conns)); got != want {
+			t.Errorf("connection %d of an address has %d bytes of copies, want %d", len(conns), got, want)
+		}
+	}
+	if got := take("10.0.0.2", 0) + take("10.0.0.3", 0); got != total/2 {
+		t.Errorf("the other addresses have %d bytes, want %d", got, total/2)
+	}
+	if got := take("10.0.0.4", 0); got != 0 {
+		t.Errorf("%d bytes beyond the total", got)
+	}
+	conns["10.0.0.20"].close()
+	if got := take("10.0.0.4", 0); got != total/4 {
+		t.Errorf("after a connection has ended another one has %d bytes", got)
+	}
+}

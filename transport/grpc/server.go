@@ -107,6 +107,13 @@ type ServerTuning struct {
 	// OutOfDates returns how the certificate of this process is not valid now, such as "it has expired",
 	// or "". A client that refuses it does not say so. Nil for no such reason.
 	OutOfDates func() string
+	// Copies bounds the copied bytes among the unsent responses on all connections. No limit when 0.
+	Copies int64
+	// Connections bounds the accepted connections in all; those of one address may be half of it. No limit but that
+	// of one address when 0.
+	Connections int
+	// Refused, when not nil, is called for each connection that is refused by a limit.
+	Refused func()
 	// Logger logs refused connections, which get no error of gRPC; nil for no log.
 	Logger *slog.Logger
 	// Handshakes gets the connections under handshake, which can be ended when the server stops;
@@ -136,7 +143,8 @@ func ServerOptions(t ServerTuning) []grpc.ServerOption {
 		grpc.MaxHeaderListSize(requestHeaders),
 		grpc.MaxSendMsgSize(maxMessage),
 		grpc.WriteBufferSize(writeBuffer),
-		grpc.ReadBufferSize(readBuffer),
+		grpc.SharedWriteBuffer(true),
+		grpc.ReadBufferSize(serverReadBuffer),
 		grpc.InitialWindowSize(requestWindow),
 		grpc.InitialConnWindowSize(connWindow),
 		grpc.NumStreamWorkers(streamWorkers),

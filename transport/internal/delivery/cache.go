@@ -15,6 +15,7 @@ import (
 type CacheOptions struct {
 	MaxWaiting       int   // receives of one requester without a response
 	MaxWaitingBytes  int64 // bytes of their keys
+	MaxRemembered    int   // ids that are remembered for one requester, beside those of its receives
 	KeptPerRequester int64 // bytes of responses kept for one requester
 	KeptTotal        int64 // bytes of responses kept for all
 	// Addressed reports whether the cluster has an address for the name of a requester,
@@ -53,7 +54,7 @@ type ResponseCache struct {
 // NewResponseCache returns a cache whose values come from source.
 func NewResponseCache(source Source, o CacheOptions) *ResponseCache {
 	limits := cacheLimits{
-		maxWaiting: o.MaxWaiting, maxWaitingBytes: o.MaxWaitingBytes,
+		maxWaiting: o.MaxWaiting, maxWaitingBytes: o.MaxWaitingBytes, maxRemembered: o.MaxRemembered,
 		keptPerRequester: o.KeptPerRequester, keptTotal: o.KeptTotal, addressed: o.Addressed,
 	}
 	if limits.maxWaiting == 0 {

@@ -71,7 +71,7 @@ const (
 
 	// maxRemembered is how many ids are remembered for one requester, beside those of its
 	// receives: 50 bytes each. By default it is as many as may wait, so that all of them
-	// can be cancelled at once.
+	// can be cancelled at once. CacheOptions has fewer where memory is small.
 	maxRemembered = 1_000_000
 
 	// maxUnread is how many values of one requester, of steps that have ended, Drain knows to

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"container/list"
 
 	"github.com/tryst-rdma/tryst/status"
@@ -65,7 +66,7 @@ func (t *responses) countIDs(k *requester, n int) {
 
 // hasIDs refuses n ids more than a requester, a source or all may have.
 func (t *responses) hasIDs(k *requester, n int) *status.Error {
-	share := t.limits.maxWaiting + maxRemembered
+	share := t.limits.maxWaiting + cmp.Or(t.limits.maxRemembered, maxRemembered)
 	var of string
 	switch {
 	case k.incarnation == 0:

@@ -174,3 +174,13 @@ func TestIdleRequestersMakeSpace(t *testing.T) {
 		t.Errorf("%d requesters of %d sources are not forgotten", len(b.m.requesters), len(b.m.sources))
 	}
 }
+
+// TestRememberedIDsHaveALimitOfTheProcess: CacheOptions may have fewer than the default.
+func TestRememberedIDsHaveALimitOfTheProcess(t *testing.T) {
+	b := newBench(t, cacheLimits{maxWaiting: 10, maxRemembered: 100})
+	if err := b.introduce(b.name, b.inc, "host"); err != nil {
+		t.Fatal(err)
+	}
+	b.wantCode("as many as may be", b.cancelIDs(1, 110), status.OK)
+	b.wantCode("one more", b.cancelIDs(1000, 1), status.ResourceExhausted, "at most 110")
+}

@@ -12,6 +12,7 @@ import (
 type cacheLimits struct {
 	maxWaiting       int // of one requester; of all waitingInAll times as many
 	maxWaitingBytes  int64
+	maxRemembered    int // 0: that of limits.go
 	keptPerRequester int64
 	keptTotal        int64
 
