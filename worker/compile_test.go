@@ -12,6 +12,7 @@ import (
 	"github.com/tryst-rdma/tryst/graph"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
 )
 
 // closingSet has one op, Close, whose kernels count what is open. It makes as many as left says.
@@ -203,5 +204,51 @@ func TestAPanicWhileAGraphIsRegisteredIsAnError(t *testing.T) {
 	req.GraphDef.Node[0].Op = "Close"
 	if _, err := f.RegisterGraph(t.Context(), req); err != nil {
 		t.Errorf("the next graph: %v", err)
+	}
+}
+
+// TestGraphsTakeTheMemoryOfTheProcess: those of all sessions together. It comes back with a graph that is refused or
+// deregistered, and with a session.
+func TestGraphsTakeTheMemoryOfTheProcess(t *testing.T) {
+	pool := tensor.NewPool(tensor.PoolOptions{Limit: 25_000_000})
+	set := &closingSet{left: 1000, fail: func() error { return errors.New("no kernel is left") }}
+	f := newFixture(t, Options{Kernels: set, Allocator: pool})
+	register := func(session string, bytes int64) (string, error) {
+		req := registration(session, "a")
+		req.GraphDef.Node[0].Op = "Close"
+		req.GraphDef.Node[0].Attr = map[string]*tfpb.AttrValue{"large": {Value: &tfpb.AttrValue_Tensor{Tensor: &tfpb.TensorProto{
+			Dtype: tfpb.DataType_DT_INT8, TensorShape: &tfpb.TensorShapeProto{Dim: []*tfpb.TensorShapeProto_Dim{{Size: bytes}}},
+		}}}}
+		r, err := f.RegisterGraph(t.Context(), req)
+		return r.GetGraphHandle(), err
+	}
+	for _, s := range []string{testSession, "other"} {
+		if _, err := f.CreateWorkerSession(t.Context(), &tfpb.CreateWorkerSessionRequest{SessionHandle: s}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, err := register(testSession, 20_000_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = register("other", 20_000_000)
+	wantCode(t, err, status.ResourceExhausted, "RegisterGraph: the nodes and constants of the graph take memory")
+	set.left = 0
+	_, err = register("other", 4_000_000)
+	wantCode(t, err, status.Unknown, "no kernel is left")
+	set.left = 1000
+	if _, err := f.DeregisterGraph(t.Context(), &tfpb.DeregisterGraphRequest{SessionHandle: testSession, CreateWorkerSessionCalled: true, GraphHandle: first}); err != nil {
+		t.Fatal(err)
+	}
+	if n := pool.Stats().InUse; n != 0 {
+		t.Errorf("%d bytes are counted without a graph", n)
+	}
+	if _, err := register("other", 20_000_000); err != nil {
+		t.Errorf("in the place of another graph: %v", err)
+	}
+	f.Close()
+	f.close()
+	if n := pool.Stats().InUse; n != 0 {
+		t.Errorf("%d bytes are counted after the sessions", n)
 	}
 }

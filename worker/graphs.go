@@ -12,6 +12,7 @@ import (
 	"github.com/tryst-rdma/tryst/graph"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
 )
 
 // registered is a graph that a master has registered in a session. It does not change.
@@ -34,6 +35,8 @@ type part struct {
 	executor executor
 	// bytes is what the whole graph takes, in its first part; 0 in the others.
 	bytes int64
+	// held counts these bytes in the memory of the process; likewise.
+	held *tensor.Buffer
 }
 
 // executor is a graph.Executor. An io.Closer is closed when no run is under way any more.
@@ -88,6 +91,7 @@ func (w *Worker) register(ctx context.Context, s *session, req *tfpb.RegisterGra
 // compileGraph returns the parts of a graph, ready to run.
 func (w *Worker) compileGraph(s *session, def *tfpb.GraphDef) (parts []part, err error) {
 	g, taken := new(registered), int64(0)
+	var held *tensor.Buffer
 	defer func() {
 		// The graph comes from a stranger: what it breaks here must not end the steps of all sessions.
 		if p := recover(); p != nil {
@@ -98,9 +102,12 @@ func (w *Worker) compileGraph(s *session, def *tfpb.GraphDef) (parts []part, err
 		}
 		if err != nil || len(parts) == 0 {
 			s.giveBytes(taken)
+			if held != nil {
+				held.Release()
+			}
 			return
 		}
-		parts[0].bytes = taken
+		parts[0].bytes, parts[0].held = taken, held
 	}()
 	state, err := s.open()
 	if err != nil {
@@ -114,6 +121,9 @@ func (w *Worker) compileGraph(s *session, def *tfpb.GraphDef) (parts []part, err
 		return nil, err
 	}
 	taken = all.Bytes
+	if held, err = tensor.Reserve(w.opts.Allocator, taken); err != nil {
+		return nil, status.From(err).WithPrefix("RegisterGraph: the nodes and constants of the graph take memory until it is deregistered")
+	}
 	split, err := graph.Split(all, s.incarnation)
 	if err != nil {
 		return nil, err
@@ -251,11 +261,14 @@ func (s *session) drop(g *registered) {
 	}
 }
 
-// close closes the kernels of a graph that nobody runs any more.
+// close closes the kernels of a graph that nobody runs any more, and gives its memory back.
 func (g *registered) close() {
 	for _, p := range g.parts {
 		if c, ok := p.executor.(io.Closer); ok {
 			_ = c.Close() // the graph is gone, whatever a kernel says
+		}
+		if p.held != nil {
+			p.held.Release()
 		}
 	}
 }

@@ -15,8 +15,9 @@ type arena struct {
 	pool    *pool
 	section *section
 	mem     []byte
-	fd      int  // the memfd that the memory is; -1 when it is none
-	own     bool // for one tensor that is larger than an ordinary arena
+	fd      int    // the memfd that the memory is; -1 when it is none
+	own     bool   // for one tensor that is larger than an ordinary arena
+	release func() // ends the reservation of the memory
 
 	// regions are its registrations. The list never changes: it is replaced, with the
 	// pool's lock held, and read without.
@@ -159,8 +160,11 @@ func (s *section) logPartial(err error) {
 // mapArena maps an arena: from a memfd when a device of the section shares memory with
 // peers.
 func (s *section) mapArena(size int) (*arena, error) {
-	a := &arena{pool: s.pool, section: s, fd: -1}
-	var err error
+	release, err := s.pool.reserve(int64(size))
+	if err != nil {
+		return nil, err
+	}
+	a := &arena{pool: s.pool, section: s, fd: -1, release: release}
 	if s.sharing() {
 		if a.mem, a.fd, err = mapShared(size); err == nil {
 			a.kind = filePages
@@ -171,6 +175,7 @@ func (s *section) mapArena(size int) (*arena, error) {
 		})
 	}
 	if a.mem, a.kind, err = mapMemory(size, s.mapping().of(size)); err != nil {
+		release()
 		return nil, err
 	}
 	copyInto(a.mem, a.kind)
@@ -183,6 +188,7 @@ func (a *arena) unmap() {
 	if a.fd >= 0 {
 		closeFile(a.fd)
 	}
+	a.release()
 }
 
 // fits reports whether a domain can register the arena's memory.

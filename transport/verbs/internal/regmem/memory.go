@@ -30,6 +30,9 @@ type Options struct {
 	// Idle is how long an arena beyond Start stays registered without use; 0 means
 	// DefaultIdle.
 	Idle time.Duration
+	// Reserve counts n bytes of memory before they are mapped, until release is called, or returns the error of a
+	// process that may not use them. Nil counts nothing.
+	Reserve func(n int64) (release func(), err error)
 	// Active, when not nil, is called when there is something for Sweep to do, or may be soon.
 	// It is called with a pool's lock held, often, and must not block.
 	Active func()
@@ -48,6 +51,7 @@ type Memory struct {
 	receiving pool
 	idle      time.Duration
 	start     int64 // Options.Start
+	reserve   func(int64) (func(), error)
 
 	copies      atomic.Int64
 	copiedBytes atomic.Int64
@@ -81,7 +85,7 @@ func New(o Options) (*Memory, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	m := &Memory{idle: o.Idle, start: o.Start, accounts: make(map[*Account]struct{})}
+	m := &Memory{idle: o.Idle, start: o.Start, reserve: o.Reserve, accounts: make(map[*Account]struct{})}
 	write := verbs.AccessLocalWrite | verbs.AccessRelaxedOrdering
 	m.sending.setUp("sending", o.SendLimit, o, 0)
 	m.sending.sections[0].shares = true
@@ -113,12 +117,15 @@ func (o *Options) fill() error {
 	if o.Idle == 0 {
 		o.Idle = DefaultIdle
 	}
+	if o.Reserve == nil {
+		o.Reserve = func(int64) (func(), error) { return func() {}, nil }
+	}
 	return nil
 }
 
 // setUp makes a pool with a section for each of the access rights.
 func (p *pool) setUp(name string, limit int64, o Options, access ...verbs.Access) {
-	p.name, p.limit, p.active, p.log, p.ended = name, limit, o.Active, o.Logger, make(chan struct{})
+	p.name, p.limit, p.active, p.log, p.ended, p.reserve = name, limit, o.Active, o.Logger, make(chan struct{}), o.Reserve
 	p.leaving = make(map[*Domain]int)
 	p.largest = classSize(min(ceilClass(int(o.Arena)), floorClass(int(limit))))
 	if p.active == nil {

@@ -773,3 +773,47 @@ func TestAdoptSlices(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestMemoryIsReservedBeforeItIsMapped: arenas and slots are counted in the memory of the process while they are
+// mapped, and refused with its error. They register again when it has space.
+func TestMemoryIsReservedBeforeItIsMapped(t *testing.T) {
+	process := tensor.NewPool(tensor.PoolOptions{Limit: 4 * mib})
+	m, _ := newMemory(t, Options{Arena: mib, SendLimit: 16 * mib, RecvLimit: mib, Start: -1, Reserve: func(n int64) (func(), error) {
+		held, err := process.Reserve(n)
+		if err != nil {
+			return nil, err
+		}
+		return held.Release, nil
+	}})
+	d := m.domains[0]
+	s, err := d.NewSlots(16, 64<<10, SendSlots)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var held []*tensor.Buffer
+	for {
+		b, err := m.Allocator().Allocate(mib)
+		if err != nil {
+			if !exhausted(err) || !strings.Contains(err.Error(), "limit is 4194304") {
+				t.Errorf("%v", err)
+			}
+			break
+		}
+		held = append(held, b)
+	}
+	if len(held) != 3 || process.Stats().InUse != 4*mib {
+		t.Errorf("%d arenas, %d bytes are reserved", len(held), process.Stats().InUse)
+	}
+	if _, err := d.NewSlots(16, 64<<10, SendSlots); !exhausted(err) || !strings.Contains(err.Error(), "slots") {
+		t.Errorf("slots: %v", err)
+	}
+	for _, b := range held {
+		b.Release()
+	}
+	if err := errors.Join(s.Close(), m.Close()); err != nil {
+		t.Error(err)
+	}
+	if n := process.Stats().InUse; n != 0 {
+		t.Errorf("%d bytes are reserved for memory that is unmapped", n)
+	}
+}

@@ -31,9 +31,10 @@ var ErrMustGrow = errors.New("no registered memory is free; more may be register
 type pool struct {
 	name     string // "sending", "receiving"
 	sections []*section
-	largest  int      // bytes of an arena, unless a device allows less
-	limit    int64    // bytes, a multiple of pageMultiple
-	active   func()   // Options.Active
+	largest  int    // bytes of an arena, unless a device allows less
+	limit    int64  // bytes, a multiple of pageMultiple
+	active   func() // Options.Active
+	reserve  func(int64) (func(), error)
 	pattern  *pattern // nil: freed blocks are not watched
 	closed   atomic.Bool
 	log      *slog.Logger

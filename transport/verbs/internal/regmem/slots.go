@@ -23,14 +23,15 @@ const (
 // ring or the send buffers of a channel. Their owner keeps track of which are in use. The
 // methods other than Close may be called from any goroutine.
 type Slots struct {
-	m      *Memory
-	mem    []byte
-	kind   mapping
-	mr     verbs.MR
-	count  int
-	size   int
-	stride int
-	closed atomic.Bool
+	m       *Memory
+	mem     []byte
+	kind    mapping
+	release func()
+	mr      verbs.MR
+	count   int
+	size    int
+	stride  int
+	closed  atomic.Bool
 }
 
 // NewSlots registers count slots of size bytes each. The caller closes them when the
@@ -47,8 +48,13 @@ func (d *Domain) NewSlots(count, size int, use SlotUse) (*Slots, error) {
 		return nil, status.Errorf(status.ResourceExhausted, "%d slots of %d bytes for messages: a memory region of %s has %d bytes at most",
 			count, size, d.device.Name, d.maxRegion)
 	}
+	release, err := d.m.reserve(total)
+	if err != nil {
+		return nil, status.Errorf(status.CodeOf(err), "no memory for %d slots of %d bytes for messages: %w", count, size, err)
+	}
 	mem, kind, err := mapMemory(int(total), mappingFor(d.device.GoMemory))
 	if err != nil {
+		release()
 		return nil, status.Errorf(status.ResourceExhausted, "no memory for %d slots of %d bytes for messages: %w", count, size, err)
 	}
 	var access verbs.Access
@@ -58,10 +64,11 @@ func (d *Domain) NewSlots(count, size int, use SlotUse) (*Slots, error) {
 	mr, err := d.pd.RegisterMemory(mem, access)
 	if err != nil {
 		unmapMemory(mem, kind)
+		release()
 		return nil, registerError(d.device.Name, "messages", int(total), err)
 	}
 	d.m.slotBytes.Add(total)
-	return &Slots{m: d.m, mem: mem, kind: kind, mr: mr, count: count, size: size, stride: stride}, nil
+	return &Slots{m: d.m, mem: mem, kind: kind, release: release, mr: mr, count: count, size: size, stride: stride}, nil
 }
 
 // Len is the number of slots.
@@ -92,6 +99,7 @@ func (s *Slots) Close() error {
 		return err // the device may still write to the memory, so it stays mapped
 	}
 	unmapMemory(s.mem, s.kind)
+	s.release()
 	s.mem = nil
 	return nil
 }
