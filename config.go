@@ -61,6 +61,9 @@ type Config struct {
 	// ReleaseAfter is how long memory that is kept for reuse may be unused before it goes back to the
 	// system. Default: 10s.
 	ReleaseAfter time.Duration
+	// Memory is how many bytes the process may use. Limits that are not set fit it together. Default: the limit of
+	// the control group, or the memory of the host.
+	Memory int64
 
 	// MetricsAddress serves /metrics, /healthz and /readyz over HTTP, HOST:PORT. Default: none.
 	MetricsAddress string
@@ -106,7 +109,8 @@ type RDMA struct {
 	EagerLimit int64
 	// Arena is the size in bytes of the regions in which memory is registered. Default: 64 MiB.
 	Arena int64
-	// ArenaLimit bounds the memory in bytes that is registered for sending, and that for receiving. Default: 1 GiB.
+	// ArenaLimit bounds the memory in bytes that is registered for sending, and that for receiving. Default: 1 GiB,
+	// or an eighth of Config.Memory if that is less.
 	ArenaLimit int64
 }
 

@@ -13,6 +13,7 @@ import (
 var fields = map[string]string{
 	"listen": "Listen", "cluster": "Cluster", "task": "Task", "collective-leader": "CollectiveLeader",
 	"transport": "Transport", "fallback": "Fallback", "provider": "Provider", "shm": "SHM", "shm-dir": "SHMDir",
+	"memory":       "Memory",
 	"peer-timeout": "PeerTimeout", "shutdown-timeout": "ShutdownTimeout", "release-after": "ReleaseAfter",
 	"metrics-address": "MetricsAddress", "pprof-address": "PprofAddress", "address-file": "AddressFile",
 
@@ -109,7 +110,7 @@ func (c Config) given() (config.Config, error) {
 		Client: config.Client{
 			Transport: c.Transport, Cluster: spec, TLS: config.TLS(c.TLS),
 			Keepalive:   config.Keepalive{Time: c.GRPC.KeepaliveTime, Timeout: c.GRPC.KeepaliveTimeout},
-			PeerTimeout: c.PeerTimeout, ReleaseAfter: c.ReleaseAfter, ConnectionsPerPeer: c.GRPC.ConnectionsPerPeer,
+			PeerTimeout: c.PeerTimeout, ReleaseAfter: c.ReleaseAfter, Memory: c.Memory, ConnectionsPerPeer: c.GRPC.ConnectionsPerPeer,
 			Fallback: c.Fallback, Provider: c.Provider, SHM: c.SHM, SHMDir: c.SHMDir,
 			RDMA: config.RDMA{
 				Device: r.Device, Port: r.Port, GIDIndex: r.GIDIndex, MTU: r.MTU, TrafficClass: r.TrafficClass,

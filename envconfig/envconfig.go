@@ -51,7 +51,7 @@ func load(use config.Use) (tryst.Config, error) {
 			UnaryLimit: c.UnaryLimit, CacheRPCResponse: c.CacheRPCResponse,
 		},
 		TLS:         tryst.TLS(c.TLS),
-		PeerTimeout: c.PeerTimeout, ShutdownTimeout: c.ShutdownTimeout, ReleaseAfter: c.ReleaseAfter,
+		PeerTimeout: c.PeerTimeout, ShutdownTimeout: c.ShutdownTimeout, ReleaseAfter: c.ReleaseAfter, Memory: c.Memory,
 		MetricsAddress: c.MetricsAddress, PprofAddress: c.PprofAddress, AddressFile: c.AddressFile,
 		Publications: tryst.Publications{Digest: c.Digest, MMap: c.PublishMMap, FileCache: c.FileCache},
 		Limits: tryst.Limits{

@@ -18,6 +18,7 @@ type listeners struct {
 	log     *slog.Logger
 	failed  *prometheus.CounterVec // by setting
 	refused *prometheus.CounterVec // by setting and reason
+	turned  prometheus.Counter     // away, of gRPC
 }
 
 func newListeners(log *slog.Logger) *listeners {
@@ -29,6 +30,9 @@ func newListeners(log *slog.Logger) *listeners {
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tryst_http_refused_total", Help: "Connections and requests that the HTTP listeners refused, by the setting that has the address, and why.",
 		}, []string{"setting", "reason"}),
+		turned: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "tryst_refused_connections_total", Help: "gRPC connections that were refused, since there were too many from their address or in all.",
+		}),
 	}
 }
 
@@ -155,7 +159,7 @@ func (l *boundedListener) enter(host string) (reason string, limit int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.open >= maxHTTPConns:
+	case l.open >= maxHTTPConns || l.open >= maxHTTPConns-newcomerHTTPConns && l.hosts[host] > 0:
 		return refusedByTotal, maxHTTPConns
 	case l.hosts[host] >= maxHTTPConnsPerAddress:
 		return refusedByAddress, maxHTTPConnsPerAddress

@@ -200,7 +200,15 @@ func TestHTTPConnectionsAreBounded(t *testing.T) {
 	if got := counted(t, l.refused.WithLabelValues("metrics-address", refusedByAddress)); got != 2 {
 		t.Errorf("%v refused connections were counted, want 2", got)
 	}
-	for i := range maxHTTPConns - maxHTTPConnsPerAddress - 2 { // one is that of 192.0.2.2, one for the helper
+	for i := range maxHTTPConns - maxHTTPConnsPerAddress - 1 - newcomerHTTPConns { // one is that of 192.0.2.2
+		if accept(fmt.Sprintf("203.0.113.%d", i/20+100)) == nil {
+			t.Fatalf("connection %d of a few addresses was refused", i)
+		}
+	}
+	if accept("203.0.113.100") != nil {
+		t.Error("a few addresses can take all places")
+	}
+	for i := range newcomerHTTPConns - 1 { // one for the helper
 		if accept(fmt.Sprintf("198.51.100.%d", i+1)) == nil {
 			t.Fatalf("connection %d of different addresses was refused", i)
 		}

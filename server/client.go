@@ -96,7 +96,9 @@ func dialAs(ctx context.Context, task cluster.Task, c config.Client, target stri
 	}
 	// The server is at this address, whatever its task is.
 	c.Cluster = nil
-	nc := nodeConfig{task: task, resolve: func(cluster.Task) (string, bool) { return address, true }}
+	fitted, parts := fit(config.Config{Client: c}, config.ForClient, o)
+	c = fitted.Client
+	nc := nodeConfig{task: task, budget: parts, resolve: func(cluster.Task) (string, bool) { return address, true }}
 	if c.Transport == verbstransport.Name {
 		nc.localAddr = func(ctx context.Context) localAddr { return routedLocalAddr(ctx, serverTask, address) }
 	}

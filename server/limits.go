@@ -10,6 +10,8 @@ const (
 	// descriptors, 1024.
 	maxHTTPConns           = 96
 	maxHTTPConnsPerAddress = 32
+	// newcomerHTTPConns of them are for addresses that have none, so that a few hosts cannot take all.
+	newcomerHTTPConns = 24
 
 	// maxHTTPHeader bounds the request line and headers in bytes. Scrapers and browsers send some hundred.
 	maxHTTPHeader = 8 << 10
@@ -29,6 +31,16 @@ const (
 	// maxProfiles bounds the requests to pprof-address in progress: a profile may take as much memory as what it
 	// describes.
 	maxProfiles = 8
+
+	// leastConnections is how many gRPC connections are accepted however small the memory is.
+	leastConnections = 16
+
+	// heapReserve is the part of the memory that the limit of the heap leaves for the program, threads and page
+	// tables. leastHeap is the part that the heap always has, and heapSteps the part by which the memory
+	// outside must change for a new limit.
+	heapReserve = 20
+	leastHeap   = 6
+	heapSteps   = 64
 
 	// acceptPauseMin and acceptPauseMax bound the pause after an accept that failed: descriptors are
 	// free again when some connection ends.

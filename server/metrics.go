@@ -31,7 +31,7 @@ type metrics struct {
 	rpcSeconds      *prometheus.HistogramVec
 	kept            *keptMetric
 	names           *refusedNames
-	active          func() // called for each call for tensors that was served, if not nil
+	active          func() // called for each call for tensors or graphs that was served, if not nil
 	calling         func() // called for each call for tensors that begins, if not nil
 
 	all        []prometheus.Collector
@@ -163,7 +163,18 @@ func (m *metrics) served(ctx context.Context, method string, start time.Time, er
 	m.names.call(ctx, method, err)
 	m.rpcs.WithLabelValues(method, grpcstatus.Code(err).String()).Inc()
 	m.rpcSeconds.WithLabelValues(method).Observe(time.Since(start).Seconds())
-	if m.active != nil && forTensors(method) {
+	if m.active != nil && (forTensors(method) || forGraphs(method)) {
 		m.active()
 	}
+}
+
+// forGraphs reports whether calls of a method make or free what graphs keep on the Go heap.
+func forGraphs(method string) bool {
+	switch method {
+	case tensorflowgrpc.WorkerService_RegisterGraph_FullMethodName, tensorflowgrpc.WorkerService_RunGraph_FullMethodName,
+		tensorflowgrpc.WorkerService_DeregisterGraph_FullMethodName, tensorflowgrpc.WorkerService_CleanupGraph_FullMethodName,
+		tensorflowgrpc.WorkerService_CleanupAll_FullMethodName, tensorflowgrpc.WorkerService_DeleteWorkerSession_FullMethodName:
+		return true
+	}
+	return false
 }

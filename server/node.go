@@ -5,12 +5,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math"
 	"net"
 	"sync/atomic"
 	"time"
 
-	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/stats"
@@ -55,6 +53,11 @@ type Options struct {
 	// file. Publish here. An error ends the start. Nil does nothing.
 	Prepare func(context.Context, *Server) error
 
+	// LimitHeap lets the process's soft limit of memory (debug.SetMemoryLimit) follow what it uses outside the Go
+	// heap, unless GOMEMLIMIT is set. It is for the program of one server.
+	LimitHeap bool
+
+	memory     int64               // of this process; 0: that which it may use
 	clientTask func() cluster.Task // draws the task of a client; nil: cluster.ClientTask
 	others     []Source            // of devices over TCP and shared memory; nil: those of this host
 
@@ -75,6 +78,7 @@ type node struct {
 	metrics     *metrics
 	allocator   tensor.Allocator
 	pool        *tensor.Pool // the allocator, unless the program passed one
+	budget      *budget
 	transfers   *transport.Log
 	lateWorker  atomic.Pointer[worker.Worker] // that of a server, which is made after its node; nil in a client
 	heap        *heapRelease
@@ -112,6 +116,8 @@ type nodeConfig struct {
 	sendBound int64
 	// devices is the number of CPU devices; 0 means 1.
 	devices int
+	// budget has the parts of the memory, and the settings fit them.
+	budget config.Budget
 	// cache has the limits of the response cache.
 	cache transport.CacheOptions
 }
@@ -134,12 +140,11 @@ func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ 
 		n.log = slog.New(slog.DiscardHandler)
 	}
 	n.metrics = newMetrics(n.log)
+	n.budget = newBudget(nc.budget, c, o, n.log)
+	n.addBudget(n.budget)
 	if n.allocator == nil {
-		// The limit prevents that a peer makes this process allocate more than
-		// the machine has; such a receive fails.
-		pool := tensor.NewPool(tensor.PoolOptions{Limit: memory(), Idle: c.ReleaseAfter})
-		n.allocator, n.pool = pool, pool
-		n.addPool(pool)
+		n.allocator, n.pool = n.budget.common, n.budget.common
+		n.addPool(n.pool)
 	}
 	security, err := clientTLS(c.TLS)
 	if err != nil {
@@ -192,16 +197,6 @@ func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ 
 	late.Manager = n.manager
 	n.metrics.gauge("tryst_steps", "Steps that have not ended.", func() float64 { return float64(n.manager.Steps()) })
 	return n, nil
-}
-
-// memory returns how many bytes this process may use: the limit of its control group, or
-// the memory of the machine; 0 when neither is known.
-func memory() int64 {
-	m, err := memlimit.ApplyFallback(memlimit.FromCgroup, memlimit.FromSystem)()
-	if err != nil {
-		return 0
-	}
-	return int64(min(m, math.MaxInt64))
 }
 
 // ownWorker is the worker of this process. The connections need it and are made first.

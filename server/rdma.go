@@ -120,7 +120,7 @@ func (n *node) newTransport(r *rdma, c config.Client, s Selection, nc nodeConfig
 	if err != nil {
 		return nil, err
 	}
-	memory := verbstransport.MemoryOptions{Arena: c.Arena, SendLimit: c.ArenaLimit, RecvLimit: c.ArenaLimit, Idle: c.ReleaseAfter}
+	memory := verbstransport.MemoryOptions{Arena: c.Arena, SendLimit: c.ArenaLimit, RecvLimit: c.ArenaLimit, Idle: c.ReleaseAfter, Reserve: n.budget.reserve}
 	o := messageOptions(c, cmp.Or(c.RDMA.QueuePairs, DefaultQueuePairs))
 	if s.Device != nil {
 		o.PortOptions = r.devices.port(s)

@@ -11,6 +11,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -72,9 +73,11 @@ type Server struct {
 // Start starts a server and returns when it listens. The settings must be valid
 // (config.Config.Validate). ctx bounds the start only; Close ends the server.
 func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
-	nc := nodeConfig{task: cfg.Task, sendBound: cfg.SendBound, devices: cfg.CPUDevices, cache: transport.CacheOptions{
+	cfg, parts := fit(cfg, config.ForServer, o)
+	nc := nodeConfig{task: cfg.Task, budget: parts, sendBound: cfg.SendBound, devices: cfg.CPUDevices, cache: transport.CacheOptions{
 		MaxWaiting: cfg.MaxWaiting, MaxWaitingBytes: cfg.MaxWaitingBytes,
-		KeptPerRequester: cfg.KeptPerPeer, KeptTotal: keptTotal(cfg.KeptTotal),
+		KeptPerRequester: cfg.KeptPerPeer, KeptTotal: cmp.Or(cfg.KeptTotal, transport.DefaultKeptPerRequester),
+		MaxRemembered: int(parts.Remembered),
 	}}
 	own := newOwnAddress(ctx, cfg, lookup)
 	if cfg.Transport == verbstransport.Name {
@@ -140,9 +143,10 @@ func (s *Server) start(ctx context.Context, o Options) error {
 		s.log.Warn("listening beyond loopback without TLS; every host that reaches the port can read and write tensors; set tls.cert, tls.key and tls.ca, or let only trusted hosts reach it", "address", s.address.String())
 	}
 	s.accepting = true
+	lis := s.listener()
 	go func() {
 		defer close(s.serving)
-		err := s.grpc.Serve(s.listener())
+		err := s.grpc.Serve(lis)
 		if err != nil && !errors.Is(err, grpc.ErrServerStopped) { // stopped before Serve
 			s.failure = err
 			s.ended.end()
@@ -169,28 +173,6 @@ func (s *Server) start(ctx context.Context, o Options) error {
 	return nil
 }
 
-// keptTotal returns the limit of the response cache in bytes: the setting, or a quarter of the
-// memory that this process may use.
-func keptTotal(set int64) int64 {
-	if set != 0 {
-		return set
-	}
-	if m := memory(); m != 0 {
-		return m / 4
-	}
-	return transport.DefaultKeptPerRequester // the memory is not known: the limit of one peer
-}
-
-// requestTotal returns what the requests under way may take in all, in bytes: a quarter of the memory that
-// this process may use, if that is less than grpctransport's default.
-func requestTotal(maxGraph int64) int64 {
-	total := grpctransport.DefaultRequestBytes(maxGraph)
-	if m := memory(); m != 0 {
-		return min(total, m/4)
-	}
-	return total
-}
-
 func (s *Server) makeGRPC(o Options) error {
 	if a := s.acceptor(); a != nil {
 		s.port = grpctransport.NewSharedPort(a)
@@ -205,9 +187,9 @@ func (s *Server) makeGRPC(o Options) error {
 	}
 	opts := append(grpctransport.ServerOptions(grpctransport.ServerTuning{
 		Credentials: creds, KeepaliveTime: s.cfg.Keepalive.Time, KeepaliveTimeout: s.cfg.Keepalive.Timeout,
-		MaxWaiting: s.cfg.MaxWaiting, MaxGraph: maxGraph, PerPeer: s.cfg.KeptPerPeer, Total: keptTotal(s.cfg.KeptTotal), Logger: s.log, Handshakes: &s.greets, Shared: s.port,
+		MaxWaiting: s.cfg.MaxWaiting, MaxGraph: maxGraph, PerPeer: s.cfg.KeptPerPeer, Total: cmp.Or(s.cfg.KeptTotal, transport.DefaultKeptPerRequester), Logger: s.log, Handshakes: &s.greets, Shared: s.port,
 		OutOfDates:   ownDates(s.cfg.TLS),
-		RequestBytes: requestTotal(maxGraph), Requests: &s.requests,
+		RequestBytes: s.budget.Requests, Requests: &s.requests, Copies: s.budget.Copies, Connections: s.budget.connections(), Refused: s.listeners.turned.Inc,
 	}),
 		grpc.ChainUnaryInterceptor(s.metrics.unary),
 		grpc.ChainStreamInterceptor(s.metrics.stream),
@@ -233,7 +215,7 @@ func (s *Server) makeGRPC(o Options) error {
 	registerReflection(rarely, s.grpc)
 
 	s.metrics.active = s.heap.used
-	s.metrics.all = append(s.metrics.all, s.listeners.failed, s.listeners.refused)
+	s.metrics.all = append(s.metrics.all, s.listeners.failed, s.listeners.refused, s.listeners.turned)
 	s.addKept()
 	s.metrics.gauge("tryst_requesters", "Processes that send requests here, or did recently.", func() float64 { return float64(s.cache.Stats().Requesters) })
 	s.metrics.gauge("tryst_connected_requesters", "Requesters that have a connection.", func() float64 { return float64(s.cache.Stats().Connected) })

@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"cmp"
 	"math"
 	"runtime"
 	"sync/atomic"
@@ -45,6 +46,13 @@ type PoolOptions struct {
 	// Idle is how long a kept block may be unused before it is freed, at most twice as
 	// long; 0 means DefaultIdle. With a negative number kept blocks stay.
 	Idle time.Duration
+	// Advice says in errors how to raise the limit; "raise the limit" when empty.
+	Advice string
+	// Refused, when not nil, is called with each error of the limit. It must not block.
+	Refused func(error)
+	// OffHeap, when not nil, is called with each change of the bytes of blocks that are not on the Go heap. It
+	// must not block.
+	OffHeap func(delta int64)
 }
 
 // DefaultIdle is the default of PoolOptions.Idle.
@@ -64,6 +72,9 @@ const DefaultIdle = idle.DefaultTime
 type Pool struct {
 	limit   int64
 	keep    int64
+	advice  string
+	refused func(error)
+	mapped  func(int64)
 	owner   Owner       // a poolOwner, converted once and not for each Buffer
 	classes []class     // the sizes that are kept, ascending
 	timer   *idle.Timer // frees kept blocks that are not used; nil when they stay
@@ -77,7 +88,7 @@ type Pool struct {
 
 // NewPool returns an empty pool.
 func NewPool(o PoolOptions) *Pool {
-	p := &Pool{limit: o.Limit, keep: o.Keep}
+	p := &Pool{limit: o.Limit, keep: o.Keep, advice: cmp.Or(o.Advice, "raise the limit"), refused: o.Refused, mapped: o.OffHeap}
 	if p.limit <= 0 {
 		p.limit = math.MaxInt64
 	}
@@ -171,6 +182,7 @@ func (p *Pool) take(n int) ([]byte, error) {
 			"cannot allocate %d bytes: the system is out of memory (the pool has %d bytes in use): %w",
 			n, p.used.Load(), err)
 	}
+	p.moved(block, int64(size))
 	return block, nil
 }
 
@@ -211,9 +223,20 @@ func (r reservation) Reclaim([]byte) {
 func (reservation) ReclaimsPromptly() {}
 
 func (p *Pool) exhausted(n int64) error {
-	return status.Errorf(status.ResourceExhausted,
-		"cannot allocate %d bytes: %d bytes are in use and the pool's limit is %d; release tensors sooner, move fewer at a time, or raise the limit",
-		n, p.used.Load(), p.limit)
+	err := status.Errorf(status.ResourceExhausted,
+		"cannot allocate %d bytes: %d bytes are in use and the pool's limit is %d; release tensors sooner, move fewer at a time, or %s",
+		n, p.used.Load(), p.limit, p.advice)
+	if p.refused != nil {
+		p.refused(err)
+	}
+	return err
+}
+
+// moved reports a block that was made, or freed with a negative n.
+func (p *Pool) moved(block []byte, n int64) {
+	if p.mapped != nil && offHeap && cap(block) >= offHeapSize {
+		p.mapped(n)
+	}
 }
 
 // poolOwner is the owner of a pool's blocks. Its methods are not Pool's, so that
@@ -255,6 +278,7 @@ func (p *Pool) put(data []byte) {
 
 // drop frees a block.
 func (p *Pool) drop(block []byte) {
+	p.moved(block, -int64(len(block)))
 	freeBlock(block)
 	p.held.Add(-int64(len(block)))
 }

@@ -176,7 +176,7 @@ func (s streams) serve(ctx context.Context, cfg config.Config, offers []offer) e
 	}
 	defer closeTraces(ctx, traces, min(tracesTimeout, cfg.ShutdownTimeout))
 	srv, err := server.Start(ctx, cfg, server.Options{
-		Logger: log, ServerStats: traces.Server(), ClientStats: traces.Client(), Kernels: kernels,
+		Logger: log, LimitHeap: true, ServerStats: traces.Server(), ClientStats: traces.Client(), Kernels: kernels,
 		Listening: s.listening(cfg),
 		Prepare: func(ctx context.Context, srv *server.Server) error {
 			for _, o := range offers {

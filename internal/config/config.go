@@ -149,6 +149,10 @@ type Client struct {
 	// in the file cache go after twice that time. 1s to 24h. Zero: the default,
 	// 10s.
 	ReleaseAfter time.Duration
+	// Memory is how many bytes the process may use. Limits that are not set fit it
+	// together. Up to 1 PiB. Default and zero: the limit of the control group, or
+	// the memory of the host.
+	Memory int64
 	// ConnectionsPerPeer is how many gRPC connections carry the traffic to one
 	// peer. 1 to 64. Zero: the default, 1.
 	ConnectionsPerPeer int
@@ -185,7 +189,8 @@ type Client struct {
 	Arena int64
 	// ArenaLimit bounds the memory that is registered for sending, and
 	// separately that for receiving, in bytes. 2 MiB to 1 PiB, at least twice
-	// Arena. Registered memory is locked in RAM. Zero: the default, 1 GiB.
+	// Arena. Registered memory is locked in RAM. Zero: the default, 1 GiB,
+	// or an eighth of the memory that the process may use if that is less.
 	ArenaLimit int64
 	// Poll is how the process waits for completions: "adaptive" spins for 50 µs,
 	// then sleeps; "busy" always spins and occupies a core; "event" sleeps. With

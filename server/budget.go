@@ -1,0 +1,157 @@
+package server
+
+import (
+	"cmp"
+	"log/slog"
+	"math"
+	"os"
+	"runtime/debug"
+	"sync"
+	"syscall"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/tensor"
+	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
+)
+
+// budget divides the memory of a process. This is the one place where the limits of different packages meet:
+//
+//	config.Config.Divide ─► parts of their own    ─► requests, connections, copies, waiting receives: their packages refuse
+//	                     └► Common: one tensor.Pool ─► tensors allocate there; registered memory, the messages of
+//	                                                 channels and the graphs of sessions reserve there, before they are made
+//
+// What is in Common and off the Go heap leaves less for the heap, so the collector works harder then (heapLimit).
+type budget struct {
+	config.Budget
+	common  *tensor.Pool
+	heap    *heapLimit
+	refused prometheus.Counter
+}
+
+// newBudget makes the budget of a process, with the settings that Divide has fitted.
+func newBudget(b config.Budget, c config.Client, o Options, log *slog.Logger) *budget {
+	all := &budget{Budget: b, refused: prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "tryst_memory_refused_total", Help: "Tensors, graphs and registered memory that were refused, since the memory that they share is in use.",
+	})}
+	if o.LimitHeap && b.Memory != 0 {
+		all.heap = newHeapLimit(b.Memory)
+	}
+	var seldom rarely
+	all.common = tensor.NewPool(tensor.PoolOptions{
+		Limit: b.Common, Idle: c.ReleaseAfter, Advice: "give the process more memory (setting memory)", OffHeap: all.heap.add,
+		Refused: func(err error) {
+			all.refused.Inc()
+			if not, ok := seldom.now(); ok {
+				log.Warn("memory is refused", "reason", err, "not_logged", not)
+			}
+		},
+	})
+	if b.Memory == 0 {
+		log.Warn("the memory that this process may use is not known, so no limit follows from it; set memory")
+		return all
+	}
+	log.Info("dividing memory", "common", b.Common, "parts", b.String())
+	if advice := b.Excess(); advice != "" {
+		log.Warn("the limits together allow more than the memory of this process; "+advice+", or the system may end it", "sum", b.String())
+	}
+	return all
+}
+
+// reserve counts memory off the Go heap. It is regmem's.
+func (b *budget) reserve(n int64) (release func(), err error) {
+	held, err := b.common.Reserve(n)
+	if err != nil {
+		return nil, err
+	}
+	b.heap.add(n)
+	return func() {
+		b.heap.add(-n)
+		held.Release()
+	}, nil
+}
+
+// connections is how many gRPC connections are accepted in all: those whose buffers fit, and that leave half of the
+// descriptors to everything else.
+func (b *budget) connections() int {
+	most := int64(math.MaxInt32)
+	if b.Connections != 0 {
+		most = b.Connections / grpctransport.ConnectionBytes
+	}
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err == nil && files.Cur/2 < uint64(most) { //nolint:gosec // never negative
+		most = int64(files.Cur / 2) //nolint:gosec // below most
+	}
+	return int(max(most, leastConnections))
+}
+
+// addBudget adds the metrics of the budget.
+func (n *node) addBudget(b *budget) {
+	n.metrics.all = append(n.metrics.all, b.refused)
+	n.metrics.gauge("tryst_memory_bytes", "Memory that the process may use, in bytes; 0 when it is not known.", func() float64 { return float64(b.Memory) })
+	n.metrics.gauge("tryst_memory_common_bytes", "The part of it that tensors, registered memory and graphs share, in bytes.", func() float64 { return float64(b.Common) })
+}
+
+// memoryLimit returns how many bytes this process may use: the limit of its control group or the memory of the
+// machine, whichever is less; 0 when neither is known.
+func memoryLimit() int64 {
+	least := uint64(math.MaxInt64)
+	for _, of := range []memlimit.Provider{memlimit.FromCgroup, memlimit.FromSystem} {
+		if m, err := of(); err == nil {
+			least = min(least, m)
+		}
+	}
+	if least == math.MaxInt64 {
+		return 0
+	}
+	return int64(least)
+}
+
+// heapLimit sets the soft limit of the Go runtime: the memory of the process without what it uses outside
+// the Go heap, and a reserve. A nil heapLimit sets none.
+type heapLimit struct {
+	memory int64
+	set    func(int64)
+
+	mu      sync.Mutex // guards what follows
+	outside int64
+	last    int64 // outside when the limit was set
+}
+
+// newHeapLimit returns nil when the user has set a limit.
+func newHeapLimit(memory int64) *heapLimit {
+	if os.Getenv("GOMEMLIMIT") != "" {
+		return nil
+	}
+	h := &heapLimit{memory: memory, set: func(n int64) { debug.SetMemoryLimit(n) }}
+	h.set(h.limit())
+	return h
+}
+
+// limit is at least a part of the memory: with less the collector would run all the time.
+func (h *heapLimit) limit() int64 {
+	return max(h.memory-h.memory/heapReserve-h.outside, h.memory/leastHeap)
+}
+
+// add notes a change of the memory outside the heap. The limit follows in steps, since setting it stops the
+// program for a moment.
+func (h *heapLimit) add(n int64) {
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.outside += n
+	if d := h.outside - h.last; max(d, -d) >= h.memory/heapSteps {
+		h.last = h.outside
+		h.set(h.limit())
+	}
+}
+
+// fit returns the settings that fit the memory of this process, and the budget.
+func fit(c config.Config, use config.Use, o Options) (config.Config, config.Budget) {
+	b := c.Divide(cmp.Or(o.memory, memoryLimit()), use)
+	return c, b
+}

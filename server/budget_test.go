@@ -1,0 +1,86 @@
+package server
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// TestTensorsBeyondTheMemoryAreRefused: with what to do, one line in the log, and a metric. Registered memory counts
+// with them.
+func TestTensorsBeyondTheMemoryAreRefused(t *testing.T) {
+	var text bytes.Buffer
+	s, err := Start(t.Context(), settings(func(c *config.Config) { c.Memory = 1 << 30 }), Options{Logger: slog.New(slog.NewTextHandler(&text, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close(t.Context())
+	common := int(s.budget.Common)
+	if common > 1<<30*3/4 {
+		t.Fatalf("tensors may take %d of 1 GiB", common)
+	}
+	if _, err := s.Allocator().Allocate(common + 1); status.CodeOf(err) != status.ResourceExhausted || !strings.Contains(err.Error(), "setting memory") {
+		t.Errorf("beyond the limit: %v", err)
+	}
+	release, err := s.budget.reserve(int64(common) / 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := s.Allocator().Allocate(common/2 + 1<<20); status.CodeOf(err) != status.ResourceExhausted {
+			t.Errorf("beside registered memory: %v", err)
+		}
+	}
+	release()
+	b, err := s.Allocator().Allocate(common/2 + 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Release()
+	if got := counted(t, s.budget.refused); got != 3 {
+		t.Errorf("%v refusals were counted, want 3", got)
+	}
+	if n := strings.Count(text.String(), "memory is refused"); n != 1 {
+		t.Errorf("%d lines in the log, want 1: %s", n, text.String())
+	}
+}
+
+// TestSettingsBeyondTheMemoryAreWarnedAbout: the sum is in words, at the start.
+func TestSettingsBeyondTheMemoryAreWarnedAbout(t *testing.T) {
+	for _, limit := range []int64{0, 600 << 20} {
+		var text bytes.Buffer
+		start(t, settings(func(c *config.Config) { c.Memory, c.MaxWaitingBytes = 1<<30, limit }), Options{Logger: slog.New(slog.NewTextHandler(&text, nil))})
+		warned := strings.Contains(text.String(), "lower max-waiting-bytes, or give the process more memory") && strings.Contains(text.String(), "2400MiB")
+		if warned != (limit != 0) {
+			t.Errorf("max-waiting-bytes %d: %s", limit, text.String())
+		}
+	}
+}
+
+// TestHeapHasWhatTensorsLeave: the limit of the Go heap follows the memory outside it in steps, and the heap always
+// has a part.
+func TestHeapHasWhatTensorsLeave(t *testing.T) {
+	var set []int64
+	h := &heapLimit{memory: 1 << 30, set: func(n int64) { set = append(set, n) }}
+	h.add(1 << 20)
+	if len(set) != 0 {
+		t.Errorf("the limit was set for 1 MiB: %v", set)
+	}
+	h.add(511 << 20)
+	h.add(512 << 20)
+	h.add(-1024 << 20)
+	all := int64(1<<30 - 1<<30/heapReserve)
+	if len(set) != 3 || set[0] != all-512<<20 || set[1] != 1<<30/leastHeap || set[2] != all {
+		t.Errorf("the limits are %v", set)
+	}
+	var none *heapLimit
+	none.add(1 << 30)
+	t.Setenv("GOMEMLIMIT", "1GiB")
+	if newHeapLimit(1<<30) != nil {
+		t.Error("the limit of the user is replaced")
+	}
+}
