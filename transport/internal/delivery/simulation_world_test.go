@@ -435,6 +435,8 @@ func (w *world) end(id uint64, v byte, err error) {
 		case code == status.Cancelled && r.cancelled:
 		case code == status.Aborted && w.process > 1 && strings.Contains(err.Error(), "process"), code == status.Aborted && w.process > 1 && strings.Contains(err.Error(), "restarted"):
 		case code == status.DataLoss && w.cfg.blackouts > w.left.blackouts:
+		case code == status.Unavailable && w.cfg.blackouts > w.left.blackouts && strings.Contains(err.Error(), "before it carried a response"):
+			// Each connection before and after the blackout was lost before it carried a response.
 		default:
 			w.fail("receive %d ends with %v", id, err)
 		}
