@@ -42,7 +42,7 @@ func TestPullIntoADropBox(t *testing.T) {
 	}
 	top, err := os.MkdirTemp("", "dropbox") // below t.TempDir only root may pass
 	must(t, err)
-	t.Cleanup(func() { os.RemoveAll(top) })
+	t.Cleanup(func() { must(t, os.RemoveAll(top)) })
 	must(t, os.Chmod(top, 0o755)) //nolint:gosec // another user must pass
 	box := filepath.Join(top, "box")
 	must(t, os.Mkdir(box, 0o700))

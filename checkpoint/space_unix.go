@@ -14,7 +14,7 @@ func freeSpace(f *os.File) (int64, bool) {
 	if err := syscall.Fstatfs(int(f.Fd()), &s); err != nil || s.Blocks == 0 || s.Bsize <= 0 {
 		return 0, false
 	}
-	free := float64(s.Bavail) * float64(s.Bsize) //nolint:unconvert // of several types
+	free := float64(s.Bavail) * float64(s.Bsize)
 	return int64(min(free, 1<<62)), true
 }
 

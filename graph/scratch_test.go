@@ -13,7 +13,7 @@ func TestScratchEndsWithTheKernel(t *testing.T) {
 	for _, end := range []func() error{
 		func() error { return nil },
 		func() error { return status.New(status.Internal, "a kernel fails") },
-		func() error { panic("a kernel has a bug") },
+		func() error { panic("a kernel has a bug") }, //nolint:forbidigo // what the test is about
 	} {
 		_ = compute(KernelFunc(func(c *Context) error {
 			for range 3 {

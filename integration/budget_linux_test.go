@@ -109,7 +109,6 @@ type small struct {
 	metrics string
 	ended   chan struct{}
 	log     *bytes.Buffer // valid when it has ended
-	calls   []context.CancelFunc
 	conns   []io.Closer
 	work    sync.WaitGroup
 }
@@ -395,7 +394,7 @@ func (s *small) fillAll(step, size int64, copies int) {
 		for range 8 {
 			s.unfinished(from, 64)
 		}
-		for n := 0; n < 2000; n++ {
+		for range 2000 {
 			conn, _, err := s.http2Conn(from)
 			if err != nil {
 				refused++

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"log/slog"
 	"math"
-	"os"
 	"runtime/debug"
 	"sync"
 	"syscall"
@@ -122,7 +121,7 @@ type heapLimit struct {
 
 // newHeapLimit returns nil when the user has set a limit.
 func newHeapLimit(memory int64) *heapLimit {
-	if os.Getenv("GOMEMLIMIT") != "" {
+	if debug.SetMemoryLimit(-1) != math.MaxInt64 { // GOMEMLIMIT, or the program
 		return nil
 	}
 	h := &heapLimit{memory: memory, set: func(n int64) { debug.SetMemoryLimit(n) }}

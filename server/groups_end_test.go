@@ -269,7 +269,7 @@ func TestAnErrorOfOneMemberEndsTheOperationAtAll(t *testing.T) {
 						}
 						w.groups[1].Close()
 						if rounds > 0 {
-							wait(t, errs[1], "the end of rank 1")
+							_ = wait(t, errs[1], "the end of rank 1") // what it is depends on the moment
 						}
 					})
 				}

@@ -60,8 +60,7 @@ type rights struct {
 	victim      cluster.Task
 	client      cluster.Task
 	publication rendezvous.Key // of a published tensor, for the client
-	version     string
-	n           int64 // numbers the steps, groups and ids
+	n           int64          // numbers the steps, groups and ids
 }
 
 // right is one request of the table.
@@ -341,7 +340,7 @@ var rightsRows = []rightsRow{
 	{method: "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", call: func(r *right) error {
 		s, err := reflectionalpha.NewServerReflectionClient(r.conn).ServerReflectionInfo(r.ctx)
 		if err == nil {
-			err = s.Send(&reflectionalpha.ServerReflectionRequest{MessageRequest: &reflectionalpha.ServerReflectionRequest_ListServices{}})
+			err = s.Send(&reflectionalpha.ServerReflectionRequest{MessageRequest: &reflectionalpha.ServerReflectionRequest_ListServices{}}) //nolint:staticcheck // the deprecated service is served, too
 		}
 		return streamed(s, err)
 	}},

@@ -117,7 +117,7 @@ func interpreterOf(program string) (string, error) {
 // opening the library fails then.
 func needs(interpreter, library string) (files []string) {
 	list, _ := exec.Command(interpreter, "--list", library).Output() // "\tlibm.so.6 => /lib/libm.so.6 (0x7f…)"
-	for _, word := range strings.Fields(string(list)) {
+	for word := range strings.FieldsSeq(string(list)) {
 		if filepath.IsAbs(word) {
 			files = append(files, word)
 		}

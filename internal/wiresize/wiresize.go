@@ -69,12 +69,13 @@ const (
 func (s *Scanner) Size(b []byte, m proto.Message, bound int64) (int64, error) {
 	r := m.ProtoReflect()
 	d := r.Descriptor()
-	t, ok := s.tables.Load(d)
+	made, ok := s.tables.Load(d)
 	if !ok {
-		t = s.make(r)
+		made = s.make(r)
 	}
+	t := made.(*table) //nolint:errcheck // nothing else is stored
 	c := count{bound: bound}
-	ok = c.add(t.(*table).size) && c.scan(b, t.(*table), new(packed), 1)
+	ok = c.add(t.size) && c.scan(b, t, new(packed), 1)
 	switch {
 	case ok:
 		return c.size, nil
@@ -158,7 +159,7 @@ func (c *count) value(b []byte, number protowire.Number, wire protowire.Type, f 
 		c.wrong = true
 		return -1
 	}
-	ok := true
+	var ok bool
 	switch f.kind {
 	case text:
 		ok = c.add(f.each + allocated(int64(len(content))))
@@ -226,7 +227,7 @@ func (s *Scanner) make(m protoreflect.Message) *table {
 func (s *Scanner) table(m protoreflect.Message, made map[protoreflect.MessageDescriptor]*table) *table {
 	d := m.Descriptor()
 	if t, ok := s.tables.Load(d); ok {
-		return t.(*table)
+		return t.(*table) //nolint:errcheck // nothing else is stored
 	}
 	if t := made[d]; t != nil {
 		return t

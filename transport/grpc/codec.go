@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/binary"
+	"errors"
 	"io"
 
 	"google.golang.org/grpc/encoding"
@@ -187,7 +188,7 @@ func inflate(b []byte, limit int64, by taker) (out []byte, charged int64, err er
 		n, err := z.Read(out[len(out):cap(out)])
 		out = out[:len(out)+n]
 		switch {
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return out, charged, nil
 		case err != nil:
 			return nil, charged, status.Errorf(status.InvalidArgument, "cannot decompress a request of %d bytes: %w", len(b), err)

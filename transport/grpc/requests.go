@@ -201,7 +201,7 @@ func (r *requests) endedLocked(f frame) {
 // countLocked counts the requests that have not come whole. One whose client sends further messages has
 // come when its response has begun.
 func (r *requests) countLocked(q *request) {
-	now := !q.ended && !(q.answered && q.messages && q.left == 0 && q.have == 0)
+	now := !q.ended && (!q.answered || !q.messages || q.left != 0 || q.have != 0)
 	if now == q.arriving {
 		return
 	}
@@ -381,7 +381,7 @@ func (r *requests) sweep() {
 		}
 		r.refuse(refusedLate, reason)
 		r.waking = true
-		_ = r.conn.Conn.SetReadDeadline(time.Unix(1, 0)) // fails only for a closed connection
+		_ = r.conn.SetReadDeadline(time.Unix(1, 0)) // fails only for a closed connection
 	}
 	if r.arriving > 0 || r.half {
 		r.watched = true
@@ -403,7 +403,7 @@ func (r *requests) woken() bool {
 		return false
 	}
 	r.waking = false
-	return r.conn.Conn.SetReadDeadline(time.Time{}) == nil
+	return r.conn.SetReadDeadline(time.Time{}) == nil
 }
 
 // wrong returns why the connection must end.

@@ -143,7 +143,6 @@ func ServerOptions(t ServerTuning) []grpc.ServerOption {
 		grpc.MaxHeaderListSize(requestHeaders),
 		grpc.MaxSendMsgSize(maxMessage),
 		grpc.WriteBufferSize(writeBuffer),
-		grpc.SharedWriteBuffer(true),
 		grpc.ReadBufferSize(serverReadBuffer),
 		grpc.InitialWindowSize(requestWindow),
 		grpc.InitialConnWindowSize(connWindow),

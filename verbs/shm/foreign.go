@@ -70,7 +70,7 @@ var errRights = errors.New("the packet carries descriptors")
 // next reads a packet without waiting: EAGAIN means that there is none. A packet with descriptors stays
 // in the socket, and the error is errRights. Only one goroutine at a time reads a socket.
 func next(fd int, buf []byte) (n int, err error) {
-	n, _, flags, err := recvmsg(fd, buf, nil, unix.MSG_PEEK)
+	_, _, flags, err := recvmsg(fd, buf, nil, unix.MSG_PEEK)
 	if err != nil {
 		return 0, err
 	}
@@ -92,7 +92,7 @@ func next(fd int, buf []byte) (n int, err error) {
 func recvmsg(fd int, buf, oob []byte, flags int) (n, oobn, got int, err error) {
 	for {
 		n, oobn, got, _, err = unix.Recvmsg(fd, buf, oob, flags|unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
-		if err != unix.EINTR { //nolint:errorlint // an errno as it comes from the kernel
+		if err != unix.EINTR {
 			return n, oobn, got, err
 		}
 	}
