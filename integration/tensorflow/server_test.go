@@ -51,6 +51,8 @@ func (s serverTask) kernels() (graph.KernelSet, error) {
 		return goKernels()
 	case "tensorflow":
 		return openTensorFlow()
+	case "all files":
+		return openLibrary(tfkernels.Options{Files: tfkernels.AllFiles})
 	case "process": // in a child process of its own
 		o := tfkernels.Options{Process: []string{os.Args[0], kernelProcess}}
 		if s.Files != "" {
@@ -58,7 +60,7 @@ func (s serverTask) kernels() (graph.KernelSet, error) {
 		}
 		return openLibrary(o)
 	}
-	return nil, fmt.Errorf("kernel set %q: must be one of %v, or process", s.Kernels, sets)
+	return nil, fmt.Errorf("kernel set %q: must be one of %v, all files or process", s.Kernels, sets)
 }
 
 // goKernels returns the kernels in Go, those of collectives included.

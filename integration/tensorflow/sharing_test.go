@@ -57,9 +57,6 @@ var notProbed = map[string]string{
 
 const batches = "a TensorFlow task forms no batch of two steps here, of one session either; its source finds the batch by the node's name"
 
-// readers and writers of files, which a server may refuse.
-var ofFiles = []string{"FixedLengthRecordReaderV2", "TFRecordReaderV2", "TextLineReaderV2", "WholeFileReader", "WholeFileReaderV2", "SummaryWriter"}
-
 // byContent are the ops whose sharing shows in what is in their objects (sharing.py), beside its handle or
 // since it has none.
 var (
@@ -127,7 +124,11 @@ func sharingOps(t testing.TB) (handles, names []string) {
 // it depends on the same whether two nodes, graphs or sessions find one object: on TensorFlow's task and on
 // Tryst's.
 func TestSessionsFindTheSameObjects(t *testing.T) {
-	chief := startBoth(t)
+	c := newCluster(t, map[string]int{"chief": 1, "tf": 1, "tensorflow": 1})
+	tf, chief := c.beginTask(t, "tf", 0), c.beginTask(t, "chief", 0)
+	c.startTryst(t, serverTask{Job: "tensorflow", Kernels: "all files"}) // readers and writers of files, too
+	tf.ready()
+	chief.ready()
 	handles, _ := sharingOps(t)
 	ops := registry(t)
 	for _, op := range handles {
@@ -156,9 +157,6 @@ func TestSessionsFindTheSameObjects(t *testing.T) {
 					t.Fatalf("TensorFlow: %v: %s", want.Code, want.Message)
 				}
 				got := onJob(chief.in(t), "handle_names", "tensorflow", program)
-				if got.Code == status.Unimplemented && slices.Contains(ofFiles, op) {
-					return // refused
-				}
 				if fmt.Sprint(got.Value) != fmt.Sprint(want.Value) {
 					t.Errorf("%v (%v %s), want %v", got.Value, got.Code, got.Message, want.Value)
 				}
