@@ -135,3 +135,13 @@ func TestOutStaysInItsDirectory(t *testing.T) {
 		}
 	}
 }
+
+// TestPartThatIsNoFile: what stands in the place of a .part, and is none, is left as it is.
+func TestPartThatIsNoFile(t *testing.T) {
+	h := serve(t)
+	h.publish("m", writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), nil, model(t)...))
+	dir := t.TempDir()
+	must(t, syscall.Mkfifo(filepath.Join(dir, "m.safetensors.part"), 0o600))
+	_, err := h.dial().Save(t.Context(), checkpoint.PullRequest{}, checkpoint.SaveOptions{Out: dir, Force: true})
+	mustBe(t, err, status.InvalidArgument, "m.safetensors.part", "not a regular file")
+}
