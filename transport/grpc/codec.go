@@ -133,7 +133,7 @@ func unmarshalRequest(s *wiresize.Scanner, b []byte, m proto.Message, largest in
 	return unmarshal(s, b, m, by)
 }
 
-// laterGzip leaves a compressed request as it is. The codec decompresses it, which knows by then whom to
+// laterGzip leaves a compressed request as it is. The codec decompresses it, since it knows the caller to
 // charge: gRPC would decompress up to its limit of any request first. It implements grpc.Decompressor.
 type laterGzip struct{}
 

@@ -142,6 +142,10 @@ const (
 	// request takes to break it.
 	briefConn = 3 * time.Second
 
+	// briefTimeouts is for how many peer timeouts connections may come up and carry nothing: a network that
+	// cuts each of them on a busy machine gets longer than one that is gone.
+	briefTimeouts = 3
+
 	// helloWait bounds one Hello, so that an address that swallows packets is tried again
 	// in time.
 	helloWait = 2 * time.Second

@@ -29,7 +29,7 @@ func (l *losses) add(err error) bool {
 }
 
 // briefs counts connections in a row that were lost soon, and had carried nothing. One or two are a
-// network that comes back; more, for the peer timeout, are a peer that is not reached although it answers.
+// network that comes back; more, for briefTimeouts peer timeouts, are a peer that is not reached although it answers.
 type briefs struct {
 	n     int
 	since time.Time // when the first of them was lost
@@ -43,12 +43,12 @@ func (b *briefs) add(now time.Time) {
 
 // last reports whether they have lasted too long.
 func (b *briefs) last(now time.Time, peerTimeout time.Duration) bool {
-	return b.n >= maxSameLosses && now.Sub(b.since) >= peerTimeout
+	return b.n >= maxSameLosses && now.Sub(b.since) >= briefTimeouts*peerTimeout
 }
 
 func (b *briefs) err(m *requests) error {
 	return status.Errorf(status.Unavailable, "%s answers, and for %v each connection to it was lost before it carried a response%s",
-		m.peer, m.peerTimeout, becauseOf(m.why))
+		m.peer, briefTimeouts*m.peerTimeout, becauseOf(m.why))
 }
 
 // endless is the error of a request that was lost too often.
