@@ -222,12 +222,12 @@ func (u *unproven) add(ctx context.Context) (context.Context, *stranger) {
 
 func (u *unproven) remove(x *stranger) {
 	x.end()
-	close(x.left)
 	u.mu.Lock()
-	defer u.mu.Unlock()
 	if i := slices.Index(u.list, x); i >= 0 {
 		u.list = slices.Delete(u.list, i, i+1)
 	}
+	u.mu.Unlock()
+	close(x.left) // after that the next one finds another oldest
 }
 
 func (u *unproven) count() int {
