@@ -110,7 +110,7 @@ func (n *node) receiverOf(peer cluster.Task) func(rendezvous.Key) (rendezvous.Gu
 	}
 }
 
-// proveReceivers makes the transport check whom values are for, if mutual TLS proves the names of peers.
+// proveReceivers makes the transport check the receiver that a key names, if mutual TLS proves the names of peers.
 func (n *node) proveReceivers(o *verbstransport.Options) {
 	if o.TLS == verbstransport.MutualTLS {
 		o.Receiver, o.Refused = n.receiverOf, n.metrics.names.request
