@@ -174,13 +174,22 @@ func TestContentSurvivesASilentConnection(t *testing.T) {
 	a := c.start(t, 0, nodeOptions{unaryLimit: 1000})
 	r := newRelay(t, a.address)
 	b := c.start(t, 1, nodeOptions{addresses: map[int]string{0: r.address()}, dial: soonSilent})
+	k := a.key(b, "x")
+	small := value(t, a.alloc, 1)
+	defer small.Release()
+	a.send(1, k, small)
+	if o := <-b.begin(t.Context(), 1, k); o.err != nil { // the connection is up
+		t.Fatal(o.err)
+	} else {
+		o.v.Tensor.Release()
+	}
 	x := value(t, a.alloc, 16<<20)
 	defer x.Release()
-	k := a.key(b, "x")
 	a.send(1, k, x)
 	r.pause() // before the first byte of the content, or in it
+	asked := r.up.Load()
 	got := b.begin(t.Context(), 1, k)
-	await(t, "a connection", func() bool { return r.up.Load() > 0 })
+	await(t, "a request", func() bool { return r.up.Load() > asked })
 	r.lose()
 	r.resume()
 	o := <-got

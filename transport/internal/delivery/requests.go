@@ -128,13 +128,13 @@ func (m *requests) send(acts []requestAction, t *Transfer) []requestAction {
 
 // reach begins to look for the peer. It does so at once, unless the connection has just
 // come up and was lost before it carried anything: then a request itself may be what
-// breaks it, and requests come no faster than hellos. Such a brief connection does not
-// count: peers may connect for ever, and break at each content. why is what a connection
-// was lost for just now, nil when there was none.
+// breaks it, and requests come no faster than hellos; the pause begins when the connection
+// came up. Such a brief connection does not count: peers may connect for ever, and break at
+// each content. why is what a connection was lost for just now, nil when there was none.
 func (m *requests) reach(now time.Time, why error) []requestAction {
 	after := time.Duration(0)
-	if m.conn == connUp && !m.served && now.Sub(m.up) < briefConn {
-		after = m.pause
+	if lived := now.Sub(m.up); m.conn == connUp && !m.served && lived < briefConn {
+		after = max(0, m.pause-lived)
 		m.pause = min(2*m.pause, helloPauseMax)
 		m.briefs.add(now)
 	} else {
