@@ -64,8 +64,8 @@ const (
 )
 
 // Size returns about how many bytes proto.Unmarshal allocates for b, as a message of the type of m. It
-// returns ResourceExhausted as soon as they are more than bound, and Internal, as gRPC does for what it
-// cannot parse, when messages are nested too deep or b is no message. It does not keep b.
+// returns ResourceExhausted as soon as they are more than bound, and InvalidArgument when messages are
+// nested too deep or b is no message. It does not keep b.
 func (s *Scanner) Size(b []byte, m proto.Message, bound int64) (int64, error) {
 	r := m.ProtoReflect()
 	d := r.Descriptor()
@@ -80,9 +80,9 @@ func (s *Scanner) Size(b []byte, m proto.Message, bound int64) (int64, error) {
 	case ok:
 		return c.size, nil
 	case c.deep:
-		return c.size, status.Errorf(status.Internal, "a %s has messages nested more than %d deep", d.FullName(), maxDepth)
+		return c.size, status.Errorf(status.InvalidArgument, "a %s has messages nested more than %d deep", d.FullName(), maxDepth)
 	case c.wrong:
-		return c.size, status.Errorf(status.Internal, "%d bytes are no message %s", len(b), d.FullName())
+		return c.size, status.Errorf(status.InvalidArgument, "%d bytes are no message %s", len(b), d.FullName())
 	}
 	return c.size, status.Errorf(status.ResourceExhausted, "a %s of %d bytes takes more than %d bytes when it is parsed, the limit", d.FullName(), len(b), bound)
 }

@@ -135,7 +135,7 @@ func TestMessagesNestedDeep(t *testing.T) {
 	for range maxDepth - 2 { // VariantTensorDataProto and TensorProto have one another
 		b = nested(15, nested(3, b))
 	}
-	if _, err := s.Size(b, new(tfpb.TensorProto), 1<<40); status.CodeOf(err) != status.Internal || !strings.Contains(err.Error(), "deep") {
+	if _, err := s.Size(b, new(tfpb.TensorProto), 1<<40); status.CodeOf(err) != status.InvalidArgument || !strings.Contains(err.Error(), "deep") {
 		t.Error(err)
 	}
 	if _, err := s.Size(nested(15, nested(3, nil)), new(tfpb.TensorProto), 1<<40); err != nil {
@@ -146,7 +146,7 @@ func TestMessagesNestedDeep(t *testing.T) {
 func TestWhatIsNoMessage(t *testing.T) {
 	var s Scanner
 	for _, b := range [][]byte{{0x0a}, {0x0a, 5}, {0x07}, {0x0b}, {0x0c}, {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, {0x1f, 0x8b, 8}} {
-		if _, err := s.Size(b, new(tfpb.GraphDef), 1<<40); status.CodeOf(err) != status.Internal {
+		if _, err := s.Size(b, new(tfpb.GraphDef), 1<<40); status.CodeOf(err) != status.InvalidArgument {
 			t.Errorf("%x: %v", b, err)
 		}
 	}

@@ -94,9 +94,13 @@ type unlimited struct{}
 
 func (*unlimited) take(int64) error { return nil }
 
-// unmarshal parses m after it has counted, and charged to by, what that takes. by may be nil.
+// unmarshal parses m after it has counted, and charged to by, what that takes. by may be nil. What is no
+// message is Internal, as gRPC has it.
 func unmarshal(s *wiresize.Scanner, b []byte, m proto.Message, by taker) error {
 	size, err := s.Size(b, m, wiresize.Bound(len(b)))
+	if status.CodeOf(err) == status.InvalidArgument {
+		return status.New(status.Internal, status.From(err).Message())
+	}
 	if err != nil {
 		return err
 	}
@@ -106,7 +110,7 @@ func unmarshal(s *wiresize.Scanner, b []byte, m proto.Message, by taker) error {
 		}
 	}
 	if err := proto.Unmarshal(b, m); err != nil {
-		return status.Errorf(status.InvalidArgument, "cannot parse a %s of %d bytes: %w", m.ProtoReflect().Descriptor().FullName(), len(b), err)
+		return status.Errorf(status.Internal, "cannot parse a %s of %d bytes: %w", m.ProtoReflect().Descriptor().FullName(), len(b), err)
 	}
 	return nil
 }

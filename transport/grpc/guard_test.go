@@ -129,6 +129,16 @@ func TestMessagesThatGrowAreRefused(t *testing.T) {
 	}
 }
 
+// TestWhatIsNoMessageIsInternal: as at every gRPC server.
+func TestWhatIsNoMessageIsInternal(t *testing.T) {
+	n, _, _, _ := guardedNode(t, 4<<30)
+	var resp []byte
+	err := dialRaw(t, n).Invoke(t.Context(), tensorflowgrpc.WorkerService_RegisterGraph_FullMethodName, []byte("\xff\xff\xff\xff garbage"), &resp)
+	if status.CodeOf(fromGRPC(err, nil)) != status.Internal {
+		t.Error(err)
+	}
+}
+
 // TestCompressedRequestsAreBounded: what a small request becomes ends at the limit of its method.
 func TestCompressedRequestsAreBounded(t *testing.T) {
 	n, _, _, _ := guardedNode(t, 4<<30)
