@@ -7,10 +7,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/stats"
 
-	"github.com/tryst-rdma/tryst/graph"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/tensorflow/graph"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
@@ -65,7 +65,7 @@ func WithAllocator(a tensor.Allocator) Option { return func(o *options) { o.Allo
 func WithProvider(p verbs.Provider) Option { return func(o *options) { o.Provider = p } }
 
 // WithKernels sets the kernels that run the graphs which TensorFlow masters register with a server: those
-// of package graph/ops, of a program's own, or of both. Without them graphs are refused.
+// of package tensorflow/ops, of a program's own, or of both. Without them graphs are refused.
 func WithKernels(set graph.KernelSet) Option { return func(o *options) { o.Kernels = set } }
 
 // WithStatsHandlers instruments gRPC, for example for traces with otelgrpc: server sees the calls

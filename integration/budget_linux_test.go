@@ -32,8 +32,8 @@ import (
 	"github.com/tryst-rdma/tryst/proto/trystgrpc"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/tensorflow/master"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
-	"github.com/tryst-rdma/tryst/worker/master"
 )
 
 // smallMemory is the memory of the server, in bytes.

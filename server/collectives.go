@@ -4,8 +4,8 @@ import (
 	"context"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/collective"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
-	"github.com/tryst-rdma/tryst/worker/collective"
 )
 
 // newCollectives returns the collectives of the server. Its worker is made later.

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tryst-rdma/tryst/collective"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
-	"github.com/tryst-rdma/tryst/worker/collective"
 )
 
 // groupOf enters all servers into a group.

@@ -6,7 +6,7 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/worker"
+	"github.com/tryst-rdma/tryst/tensorflow/worker"
 )
 
 // TestSendToATaskOrDeviceThatIsNotInTheCluster: nobody could receive the value, and Recv from there

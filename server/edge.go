@@ -7,7 +7,7 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/tensor"
-	"github.com/tryst-rdma/tryst/worker"
+	"github.com/tryst-rdma/tryst/tensorflow/worker"
 )
 
 // Edge is a prepared name between this task and a peer: it sends to the peer under the name,

@@ -10,7 +10,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/worker"
+	"github.com/tryst-rdma/tryst/tensorflow/worker"
 )
 
 // edge prepares a name; the test fails if that fails.

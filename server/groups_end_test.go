@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/collective"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
-	"github.com/tryst-rdma/tryst/worker/collective"
 )
 
 // stoppable is an address in front of a server, whose process can be stopped: connections stay, the

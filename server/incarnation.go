@@ -7,8 +7,8 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/transport"
-	"github.com/tryst-rdma/tryst/worker"
 )
 
 // known returns the incarnation of a device if it is known.

@@ -17,8 +17,8 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
+	"github.com/tryst-rdma/tryst/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/transport/transporttest"
-	"github.com/tryst-rdma/tryst/worker"
 )
 
 // TestEndOfAStepEndsAReceiveFromAnUnknownPeer at once, while the peer is looked for.

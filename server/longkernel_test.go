@@ -5,11 +5,11 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/tryst-rdma/tryst/graph"
-	"github.com/tryst-rdma/tryst/graph/ops"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
-	"github.com/tryst-rdma/tryst/worker/master"
+	"github.com/tryst-rdma/tryst/tensorflow/graph"
+	"github.com/tryst-rdma/tryst/tensorflow/master"
+	"github.com/tryst-rdma/tryst/tensorflow/ops"
 )
 
 // longKernels is a KernelSet whose Neg computes until it is told to end, whatever its context says.

@@ -14,7 +14,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/graph/ops"
+	"github.com/tryst-rdma/tryst/collective"
 	"github.com/tryst-rdma/tryst/internal/config"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
@@ -22,11 +22,11 @@ import (
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/tensorflow/master"
+	"github.com/tryst-rdma/tryst/tensorflow/ops"
+	"github.com/tryst-rdma/tryst/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/transport"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
-	"github.com/tryst-rdma/tryst/worker"
-	"github.com/tryst-rdma/tryst/worker/collective"
-	"github.com/tryst-rdma/tryst/worker/master"
 )
 
 // Who gets a value under mutual TLS. TestRightsTable has each kind of request.

@@ -7,9 +7,9 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/transport"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
-	"github.com/tryst-rdma/tryst/worker"
 )
 
 // sessionPeers reaches the tasks of a cluster that a master has propagated to one session. A task at

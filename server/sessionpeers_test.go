@@ -11,15 +11,15 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/graph/ops"
 	"github.com/tryst-rdma/tryst/internal/config"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
+	"github.com/tryst-rdma/tryst/tensorflow/master"
+	"github.com/tryst-rdma/tryst/tensorflow/ops"
+	"github.com/tryst-rdma/tryst/tensorflow/worker"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
-	"github.com/tryst-rdma/tryst/worker"
-	"github.com/tryst-rdma/tryst/worker/master"
 )
 
 // taskOf is a task of a job.

@@ -8,7 +8,7 @@ import (
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
-	"github.com/tryst-rdma/tryst/worker"
+	"github.com/tryst-rdma/tryst/tensorflow/worker"
 )
 
 // Rendezvous returns the rendezvous of a step, which is made on first use. That of a step

@@ -10,11 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tryst-rdma/tryst/graph/ops"
 	"github.com/tryst-rdma/tryst/internal/config"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/tensor"
-	"github.com/tryst-rdma/tryst/worker/master"
+	"github.com/tryst-rdma/tryst/tensorflow/master"
+	"github.com/tryst-rdma/tryst/tensorflow/ops"
 )
 
 // TestTraceOfARunningServer: /trace has the kernels that run meanwhile, by op and node.

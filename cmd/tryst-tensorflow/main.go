@@ -19,13 +19,13 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/tryst-rdma/tryst/graph"
-	"github.com/tryst-rdma/tryst/graph/ops"
-	"github.com/tryst-rdma/tryst/graph/tfkernels"
+	"github.com/tryst-rdma/tryst/collective"
 	"github.com/tryst-rdma/tryst/internal/command"
 	"github.com/tryst-rdma/tryst/internal/config/sources"
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/worker/collective"
+	"github.com/tryst-rdma/tryst/tensorflow/graph"
+	"github.com/tryst-rdma/tryst/tensorflow/library"
+	"github.com/tryst-rdma/tryst/tensorflow/ops"
 )
 
 // logLevel is the variable that keeps TensorFlow's library from writing more than errors to stderr,
@@ -38,7 +38,7 @@ const kernelProcess = "kernel-process"
 
 func main() {
 	if len(os.Args) >= 3 && os.Args[1] == kernelProcess {
-		if err := tfkernels.ServeProcess(os.Args[2], os.Args[3:]...); err != nil {
+		if err := library.ServeProcess(os.Args[2], os.Args[3:]...); err != nil {
 			fmt.Fprintln(os.Stderr, "tryst-tensorflow: "+err.Error())
 			os.Exit(1)
 		}
@@ -74,15 +74,15 @@ func (f *flags) kernels(log *slog.Logger) (graph.KernelSet, func(), error) {
 	if err := collective.Register(inGo); err != nil {
 		return nil, nil, err
 	}
-	o := tfkernels.Options{Directory: f.library, Go: inGo, Log: log}
+	o := library.Options{Directory: f.library, Go: inGo, Log: log}
 	switch {
 	case f.allFiles && len(f.files) > 0:
 		return nil, nil, status.New(status.InvalidArgument, "--tensorflow-files and --tensorflow-all-files are both set; leave out the second to allow only files below the directories")
 	case f.allFiles:
-		o.Files = tfkernels.AllFiles
+		o.Files = library.AllFiles
 		log.Warn("graphs may use every file that the user of this process can; --tensorflow-files DIR allows files below DIR only")
 	case len(f.files) > 0:
-		o.Files, o.Directories = tfkernels.FilesBelow, f.files
+		o.Files, o.Directories = library.FilesBelow, f.files
 	}
 	if f.process || len(f.files) > 0 {
 		self, err := os.Executable()
@@ -91,7 +91,7 @@ func (f *flags) kernels(log *slog.Logger) (graph.KernelSet, func(), error) {
 		}
 		o.Process = []string{self, kernelProcess}
 	}
-	set, err := tfkernels.Open(o)
+	set, err := library.Open(o)
 	if err != nil {
 		return nil, nil, err
 	}

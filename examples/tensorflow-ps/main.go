@@ -12,7 +12,7 @@ import (
 	"syscall"
 
 	"github.com/tryst-rdma/tryst"
-	"github.com/tryst-rdma/tryst/graph/ops"
+	"github.com/tryst-rdma/tryst/tensorflow/ops"
 )
 
 func main() {

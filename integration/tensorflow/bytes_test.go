@@ -24,7 +24,7 @@ import (
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
-	"github.com/tryst-rdma/tryst/worker/master"
+	"github.com/tryst-rdma/tryst/tensorflow/master"
 )
 
 // TestSameBytes: for the same tensor, the RecvTensor responses of TensorFlow and Tryst have the

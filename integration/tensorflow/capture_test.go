@@ -16,7 +16,7 @@ import (
 
 // fixtures is the directory of the graphs with which the tests and fuzz targets of package graph
 // begin.
-const fixtures = "../../graph/testdata"
+const fixtures = "../../tensorflow/graph/testdata"
 
 // TestCapture: each program runs on a TensorFlow task behind a recorder, which sees the graphs that
 // the master registers. With -update they are written to the fixtures.

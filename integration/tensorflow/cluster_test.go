@@ -13,11 +13,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tryst-rdma/tryst/graph/tfkernels"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
+	"github.com/tryst-rdma/tryst/tensorflow/library"
 )
 
 // tasks is the addresses of the tasks of a cluster by job.
@@ -215,7 +215,7 @@ func (c tasks) startTryst(t testing.TB, task serverTask, change ...func(*config.
 	if err != nil {
 		t.Fatal(err)
 	}
-	if set, ok := k.(*tfkernels.Set); ok {
+	if set, ok := k.(*library.Set); ok {
 		t.Cleanup(set.Close) // of its process
 	}
 	if s.Server, err = server.Start(t.Context(), conf, server.Options{Allocator: tensortest.NewAllocator(t), Registerer: s.registry, Kernels: k}); err != nil {

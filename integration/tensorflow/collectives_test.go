@@ -10,12 +10,12 @@ import (
 	"testing"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/graph/ops"
+	"github.com/tryst-rdma/tryst/collective"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
-	"github.com/tryst-rdma/tryst/worker/collective"
+	"github.com/tryst-rdma/tryst/tensorflow/ops"
 )
 
 // startMembers starts the members of a group in collectives.py, and returns them when they listen.

@@ -13,8 +13,8 @@ import (
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/tensorflow/master"
 	"github.com/tryst-rdma/tryst/transport"
-	"github.com/tryst-rdma/tryst/worker/master"
 )
 
 // wantError checks the code of an error, and that its text begins with message. The peer may append

@@ -9,12 +9,12 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/tryst-rdma/tryst/graph/tfkernels"
+	"github.com/tryst-rdma/tryst/tensorflow/library"
 )
 
 func TestMain(m *testing.M) {
 	if len(os.Args) >= 3 && os.Args[1] == kernelProcess {
-		if err := tfkernels.ServeProcess(os.Args[2], os.Args[3:]...); err != nil {
+		if err := library.ServeProcess(os.Args[2], os.Args[3:]...); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
-	"github.com/tryst-rdma/tryst/worker/master"
+	"github.com/tryst-rdma/tryst/tensorflow/master"
 )
 
 // TestGoMasterFeedsAndFetches: a Go program feeds values to a stock TensorFlow worker and fetches

@@ -1,8 +1,8 @@
-"""Runs ops with TensorFlow and writes inputs and outputs to graph/ops/testdata/golden.json.
+"""Runs ops with TensorFlow and writes inputs and outputs to tensorflow/ops/testdata/golden.json.
 
-    python integration/tensorflow/op_golden.py graph/ops/testdata/golden.json
+    python integration/tensorflow/op_golden.py tensorflow/ops/testdata/golden.json
 
-TestKernelsComputeWhatTensorFlowComputes in graph/ops reads the file. Each case is one node. A case of
+TestKernelsComputeWhatTensorFlowComputes in tensorflow/ops reads the file. Each case is one node. A case of
 an optimiser or scatter runs on resource variables; its reference form has the same kernel.
 """
 

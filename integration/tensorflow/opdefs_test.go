@@ -12,8 +12,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/tryst-rdma/tryst/graph/ops"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	"github.com/tryst-rdma/tryst/tensorflow/ops"
 )
 
 // TestOpsAreDefinedAsInTensorFlow compares each op of the kernel set go with TensorFlow's own definition:

@@ -16,12 +16,12 @@ import (
 	"testing"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/graph"
-	"github.com/tryst-rdma/tryst/graph/ops"
-	"github.com/tryst-rdma/tryst/graph/tfkernels"
+	"github.com/tryst-rdma/tryst/collective"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
-	"github.com/tryst-rdma/tryst/worker/collective"
+	"github.com/tryst-rdma/tryst/tensorflow/graph"
+	"github.com/tryst-rdma/tryst/tensorflow/library"
+	"github.com/tryst-rdma/tryst/tensorflow/ops"
 )
 
 // serverVariable is the environment variable that makes the test's binary a Tryst server: it has
@@ -52,11 +52,11 @@ func (s serverTask) kernels() (graph.KernelSet, error) {
 	case "tensorflow":
 		return openTensorFlow()
 	case "all files":
-		return openLibrary(tfkernels.Options{Files: tfkernels.AllFiles})
+		return openLibrary(library.Options{Files: library.AllFiles})
 	case "process": // in a child process of its own
-		o := tfkernels.Options{Process: []string{os.Args[0], kernelProcess}}
+		o := library.Options{Process: []string{os.Args[0], kernelProcess}}
 		if s.Files != "" {
-			o.Files, o.Directories = tfkernels.FilesBelow, []string{s.Files}
+			o.Files, o.Directories = library.FilesBelow, []string{s.Files}
 		}
 		return openLibrary(o)
 	}
@@ -80,12 +80,12 @@ func libraryDirectory() (string, error) {
 }
 
 // openTensorFlow opens the library of that TensorFlow, once for the process.
-var openTensorFlow = sync.OnceValues(func() (graph.KernelSet, error) { return openLibrary(tfkernels.Options{}) })
+var openTensorFlow = sync.OnceValues(func() (graph.KernelSet, error) { return openLibrary(library.Options{}) })
 
 // kernelProcess is the first argument of the test's binary as a kernel process.
 const kernelProcess = "kernel-process"
 
-func openLibrary(o tfkernels.Options) (graph.KernelSet, error) {
+func openLibrary(o library.Options) (graph.KernelSet, error) {
 	directory, err := libraryDirectory()
 	if err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func openLibrary(o tfkernels.Options) (graph.KernelSet, error) {
 		return nil, err
 	}
 	o.Directory, o.Go = directory, own
-	return tfkernels.Open(o)
+	return library.Open(o)
 }
 
 // settings returns the settings of a Tryst server of a task.

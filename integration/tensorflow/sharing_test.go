@@ -12,9 +12,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tryst-rdma/tryst/graph/tfkernels"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensorflow/library"
 )
 
 // notProbed are the ops that make a handle or take a name, and that no session can share anything by, or
@@ -81,7 +81,7 @@ func registry(t testing.TB) map[string]*tfpb.OpDef {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, ok := k.(*tfkernels.Set)
+	set, ok := k.(*library.Set)
 	if !ok {
 		t.Fatalf("%T is not the set of a library", k)
 	}

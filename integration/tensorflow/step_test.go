@@ -8,7 +8,7 @@ import (
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
-	"github.com/tryst-rdma/tryst/worker/master"
+	"github.com/tryst-rdma/tryst/tensorflow/master"
 )
 
 // step is one run of a graph at TensorFlow, and the step with the same id here.

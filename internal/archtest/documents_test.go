@@ -182,7 +182,7 @@ func TestCheckDocument(t *testing.T) {
 			"verbs/cgo/test.go", "package cgo\n\nfunc TestNot() {}\n"))
 	const good = "# A\n`verbs/cgo/qp.go`, cgo/qp.go and qp.go; `verbs/cgo TestQP`, TestQP and `-fuzz FuzzQP`. TestRxe... begin so.\n" +
 		"[b](b.md), [r](../README.md#top) and [x](https://example.com/no.md). Files that end in `_unsafe.go`, or `*_unsafe.go`.\n" +
-		"Not ours: /dev/uverbs0, build/tryst, google.golang.org/grpc/x, and/or, `graph/ops`.\n" +
+		"Not ours: /dev/uverbs0, build/tryst, google.golang.org/grpc/x, and/or, `tensorflow/ops`.\n" +
 		"```\ngo install " + module + "/verbs/cgo\nv := x[0](y)\n```\n"
 	same(t, r.checkDocument("docs/a.md", good))
 	same(t, r.checkDocument("docs/a.md", "x\n`verbs/cgo/cq.go` and cq.go. [c](c/none)\n`verbs TestQP`; TestNot, FuzzNone\n`verbs/go`, *_safe.go; go test ./cgo, ./verbs/...\n"),

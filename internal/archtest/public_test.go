@@ -15,8 +15,8 @@ var publicPackages = []string{
 	"cluster",
 	"envconfig",
 	"graph",
-	"graph/ops",
-	"graph/tfkernels",
+	"tensorflow/ops",
+	"tensorflow/library",
 	// proto/ is public since the methods of transport.Worker have its messages.
 	"proto",
 	"proto/registry",
@@ -54,8 +54,8 @@ var publicPackages = []string{
 	"verbs/tcp",
 	"verbs/verbstest",
 	"worker",
-	"worker/collective",
-	"worker/master",
+	"collective",
+	"tensorflow/master",
 }
 
 // checkPublic compares the packages that other modules can import with those that may be: the two lists must be equal. The tests

@@ -9,7 +9,7 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/worker"
+	"github.com/tryst-rdma/tryst/tensorflow/worker"
 )
 
 // waiters are receives from the second process that wait for their values.

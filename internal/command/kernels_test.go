@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tryst-rdma/tryst/graph"
-	"github.com/tryst-rdma/tryst/graph/ops"
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/tensorflow/graph"
+	"github.com/tryst-rdma/tryst/tensorflow/ops"
 )
 
 // TestKernelsOfServe: the setting chooses the kernels of the command, those in Go, or none. A command

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/tryst-rdma/tryst/graph"
+	"github.com/tryst-rdma/tryst/tensorflow/graph"
 )
 
 // Options are what the commands differ in.

@@ -16,13 +16,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tryst-rdma/tryst/checkpoint"
-	"github.com/tryst-rdma/tryst/graph"
-	"github.com/tryst-rdma/tryst/graph/ops"
+	"github.com/tryst-rdma/tryst/collective"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/config/sources"
 	"github.com/tryst-rdma/tryst/internal/telemetry"
 	"github.com/tryst-rdma/tryst/server"
-	"github.com/tryst-rdma/tryst/worker/collective"
+	"github.com/tryst-rdma/tryst/tensorflow/graph"
+	"github.com/tryst-rdma/tryst/tensorflow/ops"
 )
 
 func (s streams) serveCommand() *cobra.Command {

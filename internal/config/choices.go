@@ -31,7 +31,7 @@ func (s Setting) Values() []string {
 const (
 	// KernelsAuto are those of the command: Go's of tryst, TensorFlow's of tryst-tensorflow.
 	KernelsAuto = "auto"
-	// KernelsGo are the kernels of package graph/ops.
+	// KernelsGo are the kernels of package tensorflow/ops.
 	KernelsGo = "go"
 	// KernelsTensorFlow are those of TensorFlow's library, which the command tryst-tensorflow links.
 	KernelsTensorFlow = "tensorflow"

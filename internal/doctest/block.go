@@ -9,7 +9,7 @@ import (
 
 // Block compares the lines between the markers "<!-- name:begin -->" and "<!-- name:end -->" of a document
 // with want, which ends with a newline. With update it writes them. run is what writes them, such as "go
-// test ./graph/ops -run TestOpsTable -update", for the error.
+// test ./tensorflow/ops -run TestOpsTable -update", for the error.
 func Block(t testing.TB, path, name, want string, update bool, run string) {
 	t.Helper()
 	begin, end := "<!-- "+name+":begin -->\n", "<!-- "+name+":end -->"

@@ -18,8 +18,8 @@ import (
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/transport"
-	"github.com/tryst-rdma/tryst/worker"
 )
 
 // Limits of the memory and time that peers may use.

@@ -9,8 +9,8 @@ import (
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/transport"
-	"github.com/tryst-rdma/tryst/worker"
 )
 
 // ender ends the step when a receive has been answered with a ticket.

@@ -21,8 +21,8 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/transport"
-	"github.com/tryst-rdma/tryst/worker"
 )
 
 // TestMemoryOfOneGibibyte: one process receives a tensor of 1 GiB from another, and neither

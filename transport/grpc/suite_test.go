@@ -10,10 +10,10 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/transport"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 	"github.com/tryst-rdma/tryst/transport/transporttest"
-	"github.com/tryst-rdma/tryst/worker"
 )
 
 // TestSuite runs the conformance suite with tensors up to 1 GiB; up to 64 MiB with -short and under

@@ -1,0 +1,213 @@
+package ops
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/tensorflow/graph"
+)
+
+// FuzzKernels runs one node with attributes and inputs that its definition allows, and that are wrong in
+// every other way: shapes that do not fit, indices out of range, extents that are huge or negative. A
+// kernel ends with its outputs or with an error, and takes no more memory than the allocator gives.
+func FuzzKernels(f *testing.F) {
+	set := New()
+	names := set.Ops()
+	for i := range names {
+		f.Add(uint16(i), uint64(1))
+		f.Add(uint16(i), uint64(2))
+	}
+	f.Fuzz(func(t *testing.T, op uint16, seed uint64) {
+		runRandom(t, set, names[int(op)%len(names)], seed)
+	})
+}
+
+// TestKernelsEndWithAnErrorForWhatDoesNotFit is FuzzKernels for some seeds.
+func TestKernelsEndWithAnErrorForWhatDoesNotFit(t *testing.T) {
+	seeds := 400
+	if testing.Short() {
+		seeds = 100
+	}
+	set := New()
+	ran := 0
+	for _, op := range set.Ops() {
+		for seed := range seeds {
+			if runRandom(t, set, op, uint64(seed)) {
+				ran++
+			}
+		}
+	}
+	if ran < len(set.Ops())*seeds/10 {
+		t.Errorf("only %d runs succeeded", ran)
+	}
+}
+
+// runRandom reports whether the kernel succeeded.
+func runRandom(t *testing.T, set *Registry, op string, seed uint64) bool {
+	if op == "_Recv" || op == "_HostRecv" {
+		return false // would wait
+	}
+	r := rand.New(rand.NewPCG(seed, 1))
+	b := &bench{t: t, set: set}
+	var err error
+	if b.state, err = set.NewState(); err != nil {
+		t.Fatal(err)
+	}
+	defer b.state.Close()
+	rv := rendezvous.NewIntraProcess(nil)
+	defer rv.Close()
+	pool := tensor.NewPool(tensor.PoolOptions{Limit: 4 << 20, Keep: -1})
+	b.step = &graph.Step{ID: 1, Allocator: pool, Rendezvous: rv}
+	n, inputs := b.randomNode(r, op)
+	if n == nil {
+		return false
+	}
+	outs, err := b.try(n, inputs...)
+	for i, v := range outs {
+		if err == nil && !v.Dead && v.Tensor == nil && v.Var == nil && v.Opaque == nil {
+			t.Errorf("%s, seed %d: no output %d", op, seed, i)
+		}
+		if err == nil && v.Tensor != nil && v.Tensor.DType() != n.OutTypes[i].Base() {
+			t.Errorf("%s, seed %d: output %d is %s, want %s", op, seed, i, v.Tensor, n.OutTypes[i])
+		}
+		v.Release()
+	}
+	b.state.Close()
+	rv.Close()
+	if s := pool.Stats(); s.InUse != 0 {
+		t.Errorf("%s, seed %d: %d bytes are not released", op, seed, s.InUse)
+	}
+	return err == nil
+}
+
+// randomNode returns a node with random attributes and the inputs for it.
+func (b *bench) randomNode(r *rand.Rand, op string) (*graph.Node, []graph.Value) {
+	def := b.set.OpDef(op)
+	n := &graph.Node{Name: op, Op: op, OpDef: def, Def: &tfpb.NodeDef{Name: op, Op: op, Attr: map[string]*tfpb.AttrValue{}}}
+	for _, a := range def.Attr {
+		v := b.randomAttr(r, a)
+		if a.DefaultValue != nil && (r.IntN(2) == 0 || v == nil) {
+			v = a.DefaultValue
+		}
+		if v != nil {
+			n.Def.Attr[a.Name] = v
+		}
+	}
+	var inputs []graph.Value
+	for _, arg := range def.InputArg {
+		for _, d := range b.argTypes(n, arg) {
+			v, ok := b.randomInput(r, d, arg.IsRef, len(inputs))
+			if !ok {
+				return nil, nil
+			}
+			inputs = append(inputs, v)
+			n.InTypes = append(n.InTypes, d)
+		}
+	}
+	for _, arg := range def.OutputArg {
+		for _, d := range b.argTypes(n, arg) {
+			if arg.IsRef {
+				d += 100
+			}
+			n.OutTypes = append(n.OutTypes, d)
+		}
+	}
+	return n, inputs
+}
+
+func (b *bench) randomAttr(r *rand.Rand, a *tfpb.OpDef_AttrDef) *tfpb.AttrValue {
+	types := []tensor.DType{tensor.Float32, tensor.Float64, tensor.Int32, tensor.Int64, tensor.String, tensor.Bool, tensor.Float16, tensor.Uint8}
+	switch a.Type {
+	case "type":
+		if allowed := a.AllowedValues.GetList().GetType(); len(allowed) > 0 {
+			if slices.Contains(allowed, tfpb.DataType_DT_FLOAT) && r.IntN(2) > 0 {
+				return typeValue(tensor.Float32)
+			}
+			return typeValue(tensor.DType(allowed[r.IntN(len(allowed))]))
+		}
+		return typeValue(types[r.IntN(len(types))])
+	case "list(type)":
+		return typeList(types[:1+r.IntN(3)])
+	case "int":
+		least := max(a.Minimum, -3)
+		if a.Minimum == 0 && a.HasMinimum {
+			least = 0
+		}
+		return attrValue(b.t, least+int64(r.IntN(4)))
+	case "bool":
+		return attrValue(b.t, r.IntN(2) == 0)
+	case "string":
+		if allowed := a.AllowedValues.GetList().GetS(); len(allowed) > 0 {
+			return attrValue(b.t, string(allowed[r.IntN(len(allowed))]))
+		}
+		return attrValue(b.t, "/job:a/replica:0/task:0/device:CPU:0")
+	case "shape":
+		return attrValue(b.t, tensor.Vector(r.IntN(3)))
+	case "list(int)":
+		return attrValue(b.t, []int{r.IntN(4) - 2})
+	case "list(string)":
+		return attrValue(b.t, []string{"BiasAdd", "Relu"}[:r.IntN(3)])
+	case "tensor":
+		return attrValue(b.t, vec[float32](1, 2).Tensor)
+	}
+	return nil
+}
+
+func (b *bench) randomInput(r *rand.Rand, d tensor.DType, ref bool, i int) (graph.Value, bool) {
+	if d == tensor.Resource || ref {
+		if d == tensor.Resource {
+			d = tensor.Float32
+		}
+		value, ok := b.randomInput(r, d, false, i)
+		if !ok {
+			return graph.Value{}, false
+		}
+		op := map[bool]string{true: "VariableV2", false: "VarHandleOp"}[ref]
+		v := b.runNamed(fmt.Sprint("v", i), op, attrs{"dtype": d, "shape": tensor.Shape{}})[0]
+		if r.IntN(8) > 0 {
+			w, err := variableAt(&graph.Context{Inputs: []graph.Value{v}}, 0)
+			if err == nil {
+				err = assign(w, value.Tensor, false)
+			}
+			if err != nil {
+				b.t.Fatal(err)
+			}
+		}
+		return v, true
+	}
+	dims := [][]int64{{}, {2}, {3}, {2, 2}, {1}, {0}, {2, 3}, {1, 2, 2}, {0, 2}, {4}}[r.IntN(10)]
+	shape, err := tensor.NewShape(dims...)
+	if err != nil {
+		return graph.Value{}, false
+	}
+	count := int(shape.Elements())
+	if d == tensor.String {
+		return text(dims, make([]string, count)...), true
+	}
+	wild := []int64{0, 1, 2, 0, 1, 1, -1, 3, 1 << 20, -1 << 31, 1<<31 - 1, 1 << 40, -1 << 63, 1<<63 - 1}
+	ints := make([]int64, count)
+	for j := range ints {
+		ints[j] = wild[r.IntN(7)]
+		if r.IntN(6) == 0 {
+			ints[j] = wild[r.IntN(len(wild))]
+		}
+	}
+	from := in(dims, ints...).Tensor
+	if d == tensor.Int64 {
+		return graph.Value{Tensor: from}, true
+	}
+	cast, err := findCast(tensor.Int64, d)
+	if err != nil {
+		return graph.Value{}, false
+	}
+	to, err := tensor.Allocate(tensor.Heap{}, d, shape)
+	if err != nil {
+		return graph.Value{}, false
+	}
+	return graph.Value{Tensor: to}, cast(to, from) == nil
+}

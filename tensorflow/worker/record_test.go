@@ -1,0 +1,337 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/tensorflow/graph"
+	"github.com/tryst-rdma/tryst/transport"
+)
+
+// began is when everything in these tests begins.
+var began = time.UnixMicro(1_700_000_000_000_000)
+
+// transfer is a receive of n bytes in a step that took 1 ms.
+func transfer(step int64, n int64) transport.Transfer {
+	return transport.Transfer{
+		Step: step, Tensor: "edge_5_x", Source: Device(there), Destination: Device(here), Bytes: n,
+		Start: began, End: began.Add(time.Millisecond),
+	}
+}
+
+func (g *graphs) logging(req *tfpb.LoggingRequest) []*tfpb.LabeledStepStats {
+	g.t.Helper()
+	r, err := g.Logging(g.t.Context(), req)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return r.GetStep()
+}
+
+// TestLoggingOfTransfers: a master enables the log, fetches a step, which drops it, and disables the
+// log. A record has TensorFlow's label.
+func TestLoggingOfTransfers(t *testing.T) {
+	g := newGraphs(t, Options{})
+	g.Transferred(transfer(1, 8)) // nobody wants it
+	g.logging(&tfpb.LoggingRequest{EnableRpcLogging: true})
+	g.Transferred(transfer(1, 8))
+	g.Transferred(transfer(2, 16<<20))
+	g.Transferred(transfer(2, 512<<20))
+	if got := g.logging(&tfpb.LoggingRequest{FetchStepId: []int64{7}}); len(got) != 0 {
+		t.Errorf("an unknown step has %v", got)
+	}
+	steps := g.logging(&tfpb.LoggingRequest{FetchStepId: []int64{1, 2}})
+	var labels []string
+	for _, s := range steps {
+		for _, d := range s.GetStepStats().GetDevStats() {
+			for _, n := range d.GetNodeStats() {
+				labels = append(labels, fmt.Sprintf("%d %s %s %s", s.GetStepId(), d.GetDevice(), n.GetNodeName(), n.GetTimelineLabel()))
+				if n.GetAllStartMicros() != began.UnixMicro() || n.GetAllEndRelMicros() != 1000 || n.GetOpEndRelMicros() != 1000 {
+					t.Errorf("times of %v", n)
+				}
+				if len(n.GetOutput()) != 1 || n.GetOutput()[0].GetTensorDescription().GetAllocationDescription().GetRequestedBytes() == 0 {
+					t.Errorf("output of %v", n)
+				}
+			}
+		}
+	}
+	to := "/job:ps/replica:0/task:0/device:CPU:0"
+	from := " edge_5_x from /job:worker/replica:0/task:3/device:CPU:0 to " + to
+	want := []string{
+		"1 " + to + " RecvTensor [8B] [0.064000Mb/s]" + from,
+		"2 " + to + " RecvTensor [16.0MB] [134.2Gb/s]" + from,
+		"2 " + to + " RecvTensor [512.0MB] [4295.0Gb/s]" + from,
+	}
+	if fmt.Sprint(labels) != fmt.Sprint(want) {
+		t.Errorf("the log has\n%q, want\n%q", labels, want)
+	}
+	if got := g.logging(&tfpb.LoggingRequest{FetchStepId: []int64{1, 2}}); len(got) != 0 {
+		t.Errorf("fetched twice: %v", got)
+	}
+	g.logging(&tfpb.LoggingRequest{DisableRpcLogging: true})
+	g.Transferred(transfer(3, 8))
+	if got := g.logging(&tfpb.LoggingRequest{FetchStepId: []int64{3}}); len(got) != 0 {
+		t.Errorf("logged while disabled: %v", got)
+	}
+}
+
+// TestLoggingIsCounted: one of several masters does not end the log for the others, and a request
+// that neither enables nor fetches disables it, as masters of earlier releases do.
+func TestLoggingIsCounted(t *testing.T) {
+	g := newGraphs(t, Options{})
+	logs := func() bool {
+		g.Transferred(transfer(1, 8))
+		return len(g.logging(&tfpb.LoggingRequest{FetchStepId: []int64{1}})) > 0
+	}
+	g.logging(&tfpb.LoggingRequest{}) // too often: the count does not fall below 0
+	g.logging(&tfpb.LoggingRequest{EnableRpcLogging: true})
+	g.logging(&tfpb.LoggingRequest{EnableRpcLogging: true})
+	g.logging(&tfpb.LoggingRequest{DisableRpcLogging: true})
+	if !logs() {
+		t.Error("one of two masters has ended the log")
+	}
+	g.Transferred(transfer(1, 8))
+	g.logging(&tfpb.LoggingRequest{Clear: true})
+	if got := g.logging(&tfpb.LoggingRequest{FetchStepId: []int64{1}}); len(got) != 0 {
+		t.Errorf("after clear: %v", got)
+	}
+	g.logging(&tfpb.LoggingRequest{})
+	if logs() {
+		t.Error("the last master has not ended the log")
+	}
+}
+
+// TestALogThatNobodyUsesEnds: a master that dies does not disable the log. One that lives fetches.
+func TestALogThatNobodyUsesEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGraphs(t, Options{})
+		g.logging(&tfpb.LoggingRequest{EnableRpcLogging: true})
+		for step := range int64(3) { // each fetch keeps it on
+			time.Sleep(logIdle - time.Second)
+			g.Transferred(transfer(step, 8))
+			if got := g.logging(&tfpb.LoggingRequest{FetchStepId: []int64{step}}); len(got) != 1 {
+				t.Fatalf("the log has %v while a master fetches", got)
+			}
+		}
+		g.Transferred(transfer(7, 8))
+		time.Sleep(logIdle)
+		synctest.Wait()
+		if n := g.records.log.n; n != 0 {
+			t.Errorf("the log keeps %d records", n)
+		}
+		g.Transferred(transfer(8, 8))
+		if got := g.logging(&tfpb.LoggingRequest{FetchStepId: []int64{7, 8}}); len(got) != 0 {
+			t.Errorf("a log that nobody uses has %v", got)
+		}
+		g.Close()
+		g.manager.Close()
+	})
+}
+
+// TestRecordsAreBounded: a log forgets its oldest steps, a recording drops what comes too late.
+func TestRecordsAreBounded(t *testing.T) {
+	log, rec := newRecorder(10, true), newRecorder(10, false)
+	for step := range int64(10) {
+		for range 3 {
+			log.add(step, "d", new(tfpb.NodeExecStats))
+			rec.add(step, "d", new(tfpb.NodeExecStats))
+		}
+	}
+	for range 100 { // in one step
+		log.add(9, "d", new(tfpb.NodeExecStats))
+	}
+	if log.n != 10 || log.take(6) != nil || len(log.take(9).GetDevStats()[0].GetNodeStats()) != 10 || log.n != 0 {
+		t.Errorf("the log has %d records of the steps %v", log.n, log.order)
+	}
+	if steps := rec.all(); len(steps) != 4 || steps[0].GetStepId() != 0 || rec.n != 0 {
+		t.Errorf("the recording has %v", steps)
+	}
+}
+
+// observed is a program that reports two kernels, as an executor does.
+func observed(t *testing.T) (program, *graph.Graph) {
+	x := &graph.Node{ID: 0, Name: "x", Op: "_Recv", Device: Device(here).String(), OutTypes: []tensor.DType{tensor.Float32},
+		Def: &tfpb.NodeDef{Name: "x", Op: "_Recv", Attr: map[string]*tfpb.AttrValue{
+			"tensor_name": {Value: &tfpb.AttrValue_S{S: []byte("edge_5_x")}}, "send_device": {Value: &tfpb.AttrValue_S{S: []byte("/job:chief")}},
+		}}}
+	y := &graph.Node{ID: 1, Name: "y", Op: "Neg", Device: Device(here).String(), OutTypes: []tensor.DType{tensor.Float32},
+		In: []graph.Output{{Node: x}}, ControlIn: []*graph.Node{x}, Def: &tfpb.NodeDef{Name: "y", Op: "Neg", Input: []string{"x", "^x"}}}
+	return func(_ context.Context, step *graph.Step) error {
+		if step.Observe == nil {
+			return nil
+		}
+		v, err := tensor.FromSlice(tensor.Vector(3), []float32{1, 2, 3})
+		if err != nil {
+			return err
+		}
+		defer v.Release()
+		for _, n := range []*graph.Node{x, y, y} {
+			step.Observe(graph.NodeRun{Node: n, Scheduled: began, Start: began.Add(time.Millisecond), End: began.Add(3 * time.Millisecond),
+				Outputs: []graph.Value{{Tensor: v}}})
+		}
+		return nil
+	}, &graph.Graph{Nodes: []*graph.Node{x, y}, Producer: 1395}
+}
+
+// TestRunGraphRecords: the options of RunGraph ask for the timeline, the costs and the graphs of the
+// partitions; without them the response has none.
+func TestRunGraphRecords(t *testing.T) {
+	g := newGraphs(t, Options{})
+	p, nodes := observed(t)
+	compile := g.compile
+	g.compile = func(s *session, def *tfpb.GraphDef) ([]part, error) {
+		parts, err := compile(s, def)
+		for i := range parts {
+			parts[i].graph = nodes
+		}
+		return parts, err
+	}
+	s := g.open(&tfpb.CreateWorkerSessionRequest{})
+	handle := g.register(s, p, p)
+	run := func(step int64, o *tfpb.ExecutorOpts) *tfpb.RunGraphResponse {
+		req := running(s, handle, step)
+		req.ExecOpts = o
+		r, err := g.RunGraph(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	if r := run(1, nil); r.GetStepStats() != nil || r.GetCostGraph() != nil || len(r.GetPartitionGraph()) != 0 {
+		t.Errorf("without options: %v", r)
+	}
+	r := run(2, &tfpb.ExecutorOpts{RecordTimeline: true})
+	if r.GetCostGraph() != nil || len(r.GetStepStats().GetDevStats()) != 1 {
+		t.Fatal(r)
+	}
+	d := r.GetStepStats().GetDevStats()[0]
+	if d.GetDevice() != Device(here).String() || len(d.GetNodeStats()) != 6 {
+		t.Fatal(d)
+	}
+	n := d.GetNodeStats()[0]
+	if n.GetNodeName() != "x" || n.GetTimelineLabel() != "x = _Recv(edge_5_x @/job:chief)" || n.GetScheduledMicros() != began.UnixMicro() ||
+		n.GetAllStartMicros() != began.UnixMicro()+1000 || n.GetAllEndRelMicros() != 2000 || n.GetAllEndRelNanos() != 2_000_000 {
+		t.Errorf("kernel %v", n)
+	}
+	if out := n.GetOutput()[0].GetTensorDescription(); out.GetDtype() != tfpb.DataType_DT_FLOAT || out.GetShape().GetDim()[0].GetSize() != 3 ||
+		out.GetAllocationDescription().GetRequestedBytes() != 12 {
+		t.Errorf("output %v", out)
+	}
+	if label := d.GetNodeStats()[1].GetTimelineLabel(); label != "y = Neg(x, ^x)" {
+		t.Errorf("label %q", label)
+	}
+
+	r = run(3, &tfpb.ExecutorOpts{RecordCosts: true, RecordPartitionGraphs: true})
+	if c := r.GetCostGraph().GetNode(); len(c) != 4 || c[1].GetComputeCost() != 8000 || c[3].GetId() != 3 ||
+		c[3].GetInputInfo()[0].GetPrecedingNode() != 2 || c[3].GetControlInput()[0] != 2 || c[0].GetOutputInfo()[0].GetSize() != 12 {
+		t.Errorf("costs %v", c)
+	}
+	if parts := r.GetPartitionGraph(); len(parts) != 2 || parts[0].GetNode()[1].GetName() != "y" || parts[0].GetVersions().GetProducer() != 1395 {
+		t.Errorf("partition graphs %v", parts)
+	}
+	if r.GetStepStats() == nil {
+		t.Error("record_costs has no step stats; TensorFlow's master reads the costs from both")
+	}
+}
+
+// TestRecord: a recording has the kernels and transfers of all steps while it is under way.
+func TestRecord(t *testing.T) {
+	g := newGraphs(t, Options{})
+	p, _ := observed(t)
+	s := g.open(&tfpb.CreateWorkerSessionRequest{})
+	handle := g.register(s, p)
+	ctx, stop := context.WithCancel(t.Context())
+	got := make(chan []*tfpb.LabeledStepStats)
+	go func() { got <- g.Record(ctx) }()
+	for len(g.records.recordings()) == 0 {
+		runtime.Gosched()
+	}
+	if _, err := g.RunGraph(t.Context(), running(s, handle, 5)); err != nil {
+		t.Fatal(err)
+	}
+	g.Transferred(transfer(6, 8))
+	stop()
+	steps := <-got
+	if len(steps) != 2 || steps[0].GetStepId() != 5 || len(steps[0].GetStepStats().GetDevStats()[0].GetNodeStats()) != 3 || steps[1].GetStepId() != 6 {
+		t.Errorf("recorded %v", steps)
+	}
+	g.Transferred(transfer(7, 8))
+	if n := len(g.records.recordings()); n != 0 {
+		t.Errorf("%d recordings are left", n)
+	}
+}
+
+// TestKernelsOfFunctionsHaveADevice: the nodes of a function body name none. They run on the device of
+// their caller.
+func TestKernelsOfFunctionsHaveADevice(t *testing.T) {
+	g := newGraphs(t, Options{})
+	s := g.open(&tfpb.CreateWorkerSessionRequest{})
+	handle := g.register(s, func(_ context.Context, step *graph.Step) error {
+		step.Observe(graph.NodeRun{Node: &graph.Node{Name: "inner", Op: "Neg"}, Start: began, End: began})
+		return nil
+	})
+	req := running(s, handle, 1)
+	req.ExecOpts = &tfpb.ExecutorOpts{RecordTimeline: true}
+	r, err := g.RunGraph(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := r.GetStepStats().GetDevStats(); len(d) != 1 || d[0].GetDevice() != Device(here).String() {
+		t.Errorf("the timeline has %v, want one kernel on %s", d, Device(here))
+	}
+}
+
+// TestKernelsAreSampled: the kernels of the first step, and of one in sampleSteps, are counted by op.
+func TestKernelsAreSampled(t *testing.T) {
+	g := newGraphs(t, Options{})
+	p, _ := observed(t)
+	s := g.open(&tfpb.CreateWorkerSessionRequest{})
+	handle := g.register(s, p)
+	for step := range int64(sampleSteps + 1) {
+		if _, err := g.RunGraph(t.Context(), running(s, handle, step+1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := map[string]OpTime{}
+	g.OpTimes(func(op string, t OpTime) { got[op] = t })
+	if got["_Recv"] != (OpTime{2, 4 * time.Millisecond}) || got["Neg"] != (OpTime{4, 8 * time.Millisecond}) {
+		t.Errorf("ops %v", got)
+	}
+}
+
+// TestCallsByNameAreCountedAsOne: a node may call a function by its name, which a master chooses. The
+// number of names that are counted is bounded all the same.
+func TestCallsByNameAreCountedAsOne(t *testing.T) {
+	g := newGraphs(t, Options{})
+	s := g.open(&tfpb.CreateWorkerSessionRequest{})
+	handle := g.register(s, func(_ context.Context, step *graph.Step) error {
+		for _, op := range []string{"f1", "f2", "Neg", "Merge", graph.PieceOp} {
+			step.Observe(graph.NodeRun{Node: &graph.Node{Op: op}, Start: began, End: began.Add(time.Millisecond)})
+		}
+		return nil
+	})
+	if _, err := g.RunGraph(t.Context(), running(s, handle, 1)); err != nil { // the first step is sampled
+		t.Fatal(err)
+	}
+	got := map[string]OpTime{}
+	g.OpTimes(func(op string, t OpTime) { got[op] = t })
+	one := OpTime{1, time.Millisecond}
+	if want := map[string]OpTime{"function": {2, 2 * time.Millisecond}, "Neg": one, "Merge": one, graph.PieceOp: one}; !maps.Equal(got, want) {
+		t.Errorf("counted %v, want %v", got, want)
+	}
+}
+
+// TestTracing: as in TensorFlow's worker; the text says what to use.
+func TestTracing(t *testing.T) {
+	g := newGraphs(t, Options{})
+	_, err := g.Tracing(t.Context(), &tfpb.TracingRequest{})
+	wantCode(t, err, status.Unimplemented, "tryst trace")
+}
