@@ -14,5 +14,6 @@
 // receive of the one ledger, over whatever wire the two have. Keys, chunk sizes, rings and trees
 // are those of TensorFlow 2.21.
 //
-// The kernels of graphs are in kernels.go; Group has the same operations for a Go program.
+// The steps of graphs run them by Collectives.Run (the kernels are in tensorflow/collectives); Group has
+// the same operations for a Go program.
 package collective

@@ -316,13 +316,12 @@ func TestAnErrorReachesTheMemberThatOnlyGives(t *testing.T) {
 	}
 }
 
-// TestALeaderThatIsSilentEndsKernels: they wait in a call of it.
-func TestALeaderThatIsSilentEndsKernels(t *testing.T) {
+// TestALeaderThatIsSilentEndsOperations: they wait in a call of it.
+func TestALeaderThatIsSilentEndsOperations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t, 1, 1)
 		n.silence(0)
-		def := attrs{"merge_op": textAttr("Max"), "final_op": textAttr("Id")}
-		_, err := n.process(1).evaluate(t, 3, "CollectiveReduceV2", def, append([]*tensor.Tensor{ramp(t, 0, 10)}, numbers(t, 2, 7, 1)...)...)
+		_, err := n.process(1).run(t, 3, of(2, 7, 1), reduces(t, ramp(t, 0, 10), reductionOf(t, "Max", "Id")))
 		if status.CodeOf(err) != status.Unavailable || !strings.Contains(err.Error(), "the leader of the collectives, /job:worker/replica:0/task:0: its process did not answer") {
 			t.Error(err)
 		}
@@ -416,9 +415,7 @@ func TestStepsOfMastersDoNotEndGroups(t *testing.T) {
 	use(groups)
 	c.AbortStep(groupStep, status.New(status.Internal, "a kernel failed"))
 	use(groups)
-	def := attrs{"merge_op": textAttr("Max"), "final_op": textAttr("Id")}
-	inputs := append([]*tensor.Tensor{ramp(t, 0, 10)}, numbers(t, -1, 7, 1)...) // a bad group_size fails the step
-	if _, err := c.evaluate(t, groupStep, "CollectiveReduceV2", def, inputs...); status.CodeOf(err) != status.InvalidArgument || !strings.Contains(err.Error(), "step 0") {
+	if _, err := c.run(t, groupStep, of(-1, 7, 1), reduces(t, ramp(t, 0, 10), reductionOf(t, "Max", "Id"))); status.CodeOf(err) != status.InvalidArgument || !strings.Contains(err.Error(), "step 0") {
 		t.Errorf("a kernel in step 0: %v", err)
 	}
 	use(groups)
@@ -436,22 +433,15 @@ func TestAGroupWithAMemberOfTensorFlow(t *testing.T) {
 			}
 		}
 		n.process(other).plain = true
-		group := numbers(t, 3, 7, 0)[:2]
-		kernel := func(instance int32, op string, a attrs, in ...*tensor.Tensor) (*tensor.Tensor, error) {
-			return n.process(other).evaluate(t, groupStep, op, a, append(in, append(group, numbers(t, 0, 0, instance)[2])...)...)
-		}
 		errs := each(3, func(i int) error {
 			in := ramp(t, i, 100)
 			if i == other {
-				out, err := kernel(1, "CollectiveReduceV2", attrs{"merge_op": textAttr("Max"), "final_op": textAttr("Id")}, in)
+				out, err := n.process(other).run(t, groupStep, of(3, 7, 1), reduces(t, in, reductionOf(t, "Max", "Id")))
 				if err != nil {
 					return err
 				}
 				defer out.Release()
-				out, err = kernel(2, "CollectiveBcastSendV2", nil, in)
-				if err == nil {
-					out.Release()
-				}
+				_, err = n.process(other).run(t, groupStep, of(3, 7, 2), sends(t, in))
 				return err
 			}
 			g, err := n.process(i).NewGroup(t.Context(), GroupOptions{Key: 7, Size: 3})

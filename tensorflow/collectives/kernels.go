@@ -1,10 +1,13 @@
-package collective
+// Package collectives has the kernels of TensorFlow's collective operations: they run the operations of
+// package collective for the nodes of a graph.
+package collectives
 
 import (
 	"strings"
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/collective"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensorflow/graph"
@@ -53,35 +56,32 @@ func Register(r *ops.Registry) error {
 // newKernel returns what the kernel of a node computes.
 type newKernel func(n *graph.Node) (compute, error)
 
-// compute is one run of an operation whose group is complete.
-type compute func(r *run) (*tensor.Tensor, error)
+// compute is one run of an operation.
+type compute func(c *graph.Context, s *collective.Step, o collective.Operation) (*tensor.Tensor, error)
 
 func (f newKernel) kernel(n *graph.Node, _ *ops.State) (graph.Kernel, error) {
 	device, err := cluster.ParseDevice(n.Device)
 	if err != nil {
 		return nil, err
 	}
-	k := &kernel{device: device, timeout: time.Duration(float64(n.Float("timeout_seconds")) * float64(time.Second))}
-	if !strings.HasSuffix(n.Op, "V2") {
-		k.first = &params{group: groupKey{int32(n.Int("group_key")), int(n.Int("group_size"))}, instance: int32(n.Int("instance_key"))} //nolint:gosec // TensorFlow has int32
+	k := &kernel{operation: collective.Operation{
+		Name: n.Name, Device: device, Timeout: time.Duration(float64(n.Float("timeout_seconds")) * float64(time.Second)),
+	}}
+	if !isSecond(n) {
+		k.operation.GroupKey, k.operation.GroupSize, k.operation.InstanceKey = int32(n.Int("group_key")), int(n.Int("group_size")), int32(n.Int("instance_key")) //nolint:gosec // TensorFlow has int32
 	}
 	k.compute, err = f(n)
 	return k, err
 }
 
-// params say which operation of which group it is. In the first version they are attributes, in the
-// second one inputs.
-type params struct {
-	group    groupKey
-	instance int32
-}
+// isSecond reports whether a node is of the second version of its op, whose keys are inputs. In the first
+// version they are attributes.
+func isSecond(n *graph.Node) bool { return strings.HasSuffix(n.Op, "V2") }
 
 // kernel is the graph.AsyncKernel of all operations.
 type kernel struct {
-	device  cluster.Device
-	timeout time.Duration
-	first   *params // of the first version
-	compute compute
+	operation collective.Operation // in the second version without its keys
+	compute   compute
 }
 
 // Compute implements graph.Kernel.
@@ -91,149 +91,68 @@ func (k *kernel) Compute(c *graph.Context) error {
 	return <-done
 }
 
-// ComputeAsync implements graph.AsyncKernel. The operation runs on a goroutine that Collectives.Close
-// waits for.
+// ComputeAsync implements graph.AsyncKernel.
 func (k *kernel) ComputeAsync(c *graph.Context, done func(error)) {
-	all, ok := c.Step.Collectives.(*Collectives)
+	all, ok := c.Step.Collectives.(*collective.Collectives)
 	if !ok || all == nil {
 		done(status.Errorf(status.Internal, "Failed to get CollectiveExecutor from OpKernelContext for Op %s", c.Node.Name))
 		return
 	}
-	if c.Step.ID == groupStep { // an error would end all Groups of this process
-		done(status.Errorf(status.InvalidArgument, "Collective Op %s runs in step %d, which belongs to the groups of Go programs; use another step_id", c.Node.Name, groupStep))
-		return
-	}
-	if err := all.enter(); err != nil {
-		done(err)
-		return
-	}
-	go func() {
-		defer all.work.Done()
-		out, err := k.run(c, all.Step(c.Step.ID))
+	all.Run(c.Node.Name, c.Step.ID, func(s *collective.Step) (*tensor.Tensor, error) {
+		o, err := k.of(c)
+		if err != nil {
+			return nil, err
+		}
+		return k.compute(c, s, o)
+	}, func(out *tensor.Tensor, err error) {
 		if err == nil {
 			c.Set(0, out)
 		}
 		done(err)
-	}()
-}
-
-// run is one run of a kernel.
-type run struct {
-	*kernel
-	c *graph.Context
-	s *Step
-	p params
-}
-
-// run runs the operation. An error ends all operations of the step, here and at the others: the
-// step fails as a whole.
-func (k *kernel) run(c *graph.Context, s *Step) (*tensor.Tensor, error) {
-	r := &run{kernel: k, c: c, s: s}
-	var out *tensor.Tensor
-	err := guard(func() (err error) {
-		out, err = r.all()
-		return err
 	})
-	if err != nil {
-		s.abort(err)
-	}
-	return out, err
 }
 
-func (r *run) all() (*tensor.Tensor, error) {
-	p, err := r.params()
-	if err != nil {
-		return nil, err
-	}
-	r.p = p
-	return r.compute(r)
-}
-
-// params returns the attributes, or the inputs.
-func (r *run) params() (params, error) {
-	if r.first != nil {
-		return *r.first, nil
+// of returns the operation of one run.
+func (k *kernel) of(c *graph.Context) (collective.Operation, error) {
+	o := k.operation
+	o.Frame, o.Iter = c.FrameIter.Frame, c.FrameIter.Iter
+	if !isSecond(c.Node) {
+		return o, nil
 	}
 	at := 1
-	if strings.HasPrefix(r.c.Node.Op, "CollectiveBcastRecv") {
+	if strings.HasPrefix(c.Node.Op, "CollectiveBcastRecv") {
 		at = 0
 	}
 	var numbers [3]int32
 	for i, name := range []string{"group_size", "group_key", "instance_key"} {
-		t := r.c.Input(at + i)
+		t := c.Input(at + i)
 		if t.Shape().Rank() > 0 {
-			return params{}, status.Errorf(status.InvalidArgument, "Unexpected dimensions on input %s, got %v", name, t.Shape())
+			return o, status.Errorf(status.InvalidArgument, "Unexpected dimensions on input %s, got %v", name, t.Shape())
 		}
 		v, err := tensor.Values[int32](t)
 		if err != nil {
-			return params{}, err
+			return o, err
 		}
 		numbers[i] = v[0]
 	}
-	return params{group: groupKey{numbers[1], int(numbers[0])}, instance: numbers[2]}, nil
-}
-
-// exchange enters the group and the operation, and then calls f.
-func (r *run) exchange(what operation, isSource bool, f func(x *exchange, source int) (*tensor.Tensor, error)) (*tensor.Tensor, error) {
-	if r.p.group.size <= 0 {
-		return nil, status.Errorf(status.InvalidArgument, "group_size must be positive integer but got %d", r.p.group.size)
-	}
-	name := r.c.Node.Name
-	ctx, stop := r.s.within(r.c.Ctx, timeout{r.timeout, timedOutWaiting})
-	defer stop()
-	m, err := r.s.join(ctx, name, r.device, r.p.group, what.kind, r.s.c.opts.LeaderTimeout)
-	if err != nil {
-		return nil, err
-	}
-	key := instanceKey{group: m.key, instance: r.p.instance}
-	if strings.Contains(name, "DTensor") { // its instances belong to a step
-		key.step = r.s.id
-	}
-	rank := m.rank(r.device)
-	exec := execKey(m.key, r.p.instance, r.c.FrameIter.Frame, r.c.FrameIter.Iter)
-	source, err := r.s.confirm(ctx, m, name, exec, entry{key: key, what: what, rank: rank, isSource: isSource})
-	if err != nil {
-		return nil, err
-	}
-	stop()
-	ctx, stop = r.s.within(r.c.Ctx, timeout{r.timeout, timedOutRunning})
-	defer stop()
-	return f(r.s.newExchange(ctx, m, rank, exec, r.s.abort), source)
+	o.GroupSize, o.GroupKey, o.InstanceKey = int(numbers[0]), numbers[1], numbers[2]
+	return o, nil
 }
 
 func newReduce(n *graph.Node) (compute, error) {
-	merge, divide, err := parseMerge(n.Text("merge_op"), n.Text("final_op"))
+	limit := int(n.Int("max_subdivs_per_device")) // 0, for the default, in the first version
+	r, err := collective.ParseReduction(n.Text("merge_op"), n.Text("final_op"), n.Ints("subdiv_offsets"), limit)
 	if err != nil {
 		return nil, err
 	}
-	given := n.Ints("subdiv_offsets")
-	limit := int(n.Int("max_subdivs_per_device")) // 0, for the default, in the first version
-	return func(r *run) (*tensor.Tensor, error) {
-		in := r.c.Input(0)
-		return r.exchange(operation{reduction, in.DType(), in.Shape()}, false, func(x *exchange, _ int) (*tensor.Tensor, error) {
-			if err := checkOffsets(given, x.m); err != nil {
-				return nil, err
-			}
-			offsets := make([]int, len(given))
-			for i, o := range given {
-				offsets[i] = int(o)
-			}
-			if len(offsets) == 0 {
-				offsets = subdivisions(x.m, in.Size(), limit)
-			}
-			return x.allReduce(in, merge, divide, allReduceRings(x.m, x.rank, offsets))
-		})
+	return func(c *graph.Context, s *collective.Step, o collective.Operation) (*tensor.Tensor, error) {
+		return s.AllReduce(c.Ctx, o, c.Input(0), r)
 	}, nil
 }
 
 func newGather(*graph.Node) (compute, error) {
-	return func(r *run) (*tensor.Tensor, error) {
-		in := r.c.Input(0)
-		shape, err := gatherShape(in.Shape(), max(1, r.p.group.size))
-		if err != nil {
-			return nil, err
-		}
-		return r.exchange(operation{gather, in.DType(), shape}, false, func(x *exchange, _ int) (*tensor.Tensor, error) { return x.gather(in) })
+	return func(c *graph.Context, s *collective.Step, o collective.Operation) (*tensor.Tensor, error) {
+		return s.Gather(c.Ctx, o, c.Input(0))
 	}, nil
 }
 
@@ -242,17 +161,15 @@ func newBcastSend(n *graph.Node) (compute, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(r *run) (*tensor.Tensor, error) {
-		in := r.c.Input(0)
+	return func(c *graph.Context, s *collective.Step, o collective.Operation) (*tensor.Tensor, error) {
+		in := c.Input(0)
 		if declared != nil && !declared.Equal(in.Shape()) {
 			return nil, status.Errorf(status.Internal, "Declared shape of op %s: Broadcast(1) does not match shape of input: %v and %v", n.Name, declared, in.Shape())
 		}
-		return r.exchange(operation{broadcast, in.DType(), in.Shape()}, true, func(x *exchange, source int) (*tensor.Tensor, error) {
-			if err := x.broadcast(in, source); err != nil {
-				return nil, err
-			}
-			return in.Retain(), nil
-		})
+		if err := s.Send(c.Ctx, o, in); err != nil {
+			return nil, err
+		}
+		return in.Retain(), nil
 	}, nil
 }
 
@@ -262,32 +179,22 @@ func newBcastRecv(n *graph.Node) (compute, error) {
 		return nil, err
 	}
 	dtype := n.Type("T")
-	return func(r *run) (*tensor.Tensor, error) {
+	return func(c *graph.Context, s *collective.Step, o collective.Operation) (*tensor.Tensor, error) {
 		shape := declared
 		if shape == nil {
-			s, err := shapeOf(r.c.Input(3))
+			given, err := shapeOf(c.Input(3))
 			if err != nil {
 				return nil, err
 			}
-			shape = &s
+			shape = &given
 		}
-		return r.exchange(operation{broadcast, dtype, *shape}, false, func(x *exchange, source int) (*tensor.Tensor, error) {
-			t, err := r.c.Allocate(dtype, *shape)
-			if err != nil {
-				return nil, err
-			}
-			if err := x.broadcast(t, source); err != nil {
-				t.Release()
-				return nil, err
-			}
-			return t, nil
-		})
+		return s.Receive(c.Ctx, o, c.Step.Allocator, dtype, *shape)
 	}, nil
 }
 
 // declaredShape returns the attribute shape of the first version; nil in the second.
 func declaredShape(n *graph.Node) (*tensor.Shape, error) {
-	if strings.HasSuffix(n.Op, "V2") {
+	if isSecond(n) {
 		return nil, nil
 	}
 	dims, known := n.Shape("shape")
