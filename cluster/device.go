@@ -55,3 +55,6 @@ func addressSpace(name string) (Task, bool) {
 	_, why := p.parse(name)
 	return p.device().Task, why == "" && p.HasJob && p.HasReplica && p.HasTask
 }
+
+// DeviceOf returns the device that each process has, CPU:0 of its task.
+func DeviceOf(task Task) Device { return Device{Task: task, Type: "CPU"} }

@@ -21,6 +21,18 @@ type Session struct {
 	Copy CopyFunc
 }
 
+// NewSession returns the session of a process with n CPU devices; CPU:0 is always there. CPU:0 has the
+// process's incarnation, the others have random ones.
+func NewSession(task cluster.Task, incarnation uint64, n int) *Session {
+	s := &Session{Task: task, Devices: map[cluster.Device]uint64{cluster.DeviceOf(task): incarnation}}
+	for i := 1; i < n; i++ {
+		d := cluster.DeviceOf(task)
+		d.Index = i
+		s.Devices[d] = cluster.NewIncarnation()
+	}
+	return s
+}
+
 // Incarnation returns the incarnation of a device of this process; false when
 // there is no such device.
 func (s *Session) Incarnation(d cluster.Device) (uint64, bool) {

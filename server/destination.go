@@ -6,7 +6,6 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/tensorflow/worker"
 )
 
 // checkDestination returns NotFound for a device that no receiver of a value can have: it is not in
@@ -25,7 +24,7 @@ func (s *Server) checkDestination(method, name string, dst cluster.Device) error
 		return nil
 	case !listed:
 		return status.Errorf(status.NotFound, "%s of %s: the cluster has no task %v", method, describe(name, s.Device(), dst), dst.Task)
-	case dst != worker.Device(dst.Task) && s.devices.lacks(dst):
+	case dst != cluster.DeviceOf(dst.Task) && s.devices.lacks(dst):
 		return status.Errorf(status.NotFound, "%s of %s: as far as known here, %v has no device %v; a Step's Rendezvous takes a key for any device", method, describe(name, s.Device(), dst), dst.Task, dst)
 	}
 	return nil

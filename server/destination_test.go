@@ -6,7 +6,6 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/tensorflow/worker"
 )
 
 // TestSendToATaskOrDeviceThatIsNotInTheCluster: nobody could receive the value, and Recv from there
@@ -83,7 +82,7 @@ func TestOwnKeysReachProcessesBeyondTheCluster(t *testing.T) {
 	a, _ := twoTasks(t)
 	x := float(t, 1)
 	defer x.Release()
-	key, err := rendezvous.NewKey(a.Device(), a.Incarnation(), worker.Device(cluster.Task{Job: "client", Index: 7}), "x", rendezvous.FrameIter{})
+	key, err := rendezvous.NewKey(a.Device(), a.Incarnation(), cluster.DeviceOf(cluster.Task{Job: "client", Index: 7}), "x", rendezvous.FrameIter{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/tensor"
-	"github.com/tryst-rdma/tryst/tensorflow/worker"
 )
 
 // Edge is a prepared name between this task and a peer: it sends to the peer under the name,
@@ -83,7 +82,7 @@ func (e *Edge) inKey(incarnation uint64) (rendezvous.Key, error) {
 // checkOut is the part of the check of a destination whose result may change: a peer has
 // listed its devices meanwhile.
 func (e *Edge) checkOut(method string) error {
-	if e.peer == worker.Device(e.peer.Task) {
+	if e.peer == cluster.DeviceOf(e.peer.Task) {
 		return nil
 	}
 	return e.s.checkDestination(method, e.name, e.peer)

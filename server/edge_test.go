@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/tensorflow/worker"
 )
 
 // edge prepares a name; the test fails if that fails.
@@ -318,7 +318,7 @@ func TestCallbacksRunOnAGoroutineOfTheirOwn(t *testing.T) {
 func TestCallbackAfterClose(t *testing.T) {
 	a, b := twoTasks(t)
 	cl := dial(t, config.Client{}, a.Addr().String())
-	key, err := rendezvous.NewKey(a.Device(), a.Incarnation(), worker.Device(cl.Task()), "x", rendezvous.FrameIter{})
+	key, err := rendezvous.NewKey(a.Device(), a.Incarnation(), cluster.DeviceOf(cl.Task()), "x", rendezvous.FrameIter{})
 	if err != nil {
 		t.Fatal(err)
 	}

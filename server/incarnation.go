@@ -7,7 +7,6 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/transport"
 )
 
@@ -131,12 +130,12 @@ func (s *Server) requestIncarnation(ctx context.Context, conn transport.Conn, d 
 	if err != nil {
 		return 0, err
 	}
-	if peer.Tryst && d == worker.Device(d.Task) {
+	if peer.Tryst && d == cluster.DeviceOf(d.Task) {
 		s.devices.list(d.Task, d)
 		return peer.Incarnation, nil
 	}
 	if peer.Tryst {
-		s.devices.list(d.Task, worker.Device(d.Task))
+		s.devices.list(d.Task, cluster.DeviceOf(d.Task))
 		return 0, status.Errorf(status.NotFound, "%s has no device %s", d.Task, d)
 	}
 	w, err := s.conns.Worker(d.Task)

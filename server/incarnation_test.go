@@ -17,7 +17,6 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
-	"github.com/tryst-rdma/tryst/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/transport/transporttest"
 )
 
@@ -287,7 +286,7 @@ func (w *waitTest) finish() {
 // inWaitTest runs a test on virtual time.
 func inWaitTest(t *testing.T, test func(t *testing.T, w *waitTest)) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &waitTest{d: worker.Device(cluster.Task{Job: "worker"})}
+		w := &waitTest{d: cluster.DeviceOf(cluster.Task{Job: "worker"})}
 		test(t, w)
 		w.finish()
 	})

@@ -181,7 +181,7 @@ func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ 
 	n.transport = grpctransport.New(grpctransport.Options{
 		Self: n.process(), Conns: n.conns, PeerTimeout: c.PeerTimeout, Logger: n.log,
 	})
-	session := worker.SessionOf(task, n.incarnation, nc.devices)
+	session := rendezvous.NewSession(task, n.incarnation, nc.devices)
 	n.place = session
 	late := new(lateManager)
 	nc.cache.Addressed, nc.cache.Verify = n.conns.Addressed, n.conns.Incarnation

@@ -24,7 +24,6 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensorflow/master"
 	"github.com/tryst-rdma/tryst/tensorflow/ops"
-	"github.com/tryst-rdma/tryst/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/transport"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 )
@@ -96,7 +95,7 @@ type aSend struct {
 // newSend makes the step, which is not begun, of a session at the first member.
 func newSend(t *testing.T, c *ownCluster, to cluster.Task) *aSend {
 	g := c.sessions[0].NewGraphOn(c.peer(0))
-	g.Send("x", g.Feed("x", tensor.Float32), tensor.Float32, worker.Device(to))
+	g.Send("x", g.Feed("x", tensor.Float32), tensor.Float32, cluster.DeviceOf(to))
 	return &aSend{c: c, step: master.NewStep(), run: registerGraph(t, c.sessions[0], g), x: float(t, 5)}
 }
 
@@ -271,7 +270,7 @@ func TestNobodyEntersAGroupInAnothersName(t *testing.T) {
 	defer cancel()
 	enter := func(key, size int32, of cluster.Task, incarnation uint64) error {
 		_, err := other.CompleteGroup(ctx, &tfpb.CompleteGroupRequest{GroupKey: key, GroupSize: size, DeviceType: "CPU",
-			DeviceAttributes: &tfpb.DeviceAttributes{Name: worker.Device(of).String(), DeviceType: "CPU", Incarnation: incarnation}})
+			DeviceAttributes: &tfpb.DeviceAttributes{Name: cluster.DeviceOf(of).String(), DeviceType: "CPU", Incarnation: incarnation}})
 		return err
 	}
 	member := m.servers[1].Task()
@@ -316,7 +315,7 @@ func TestNobodyEntersAGroupInAnothersName(t *testing.T) {
 	round("after many groups of another")
 	own := tensorflowgrpc.NewWorkerServiceClient(m.dial(certificateOf(1)))
 	if _, err := own.CompleteInstance(ctx, &tfpb.CompleteInstanceRequest{
-		GroupKey: 5, GroupSize: 2, InstanceKey: 99, DeviceType: "CPU", Device: worker.Device(member).String(), DataType: tfpb.DataType_DT_FLOAT, Shape: &tfpb.TensorShapeProto{},
+		GroupKey: 5, GroupSize: 2, InstanceKey: 99, DeviceType: "CPU", Device: cluster.DeviceOf(member).String(), DataType: tfpb.DataType_DT_FLOAT, Shape: &tfpb.TensorShapeProto{},
 	}); err != nil {
 		t.Errorf("the leader has forgotten the group: %v", err)
 	}

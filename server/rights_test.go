@@ -27,7 +27,6 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
 	"github.com/tryst-rdma/tryst/tensorflow/ops"
-	"github.com/tryst-rdma/tryst/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/transport"
 )
 
@@ -96,7 +95,7 @@ func (r *right) owner() *grpc.ClientConn {
 	return r.conns[rightName]
 }
 
-func (r *right) device() string { return worker.Device(r.name).String() }
+func (r *right) device() string { return cluster.DeviceOf(r.name).String() }
 
 // send sends a value for the name in a step of its own.
 func (r *right) send() {

@@ -265,7 +265,7 @@ func (s *Server) Task() cluster.Task { return s.task }
 func (s *Server) Incarnation() uint64 { return s.incarnation }
 
 // Device returns the device of this process.
-func (s *Server) Device() cluster.Device { return worker.Device(s.task) }
+func (s *Server) Device() cluster.Device { return cluster.DeviceOf(s.task) }
 
 // Catalog returns the publications of this server.
 func (s *Server) Catalog() *checkpoint.Catalog { return s.catalog }

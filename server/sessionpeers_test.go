@@ -18,7 +18,6 @@ import (
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
 	"github.com/tryst-rdma/tryst/tensorflow/master"
 	"github.com/tryst-rdma/tryst/tensorflow/ops"
-	"github.com/tryst-rdma/tryst/tensorflow/worker"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 )
 
@@ -70,7 +69,7 @@ func propagate(t *testing.T, dial grpctransport.DialOptions, members ...member) 
 
 // peer is the device of a member.
 func (c *ownCluster) peer(i int) master.Peer {
-	p := master.Peer{Device: worker.Device(c.members[i].task), Incarnation: 1}
+	p := master.Peer{Device: cluster.DeviceOf(c.members[i].task), Incarnation: 1}
 	if s := c.members[i].server; s != nil {
 		p.Incarnation = s.Incarnation()
 	}

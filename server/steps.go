@@ -8,7 +8,6 @@ import (
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
-	"github.com/tryst-rdma/tryst/tensorflow/worker"
 )
 
 // Rendezvous returns the rendezvous of a step, which is made on first use. That of a step
@@ -74,5 +73,5 @@ func device(name string) (cluster.Device, error) {
 		return cluster.ParseDevice(name)
 	}
 	task, err := cluster.ParseTask(name)
-	return worker.Device(task), err
+	return cluster.DeviceOf(task), err
 }

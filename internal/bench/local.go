@@ -11,7 +11,6 @@ import (
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
-	"github.com/tryst-rdma/tryst/tensorflow/worker"
 )
 
 const (
@@ -31,14 +30,14 @@ var localTask = cluster.Task{Job: "worker"}
 const localIncarnation = 0x123456789abcdef0
 
 func localManager() *rendezvous.Manager {
-	return rendezvous.NewManager(rendezvous.ManagerOptions{Session: worker.Session(localTask, localIncarnation)})
+	return rendezvous.NewManager(rendezvous.ManagerOptions{Session: rendezvous.NewSession(localTask, localIncarnation, 1)})
 }
 
 // keysOf returns n keys of localKeyBytes within this process, others for each
 // goroutine.
 func keysOf(goroutine, n int) ([]rendezvous.Key, error) {
 	keys := make([]rendezvous.Key, n)
-	device := worker.Device(localTask)
+	device := cluster.DeviceOf(localTask)
 	for i := range keys {
 		name := fmt.Sprintf("edge_%d_%06d_", goroutine, i)
 		bare, err := rendezvous.NewKey(device, localIncarnation, device, name, rendezvous.FrameIter{})

@@ -9,7 +9,6 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/tensorflow/worker"
 )
 
 // waiters are receives from the second process that wait for their values.
@@ -27,7 +26,7 @@ func (p *session) wait(ctx context.Context, n int) (*waiters, error) {
 	if err != nil {
 		return nil, err
 	}
-	dst := worker.Device(p.ours.client.Task())
+	dst := cluster.DeviceOf(p.ours.client.Task())
 	w := new(waiters)
 	for i := range n {
 		key, err := rendezvous.NewKey(src, p.child.Incarnation, dst, edge(i), rendezvous.FrameIter{})
@@ -62,7 +61,7 @@ func (p *session) wait(ctx context.Context, n int) (*waiters, error) {
 // send has the second process send what w waits for, n values, and returns when
 // all have come.
 func (p *session) send(ctx context.Context, w *waiters, n int) error {
-	to := worker.Device(p.ours.client.Task()).String()
+	to := cluster.DeviceOf(p.ours.client.Task()).String()
 	_, err := p.child.obey(ctx, command{Send: &sendCommand{Step: benchStep, To: to, Count: n}})
 	if err == nil {
 		w.work.Wait()

@@ -12,7 +12,7 @@ import (
 
 // BenchmarkEmptyStep is a RunGraph and its CleanupGraph without any node.
 func BenchmarkEmptyStep(b *testing.B) {
-	manager := rendezvous.NewManager(rendezvous.ManagerOptions{Session: Session(here, incarnation)})
+	manager := rendezvous.NewManager(rendezvous.ManagerOptions{Session: rendezvous.NewSession(here, incarnation, 1)})
 	kept := transport.NewResponseCache(manager, transport.CacheOptions{})
 	w := New(Options{Task: here, Incarnation: incarnation, Manager: manager, Cache: kept, Kernels: new(fakeSet)})
 	defer func() {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/collective"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/status"
@@ -25,7 +26,7 @@ func TestCallsOfCollectivesAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	device := Device(f.opts.Task).String()
+	device := cluster.DeviceOf(f.opts.Task).String()
 	calls := map[string]func(context.Context) error{
 		"RecvBuf": func(ctx context.Context) error {
 			_, err := f.RecvBuf(ctx, &tfpb.RecvBufRequest{BufRendezvousKey: "k", SrcDevice: device, DstDevice: device, SrcIncarnation: f.opts.Incarnation, RequestId: 7})

@@ -9,7 +9,9 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/tryst-rdma/tryst/cluster"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensorflow/graph"
@@ -50,7 +52,7 @@ func (k closingKernel) Close() error               { k.s.open.Add(-1); return ni
 
 // twoDevices registers a graph with one node on each of two devices.
 func twoDevices(t *testing.T, set *closingSet) (*fixture, error) {
-	f := newFixture(t, Options{Kernels: set, Session: SessionOf(here, incarnation, 2)})
+	f := newFixture(t, Options{Kernels: set, Session: rendezvous.NewSession(here, incarnation, 2)})
 	t.Cleanup(func() {
 		f.Close()
 		f.close()
@@ -59,10 +61,10 @@ func twoDevices(t *testing.T, set *closingSet) (*fixture, error) {
 		t.Fatal(err)
 	}
 	req := registration(testSession, "a")
-	second := Device(here)
+	second := cluster.DeviceOf(here)
 	second.Index = 1
 	req.GraphDef.Node = []*tfpb.NodeDef{
-		{Name: "a", Op: "Close", Device: Device(here).String()},
+		{Name: "a", Op: "Close", Device: cluster.DeviceOf(here).String()},
 		{Name: "b", Op: "Close", Device: second.String()},
 	}
 	_, err := f.RegisterGraph(t.Context(), req)

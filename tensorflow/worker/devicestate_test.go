@@ -3,7 +3,9 @@ package worker
 import (
 	"testing"
 
+	"github.com/tryst-rdma/tryst/cluster"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensorflow/graph"
 )
@@ -13,11 +15,11 @@ import (
 // a reset or the end is for all.
 func TestEachDeviceHasItsOwnState(t *testing.T) {
 	set := new(fakeSet)
-	f := newFixture(t, Options{Kernels: set, Session: SessionOf(here, incarnation, 3)})
+	f := newFixture(t, Options{Kernels: set, Session: rendezvous.NewSession(here, incarnation, 3)})
 	defer f.close()
 	nodes := func(indexes ...int) (defs []*tfpb.NodeDef) {
 		for i, index := range indexes {
-			d := Device(here)
+			d := cluster.DeviceOf(here)
 			d.Index = index
 			defs = append(defs, &tfpb.NodeDef{Name: string(rune('a' + i)), Op: "Neg", Device: d.String()})
 		}
@@ -81,7 +83,7 @@ func TestDeviceStatesEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Close()
-	_, err = stateOf(s, Device(here).String())
+	_, err = stateOf(s, cluster.DeviceOf(here).String())
 	wantCode(t, err, status.Aborted, "the session has ended")
 }
 

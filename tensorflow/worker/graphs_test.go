@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tryst-rdma/tryst/cluster"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
@@ -110,7 +111,7 @@ func newGraphs(t *testing.T, o Options) *graphs {
 			return nil, err
 		}
 		for _, p := range g.programs[def.GetNode()[0].GetName()] {
-			parts = append(parts, part{device: Device(here).String(), executor: closing{p, &g.closed}})
+			parts = append(parts, part{device: cluster.DeviceOf(here).String(), executor: closing{p, &g.closed}})
 		}
 		return parts, nil
 	}
@@ -154,7 +155,7 @@ func (g *graphs) tryRegister(session string, programs ...program) (*tfpb.Registe
 func registration(session, name string) *tfpb.RegisterGraphRequest {
 	return &tfpb.RegisterGraphRequest{
 		SessionHandle: session, CreateWorkerSessionCalled: session != "",
-		GraphDef: &tfpb.GraphDef{Node: []*tfpb.NodeDef{{Name: name, Op: "NoOp", Device: Device(here).String()}}},
+		GraphDef: &tfpb.GraphDef{Node: []*tfpb.NodeDef{{Name: name, Op: "NoOp", Device: cluster.DeviceOf(here).String()}}},
 	}
 }
 
@@ -164,7 +165,7 @@ func running(session, handle string, step int64) *tfpb.RunGraphRequest {
 
 // inside returns the key of a value from the device here to itself.
 func inside(name string) string {
-	return rendezvous.CreateKey(Device(here).String(), incarnation, Device(here).String(), name, rendezvous.FrameIter{})
+	return rendezvous.CreateKey(cluster.DeviceOf(here).String(), incarnation, cluster.DeviceOf(here).String(), name, rendezvous.FrameIter{})
 }
 
 func mustKey(t testing.TB, text string) rendezvous.Key {

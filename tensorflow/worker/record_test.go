@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tryst-rdma/tryst/cluster"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -22,7 +23,7 @@ var began = time.UnixMicro(1_700_000_000_000_000)
 // transfer is a receive of n bytes in a step that took 1 ms.
 func transfer(step int64, n int64) transport.Transfer {
 	return transport.Transfer{
-		Step: step, Tensor: "edge_5_x", Source: Device(there), Destination: Device(here), Bytes: n,
+		Step: step, Tensor: "edge_5_x", Source: cluster.DeviceOf(there), Destination: cluster.DeviceOf(here), Bytes: n,
 		Start: began, End: began.Add(time.Millisecond),
 	}
 }
@@ -158,11 +159,11 @@ func TestRecordsAreBounded(t *testing.T) {
 
 // observed is a program that reports two kernels, as an executor does.
 func observed(t *testing.T) (program, *graph.Graph) {
-	x := &graph.Node{ID: 0, Name: "x", Op: "_Recv", Device: Device(here).String(), OutTypes: []tensor.DType{tensor.Float32},
+	x := &graph.Node{ID: 0, Name: "x", Op: "_Recv", Device: cluster.DeviceOf(here).String(), OutTypes: []tensor.DType{tensor.Float32},
 		Def: &tfpb.NodeDef{Name: "x", Op: "_Recv", Attr: map[string]*tfpb.AttrValue{
 			"tensor_name": {Value: &tfpb.AttrValue_S{S: []byte("edge_5_x")}}, "send_device": {Value: &tfpb.AttrValue_S{S: []byte("/job:chief")}},
 		}}}
-	y := &graph.Node{ID: 1, Name: "y", Op: "Neg", Device: Device(here).String(), OutTypes: []tensor.DType{tensor.Float32},
+	y := &graph.Node{ID: 1, Name: "y", Op: "Neg", Device: cluster.DeviceOf(here).String(), OutTypes: []tensor.DType{tensor.Float32},
 		In: []graph.Output{{Node: x}}, ControlIn: []*graph.Node{x}, Def: &tfpb.NodeDef{Name: "y", Op: "Neg", Input: []string{"x", "^x"}}}
 	return func(_ context.Context, step *graph.Step) error {
 		if step.Observe == nil {
@@ -213,7 +214,7 @@ func TestRunGraphRecords(t *testing.T) {
 		t.Fatal(r)
 	}
 	d := r.GetStepStats().GetDevStats()[0]
-	if d.GetDevice() != Device(here).String() || len(d.GetNodeStats()) != 6 {
+	if d.GetDevice() != cluster.DeviceOf(here).String() || len(d.GetNodeStats()) != 6 {
 		t.Fatal(d)
 	}
 	n := d.GetNodeStats()[0]
@@ -284,8 +285,8 @@ func TestKernelsOfFunctionsHaveADevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := r.GetStepStats().GetDevStats(); len(d) != 1 || d[0].GetDevice() != Device(here).String() {
-		t.Errorf("the timeline has %v, want one kernel on %s", d, Device(here))
+	if d := r.GetStepStats().GetDevStats(); len(d) != 1 || d[0].GetDevice() != cluster.DeviceOf(here).String() {
+		t.Errorf("the timeline has %v, want one kernel on %s", d, cluster.DeviceOf(here))
 	}
 }
 

@@ -140,7 +140,7 @@ func TestS2ClusterSpec(t *testing.T) {
 // process has in a session, and under no other.
 func TestTrystPeersUseTheNameOfASession(t *testing.T) {
 	g := newGraphs(t, Options{NewPeers: func(cluster.Task, *cluster.Spec) (Peers, error) { return new(fakePeers), nil }})
-	key := rendezvous.CreateKey("/job:trainer/replica:0/task:4/device:CPU:0", incarnation, Device(there).String(), "x", rendezvous.FrameIter{})
+	key := rendezvous.CreateKey("/job:trainer/replica:0/task:4/device:CPU:0", incarnation, cluster.DeviceOf(there).String(), "x", rendezvous.FrameIter{})
 	ask := func(id uint64) error {
 		r, err := g.RecvTensor(t.Context(), asTryst(t, &tfpb.RecvTensorRequest{StepId: 1, RendezvousKey: key}, id, 1))
 		if err == nil {
@@ -189,7 +189,7 @@ func TestKernelSetsDoNotHoldUpPeers(t *testing.T) {
 	<-set.begun
 	checked := make(chan error, 1)
 	go func() {
-		checked <- g.CheckSource(mustKey(t, rendezvous.CreateKey("/job:trainer/replica:0/task:4/device:CPU:0", incarnation, Device(there).String(), "x", rendezvous.FrameIter{})))
+		checked <- g.CheckSource(mustKey(t, rendezvous.CreateKey("/job:trainer/replica:0/task:4/device:CPU:0", incarnation, cluster.DeviceOf(there).String(), "x", rendezvous.FrameIter{})))
 	}()
 	select {
 	case err := <-checked:
@@ -275,7 +275,7 @@ func TestS9ReplicaInTheName(t *testing.T) {
 	}
 	const out = "/job:trainer/replica:2/task:4/device:CPU:0"
 	handle := g.register(s, func(_ context.Context, step *graph.Step) error {
-		return step.Rendezvous.Send(mustKey(t, rendezvous.CreateKey(out, incarnation, Device(there).String(), "x", rendezvous.FrameIter{})), rendezvous.Args{}, nil, true)
+		return step.Rendezvous.Send(mustKey(t, rendezvous.CreateKey(out, incarnation, cluster.DeviceOf(there).String(), "x", rendezvous.FrameIter{})), rendezvous.Args{}, nil, true)
 	})
 	if _, err := g.RunGraph(t.Context(), running(s, handle, 1)); err != nil {
 		t.Error(err)
@@ -562,7 +562,7 @@ func TestAnIdleSessionMakesRoom(t *testing.T) {
 func TestCPUDevices(t *testing.T) {
 	const n = 3
 	f := &fixture{t: t}
-	place := SessionOf(here, incarnation, n)
+	place := rendezvous.NewSession(here, incarnation, n)
 	f.manager = rendezvous.NewManager(rendezvous.ManagerOptions{Session: place})
 	f.kept = transport.NewResponseCache(f.manager, transport.CacheOptions{})
 	f.Worker = New(Options{Task: here, Incarnation: incarnation, Session: place, Manager: f.manager, Cache: f.kept})
@@ -577,7 +577,7 @@ func TestCPUDevices(t *testing.T) {
 			t.Errorf("device %d is %v", i, d)
 		}
 		seen[d.GetIncarnation()] = true
-		key := rendezvous.CreateKey(d.GetName(), d.GetIncarnation(), Device(there).String(), "x", rendezvous.FrameIter{})
+		key := rendezvous.CreateKey(d.GetName(), d.GetIncarnation(), cluster.DeviceOf(there).String(), "x", rendezvous.FrameIter{})
 		if err := f.manager.Find(1).Send(mustKey(t, key), rendezvous.Args{}, nil, true); err != nil {
 			t.Fatal(err)
 		}
@@ -604,7 +604,7 @@ func FuzzServerDef(f *testing.F) {
 		}
 		f.Add(b)
 	}
-	m := &sessions{place: Session(here, incarnation), newPeers: func(cluster.Task, *cluster.Spec) (Peers, error) { return new(fakePeers), nil }}
+	m := &sessions{place: rendezvous.NewSession(here, incarnation, 1), newPeers: func(cluster.Task, *cluster.Spec) (Peers, error) { return new(fakePeers), nil }}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		def := new(tfpb.ServerDef)
 		if proto.Unmarshal(b, def) != nil {

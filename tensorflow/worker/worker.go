@@ -118,7 +118,7 @@ func New(o Options) *Worker {
 		o.MaxWaitingBytes = transport.DefaultMaxWaitingBytes
 	}
 	if o.Session == nil {
-		o.Session = Session(o.Task, o.Incarnation)
+		o.Session = rendezvous.NewSession(o.Task, o.Incarnation, 1)
 	}
 	if o.Allocator == nil {
 		o.Allocator = tensor.Heap{}
@@ -152,29 +152,6 @@ func (w *Worker) Close() {
 	if w.sessions != nil {
 		w.sessions.close()
 	}
-}
-
-// Device returns the one device of a task.
-func Device(task cluster.Task) cluster.Device {
-	return cluster.Device{Task: task, Type: "CPU", Index: 0}
-}
-
-// Session returns the session of a task whose only device has the task's
-// incarnation.
-func Session(task cluster.Task, incarnation uint64) *rendezvous.Session {
-	return &rendezvous.Session{Task: task, Devices: map[cluster.Device]uint64{Device(task): incarnation}}
-}
-
-// SessionOf is Session for a task with n CPU devices. CPU:0 has the task's incarnation, the others
-// have random ones.
-func SessionOf(task cluster.Task, incarnation uint64, n int) *rendezvous.Session {
-	s := Session(task, incarnation)
-	for i := 1; i < n; i++ {
-		d := Device(task)
-		d.Index = i
-		s.Devices[d] = cluster.NewIncarnation()
-	}
-	return s
 }
 
 // GetStatus lists the devices of this process.

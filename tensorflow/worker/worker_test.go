@@ -41,7 +41,7 @@ type fixture struct {
 
 func newFixture(t *testing.T, o Options) *fixture {
 	f := &fixture{t: t}
-	f.manager = rendezvous.NewManager(rendezvous.ManagerOptions{Session: Session(here, incarnation)})
+	f.manager = rendezvous.NewManager(rendezvous.ManagerOptions{Session: rendezvous.NewSession(here, incarnation, 1)})
 	f.kept = transport.NewResponseCache(f.manager, transport.CacheOptions{})
 	o.Task, o.Incarnation, o.Manager, o.Cache = here, incarnation, f.manager, f.kept
 	f.Worker = New(o)
@@ -59,7 +59,7 @@ func (f *fixture) close() {
 }
 
 func key(name string) string {
-	return rendezvous.CreateKey(Device(here).String(), incarnation, Device(there).String(), name, rendezvous.FrameIter{})
+	return rendezvous.CreateKey(cluster.DeviceOf(here).String(), incarnation, cluster.DeviceOf(there).String(), name, rendezvous.FrameIter{})
 }
 
 // send sends a float to a key.
@@ -173,13 +173,13 @@ func TestRecvTensorRefuses(t *testing.T) {
 	_, err := f.RecvTensor(ctx, &tfpb.RecvTensorRequest{RendezvousKey: "foo;bar;baz"})
 	wantCode(t, err, status.InvalidArgument, "Invalid  rendezvous key: foo;bar;baz")
 
-	other := rendezvous.CreateKey(Device(here).String(), 1, Device(there).String(), "x", rendezvous.FrameIter{})
+	other := rendezvous.CreateKey(cluster.DeviceOf(here).String(), 1, cluster.DeviceOf(there).String(), "x", rendezvous.FrameIter{})
 	_, err = f.RecvTensor(ctx, &tfpb.RecvTensorRequest{RendezvousKey: other})
 	wantCode(t, err, status.Aborted, "RecvTensor expects a different device incarnation: ")
 
-	unknown := Device(here)
+	unknown := cluster.DeviceOf(here)
 	unknown.Type, unknown.Index = "GPU", 7
-	missing := rendezvous.CreateKey(unknown.String(), incarnation, Device(there).String(), "x", rendezvous.FrameIter{})
+	missing := rendezvous.CreateKey(unknown.String(), incarnation, cluster.DeviceOf(there).String(), "x", rendezvous.FrameIter{})
 	_, err = f.RecvTensor(ctx, &tfpb.RecvTensorRequest{RendezvousKey: missing})
 	if wantCode(t, err, status.InvalidArgument, ""); err != nil && status.From(err).Message() != "/device:GPU:7 unknown device." {
 		t.Errorf("unknown device: %v", err)
@@ -187,9 +187,9 @@ func TestRecvTensorRefuses(t *testing.T) {
 	_, err = f.RecvTensor(ctx, asTryst(t, &tfpb.RecvTensorRequest{RendezvousKey: missing}, 9, 1))
 	wantCode(t, err, status.InvalidArgument, "/device:GPU:7 unknown device. ")
 
-	foreign := rendezvous.CreateKey(Device(there).String(), incarnation, Device(here).String(), "x", rendezvous.FrameIter{})
+	foreign := rendezvous.CreateKey(cluster.DeviceOf(there).String(), incarnation, cluster.DeviceOf(here).String(), "x", rendezvous.FrameIter{})
 	_, err = f.RecvTensor(ctx, asTryst(t, &tfpb.RecvTensorRequest{RendezvousKey: foreign}, 9, 1))
-	wantCode(t, err, status.InvalidArgument, Device(there).String())
+	wantCode(t, err, status.InvalidArgument, cluster.DeviceOf(there).String())
 
 	f.send(1, "x", 1)
 	req := request(1, "x")
@@ -247,7 +247,7 @@ func TestRequestForAnotherTasksValueWaits(t *testing.T) {
 			defer f.close()
 			req := &tfpb.RecvTensorRequest{
 				StepId: 1, RequestId: 5,
-				RendezvousKey: rendezvous.CreateKey(Device(there).String(), incarnation, Device(here).String(), "x", rendezvous.FrameIter{}),
+				RendezvousKey: rendezvous.CreateKey(cluster.DeviceOf(there).String(), incarnation, cluster.DeviceOf(here).String(), "x", rendezvous.FrameIter{}),
 			}
 			got := make(chan error, 1)
 			go func() {

@@ -18,7 +18,6 @@ import (
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
-	"github.com/tryst-rdma/tryst/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/transport"
 )
 
@@ -81,7 +80,7 @@ func TestRequestersOfAConnectionAreBounded(t *testing.T) {
 	}
 	c := &connection{Conn: b, quota: quota, disconnects: make(map[transport.Process]func())}
 	c.remote = address{b.RemoteAddr(), "pipe", c}
-	key, err := rendezvous.NewKey(worker.Device(task(0)), 1, worker.Device(task(1)), "x", rendezvous.FrameIter{})
+	key, err := rendezvous.NewKey(cluster.DeviceOf(task(0)), 1, cluster.DeviceOf(task(1)), "x", rendezvous.FrameIter{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,9 +11,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/peer"
 
+	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/tensor"
-	"github.com/tryst-rdma/tryst/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/transport"
 )
 
@@ -21,11 +21,11 @@ import (
 // connection, and dropped a minute after its last connection has ended.
 func TestResponsesOutliveConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		manager := rendezvous.NewManager(rendezvous.ManagerOptions{Session: worker.Session(task(0), 1)})
+		manager := rendezvous.NewManager(rendezvous.ManagerOptions{Session: rendezvous.NewSession(task(0), 1, 1)})
 		defer manager.Close()
 		kept := transport.NewResponseCache(manager, transport.CacheOptions{})
 		defer kept.Close()
-		key, err := rendezvous.NewKey(worker.Device(task(0)), 1, worker.Device(task(1)), "x", rendezvous.FrameIter{})
+		key, err := rendezvous.NewKey(cluster.DeviceOf(task(0)), 1, cluster.DeviceOf(task(1)), "x", rendezvous.FrameIter{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -96,7 +96,7 @@ func sendChild(args []string) error {
 		return err
 	}
 	self := transport.Process{Name: task(0).String(), Incarnation: cluster.NewIncarnation()}
-	manager := rendezvous.NewManager(rendezvous.ManagerOptions{Session: worker.Session(task(0), self.Incarnation)})
+	manager := rendezvous.NewManager(rendezvous.ManagerOptions{Session: rendezvous.NewSession(task(0), self.Incarnation, 1)})
 	defer manager.Close()
 	kept := transport.NewResponseCache(manager, transport.CacheOptions{})
 	defer kept.Close()
@@ -145,7 +145,7 @@ func testPage(page []byte, i int) {
 }
 
 func childKey(incarnation uint64) (rendezvous.Key, error) {
-	return rendezvous.NewKey(worker.Device(task(0)), incarnation, worker.Device(task(1)), "x", rendezvous.FrameIter{})
+	return rendezvous.NewKey(cluster.DeviceOf(task(0)), incarnation, cluster.DeviceOf(task(1)), "x", rendezvous.FrameIter{})
 }
 
 // receiveChild receives the tensor of sendChild and checks its content.

@@ -116,7 +116,7 @@ func (c *testCluster) start(t testing.TB, index int, o nodeOptions) *node {
 	})
 	n.transport = New(Options{Self: self, Conns: n.conns, PeerTimeout: o.peerTimeout})
 	n.manager = rendezvous.NewManager(rendezvous.ManagerOptions{
-		Session: worker.Session(n.task, n.incarnation), Remoter: n.transport,
+		Session: rendezvous.NewSession(n.task, n.incarnation, 1), Remoter: n.transport,
 	})
 	n.kept = transport.NewResponseCache(n.manager, transport.CacheOptions{Addressed: n.conns.Addressed, Verify: n.conns.Incarnation})
 	n.worker = worker.New(worker.Options{Task: n.task, Incarnation: n.incarnation, Manager: n.manager, Cache: n.kept})
@@ -156,7 +156,7 @@ func (c *testCluster) start(t testing.TB, index int, o nodeOptions) *node {
 // key returns the key of a value that n sends to other.
 func (n *node) key(other *node, name string) rendezvous.Key {
 	n.t.Helper()
-	k, err := rendezvous.NewKey(worker.Device(n.task), n.incarnation, worker.Device(other.task), name, rendezvous.FrameIter{})
+	k, err := rendezvous.NewKey(cluster.DeviceOf(n.task), n.incarnation, cluster.DeviceOf(other.task), name, rendezvous.FrameIter{})
 	if err != nil {
 		n.t.Fatal(err)
 	}

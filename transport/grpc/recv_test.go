@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/tryst-rdma/tryst/cluster"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -18,7 +19,6 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensorproto"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
-	"github.com/tryst-rdma/tryst/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/transport"
 )
 
@@ -58,7 +58,7 @@ func TestM6RemoteRecvOne(t *testing.T) {
 			t.Fatalf("the log has %d records of %d", len(log), i+1)
 		}
 		l := log[i]
-		if l.Step != 1 || l.Tensor != "x" || l.Source != worker.Device(a.task) || l.Destination != worker.Device(b.task) ||
+		if l.Step != 1 || l.Tensor != "x" || l.Source != cluster.DeviceOf(a.task) || l.Destination != cluster.DeviceOf(b.task) ||
 			l.Transport != "grpc" || l.Bytes != 4*n || l.Start.Before(before) || l.End.Before(l.Start) || l.End.After(time.Now()) {
 			t.Errorf("record %+v", l)
 		}
@@ -348,7 +348,7 @@ func TestAllocatorRefuses(t *testing.T) {
 func TestSendStartIsBounded(t *testing.T) {
 	log := transport.NewLog(10, nil)
 	requested := time.Now()
-	key, err := rendezvous.NewKey(worker.Device(task(0)), 1, worker.Device(task(1)), "x", rendezvous.FrameIter{})
+	key, err := rendezvous.NewKey(cluster.DeviceOf(task(0)), 1, cluster.DeviceOf(task(1)), "x", rendezvous.FrameIter{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -95,7 +95,7 @@ func (c *suiteCluster) Start(task cluster.Task, o transporttest.NodeOptions) tra
 	})
 	n.transport = grpctransport.New(grpctransport.Options{Self: self, Conns: n.conns, PeerTimeout: o.PeerTimeout})
 	n.manager = rendezvous.NewManager(rendezvous.ManagerOptions{
-		Session: worker.Session(task, o.Incarnation), Remoter: n.transport,
+		Session: rendezvous.NewSession(task, o.Incarnation, 1), Remoter: n.transport,
 	})
 	o.Cache.Addressed, o.Cache.Verify = n.conns.Addressed, n.conns.Incarnation
 	n.kept = transport.NewResponseCache(n.manager, o.Cache)

@@ -9,7 +9,6 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/tensor"
-	"github.com/tryst-rdma/tryst/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/transport/transporttest"
 	"github.com/tryst-rdma/tryst/verbs"
@@ -86,7 +85,7 @@ func newBenchRig(t testing.TB, size int, o clusterOptions) *benchRig {
 		return n
 	}
 	sender, receiver := start(from, 5), start(to, 6)
-	key, err := rendezvous.NewKey(worker.Device(from), 5, worker.Device(to), "x", rendezvous.FrameIter{})
+	key, err := rendezvous.NewKey(cluster.DeviceOf(from), 5, cluster.DeviceOf(to), "x", rendezvous.FrameIter{})
 	if err != nil {
 		t.Fatal(err)
 	}

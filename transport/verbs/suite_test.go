@@ -220,7 +220,7 @@ func (c *suiteCluster) Start(task cluster.Task, o transporttest.NodeOptions) tra
 		Self: self, Task: task,
 		PortOptions: verbstransport.PortOptions{Device: n.device, Address: address, Path: c.path},
 		Exchanger:   exchange{c}, Callable: func(cluster.Task) bool { return true }, GRPC: n.grpc.Conn, Cache: n.kept,
-		Check:   worker.Session(task, o.Incarnation).CheckSource,
+		Check:   rendezvous.NewSession(task, o.Incarnation, 1).CheckSource,
 		Require: c.require, Allocator: o.Allocator, PeerTimeout: o.PeerTimeout,
 		// When a link is held, only a part of a tensor may be posted.
 		Chunk: 64 << 10, Outstanding: 256 << 10,
@@ -234,7 +234,7 @@ func (c *suiteCluster) Start(task cluster.Task, o transporttest.NodeOptions) tra
 		c.t.Fatal(err)
 	}
 	n.manager = rendezvous.NewManager(rendezvous.ManagerOptions{
-		Session: worker.Session(task, o.Incarnation), Remoter: n.transport,
+		Session: rendezvous.NewSession(task, o.Incarnation, 1), Remoter: n.transport,
 	})
 	late.Manager = n.manager
 	w := worker.New(worker.Options{Task: task, Incarnation: o.Incarnation, Manager: n.manager, Cache: n.kept})
