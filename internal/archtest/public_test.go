@@ -13,10 +13,8 @@ var publicPackages = []string{
 	".",
 	"checkpoint",
 	"cluster",
+	"collective",
 	"envconfig",
-	"graph",
-	"tensorflow/ops",
-	"tensorflow/library",
 	// proto/ is public since the methods of transport.Worker have its messages.
 	"proto",
 	"proto/registry",
@@ -36,6 +34,12 @@ var publicPackages = []string{
 	"tensor/safetensors",
 	"tensor/tensorproto",
 	"tensor/tensortest",
+	"tensorflow/collectives",
+	"tensorflow/graph",
+	"tensorflow/library",
+	"tensorflow/master",
+	"tensorflow/ops",
+	"tensorflow/worker",
 	"transport",
 	"transport/grpc",
 	"transport/identity",
@@ -53,9 +57,6 @@ var publicPackages = []string{
 	"verbs/shm",
 	"verbs/tcp",
 	"verbs/verbstest",
-	"worker",
-	"collective",
-	"tensorflow/master",
 }
 
 // checkPublic compares the packages that other modules can import with those that may be: the two lists must be equal. The tests

@@ -14,9 +14,9 @@ func (o Options) directories() ([]string, error) {
 	case o.Files != FilesBelow && len(o.Directories) == 0:
 		return nil, nil
 	case o.Files != FilesBelow:
-		return nil, status.New(status.InvalidArgument, "tfkernels: Options.Directories is set, and Options.Files is not FilesBelow")
+		return nil, status.New(status.InvalidArgument, "library: Options.Directories is set, and Options.Files is not FilesBelow")
 	case len(o.Directories) == 0 || len(o.Process) == 0:
-		return nil, status.New(status.InvalidArgument, "tfkernels: FilesBelow needs Options.Directories and Options.Process")
+		return nil, status.New(status.InvalidArgument, "library: FilesBelow needs Options.Directories and Options.Process")
 	}
 	if err := landlockReady(); err != nil {
 		return nil, err

@@ -22,9 +22,9 @@ import (
 // fixtures are the graphs that a TensorFlow master registered (../testdata/README.md), by file.
 func fixtures(t testing.TB) map[string]*tfpb.GraphDef {
 	t.Helper()
-	names, err := filepath.Glob("../testdata/*.pb")
+	names, err := filepath.Glob("../graph/testdata/*.pb")
 	if err != nil || len(names) == 0 {
-		t.Fatal("../testdata has no graphs", err)
+		t.Fatal("../graph/testdata has no graphs", err)
 	}
 	all := make(map[string]*tfpb.GraphDef, len(names))
 	for _, name := range names {

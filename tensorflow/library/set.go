@@ -73,7 +73,7 @@ type Set struct {
 // is missing or does not fit.
 func Open(o Options) (*Set, error) {
 	if o.Go == nil {
-		return nil, status.New(status.InvalidArgument, "tfkernels: Options.Go is not set; the nodes that communicate need its kernels")
+		return nil, status.New(status.InvalidArgument, "library: Options.Go is not set; the nodes that communicate need its kernels")
 	}
 	dir := o.Directory
 	if dir == "" {

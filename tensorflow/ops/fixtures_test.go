@@ -16,7 +16,7 @@ import (
 // TestTheGraphsOfATensorFlowMasterHaveKernels makes the kernels of the graphs in tensorflow/graph/testdata. Those
 // that save a checkpoint need the kernel set tensorflow, and are refused with the name of the op.
 func TestTheGraphsOfATensorFlowMasterHaveKernels(t *testing.T) {
-	files, err := filepath.Glob("../testdata/*.pb")
+	files, err := filepath.Glob("../graph/testdata/*.pb")
 	if err != nil || len(files) < 20 {
 		t.Fatalf("%d graphs, %v", len(files), err)
 	}
