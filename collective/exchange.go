@@ -38,8 +38,14 @@ type exchange struct {
 	work  sync.WaitGroup // goroutines of the run
 
 	mu   sync.Mutex // guards what follows
-	sent []chan error
+	sent []given
 	err  error
+}
+
+// given is a buffer that a member takes.
+type given struct {
+	to    int // its rank
+	taken chan error
 }
 
 // newExchange begins a run, which ctx ends. abort is called with the first error.
@@ -83,10 +89,10 @@ func (x *exchange) finish() error {
 	x.mu.Lock()
 	sent := x.sent
 	x.mu.Unlock()
-	for _, c := range sent {
-		if err := <-c; err != nil { // the end of the context ends it, too
+	for _, g := range sent {
+		if err := <-g.taken; err != nil { // the end of the context ends it, too
 			if x.ctx.Err() != nil {
-				err = causeOf(x.ctx)
+				err = x.ended(g.to)
 			}
 			x.fail(err)
 		}
@@ -105,7 +111,7 @@ func (x *exchange) provide(key string, to int, t *tensor.Tensor) error {
 	}
 	c := make(chan error, 1)
 	x.mu.Lock()
-	x.sent = append(x.sent, c)
+	x.sent = append(x.sent, given{to, c})
 	x.mu.Unlock()
 	x.s.bufs.provide(x.ctx, forDevice(key, x.m.list[to].device), t, func(err error) {
 		x.watch.done(to, toTake)
@@ -126,9 +132,19 @@ func (x *exchange) receive(key string, from int, dst *tensor.Tensor) error {
 	case err == nil:
 		return nil
 	case x.ctx.Err() != nil:
-		return causeOf(x.ctx)
+		return x.ended(from)
 	}
 	return x.explain(from, err)
+}
+
+// ended returns why the run has ended while this member waited for another. When the caller's context has
+// ended, it names that one: it is absent, or waits for one that is.
+func (x *exchange) ended(rank int) error {
+	err := status.From(causeOf(x.ctx))
+	if !byCaller(x.ctx) {
+		return err
+	}
+	return status.Errorf(err.Code(), "%s, while it waited for rank %d, %s", err.Message(), rank, x.m.list[rank].device.Task)
 }
 
 // explain returns what an error of a member is for this one.

@@ -56,7 +56,8 @@ type GroupOptions struct {
 
 // NewGroup enters a group and waits until all members have entered. The members find each other
 // through the leader (Options.Leader), which may start later than they do. If ctx ends first, NewGroup
-// returns Cancelled or DeadlineExceeded. A group key that is in use with another size is Internal; a
+// returns Cancelled or DeadlineExceeded, and names who has not entered; for that it asks a leader that is a
+// Tryst process, half a second at most. A group key that is in use with another size is Internal; a
 // member whose process has restarted since the group was made is FailedPrecondition, and the next
 // NewGroup makes the group again.
 func (c *Collectives) NewGroup(ctx context.Context, o GroupOptions) (*Group, error) {
@@ -94,7 +95,11 @@ func (s *Step) join(ctx context.Context, name string, d cluster.Device, g groupK
 	if err != nil {
 		return nil, err
 	}
-	m, err := s.c.group(ctx, joinRequest{name: name, key: g.key, size: g.size, deviceType: d.Type, device: attributes, patience: patience}, k)
+	r := joinRequest{name: name, key: g.key, size: g.size, deviceType: d.Type, device: attributes, patience: patience}
+	m, err := s.c.group(ctx, r, k)
+	if err != nil && ctx.Err() != nil {
+		return nil, s.c.nameAbsent(ctx, r, err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -284,6 +284,18 @@ func (g *groups) find(key int32) *members {
 	return nil
 }
 
+// joined returns the names of the devices that have joined a group.
+func (g *groups) joined(key int32) (list []*tfpb.DeviceAttributes) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if rec := g.table[key]; rec != nil {
+		for _, m := range rec.joined {
+			list = append(list, &tfpb.DeviceAttributes{Name: m.attributes.GetName()})
+		}
+	}
+	return list
+}
+
 // add enters a group that the leader has sent. What waits for a group that it replaces gets
 // FailedPrecondition.
 func (g *groups) add(m *members) error {

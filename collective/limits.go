@@ -42,5 +42,11 @@ const looks = 4
 // leaderRetry is how long a member waits before it calls a leader again that was not reached.
 const leaderRetry = 200 * time.Millisecond
 
+// askTimeout is how long a call that has given up a group asks the leader who is not there.
+const askTimeout = 500 * time.Millisecond
+
+// maxNamed is how many members an error names.
+const maxNamed = 10
+
 // DefaultChunk is the default of Options.Chunk: TensorFlow's default of recv_buf_max_chunk.
 const DefaultChunk = 4096

@@ -3,6 +3,7 @@ package collective
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -114,7 +115,12 @@ func (n *network) Worker(task cluster.Task) (transport.Worker, error) {
 	return p, nil
 }
 
-func (n *network) Tasks() []cluster.Task { return nil }
+// Tasks implements transport.WorkerCache: as many as were started.
+func (n *network) Tasks() []cluster.Task {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Collect(maps.Keys(n.tasks))
+}
 
 func (p *process) reached(ctx context.Context) error {
 	_, err := p.net.find(p.task)
@@ -123,6 +129,8 @@ func (p *process) reached(ctx context.Context) error {
 	p.net.mu.Unlock()
 	if silent {
 		<-ctx.Done()
+	}
+	if ctx.Err() != nil {
 		return status.From(ctx.Err())
 	}
 	return err

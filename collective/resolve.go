@@ -17,6 +17,9 @@ func (c *Collectives) CompleteGroup(ctx context.Context, req *tfpb.CompleteGroup
 	if req.GetDeviceAttributes() == nil {
 		return nil, status.New(status.Internal, "CompleteGroupRequest device_attributes is not set. Make sure you're running the same version of Tensorflow on all workers.")
 	}
+	if req.GetOnlyAsk() {
+		return &tfpb.CompleteGroupResponse{GroupKey: req.GetGroupKey(), GroupSize: req.GetGroupSize(), DeviceAttributes: c.groups.joined(req.GetGroupKey())}, nil
+	}
 	m, err := c.group(ctx, joinRequest{
 		from: transport.CallerOf(ctx).Share,
 		name: "of " + req.GetDeviceAttributes().GetName(), key: req.GetGroupKey(), size: int(req.GetGroupSize()),

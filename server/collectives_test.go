@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -120,6 +121,26 @@ func collectiveRound(t *testing.T, s *Server, g *collective.Group, elements int6
 		}
 	}
 	return nil
+}
+
+// TestAGroupNamesWhoIsAbsent: two of three servers enter, and give up. Both name the third, which was never
+// started: the leader knows, and the other asks it.
+func TestAGroupNamesWhoIsAbsent(t *testing.T) {
+	w := newVerbsTown(t, 3)
+	servers := make([]*Server, 2)
+	for i := range servers {
+		servers[i] = start(t, w.settings(i, func(c *config.Config) { c.Transport = "grpc" }), Options{})
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer stop()
+	for i, err := range together(2, func(i int) error {
+		_, err := servers[i].Collectives().NewGroup(ctx, collective.GroupOptions{Key: 7, Size: 3})
+		return err
+	}) {
+		if want := "2 of 3 members have joined, not /job:worker/replica:0/task:2"; status.CodeOf(err) != status.DeadlineExceeded || !strings.Contains(err.Error(), want) {
+			t.Errorf("server %d: %v; want %q", i, err, want)
+		}
+	}
 }
 
 // TestCollectivesWithASmallResponseCache: a buffer that finds no space among the kept responses is there

@@ -1940,8 +1940,11 @@ type CompleteGroupRequest struct {
 	DeviceType       string                 `protobuf:"bytes,3,opt,name=device_type,json=deviceType,proto3" json:"device_type,omitempty"`
 	CollectiveType   int32                  `protobuf:"varint,5,opt,name=collective_type,json=collectiveType,proto3" json:"collective_type,omitempty"`
 	DeviceAttributes *DeviceAttributes      `protobuf:"bytes,6,opt,name=device_attributes,json=deviceAttributes,proto3" json:"device_attributes,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Tryst's own (PROTOCOL.md section 1): the response comes at once, with the
+	// devices that have joined. The device of the request does not join.
+	OnlyAsk       bool `protobuf:"varint,16,opt,name=only_ask,json=onlyAsk,proto3" json:"only_ask,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CompleteGroupRequest) Reset() {
@@ -2007,6 +2010,13 @@ func (x *CompleteGroupRequest) GetDeviceAttributes() *DeviceAttributes {
 		return x.DeviceAttributes
 	}
 	return nil
+}
+
+func (x *CompleteGroupRequest) GetOnlyAsk() bool {
+	if x != nil {
+		return x.OnlyAsk
+	}
+	return false
 }
 
 // CompleteGroupResponse has all members of a group, once they are there.
@@ -2572,7 +2582,7 @@ const file_tensorflow_worker_proto_rawDesc = "" +
 	"\vrequire_ack\x18\x06 \x01(\bR\n" +
 	"requireAck\"9\n" +
 	"\x10RecvBufRespExtra\x12%\n" +
-	"\x0etensor_content\x18\x01 \x03(\fR\rtensorContent\"\xed\x01\n" +
+	"\x0etensor_content\x18\x01 \x03(\fR\rtensorContent\"\x88\x02\n" +
 	"\x14CompleteGroupRequest\x12\x1b\n" +
 	"\tgroup_key\x18\x01 \x01(\x05R\bgroupKey\x12\x1d\n" +
 	"\n" +
@@ -2580,7 +2590,8 @@ const file_tensorflow_worker_proto_rawDesc = "" +
 	"\vdevice_type\x18\x03 \x01(\tR\n" +
 	"deviceType\x12'\n" +
 	"\x0fcollective_type\x18\x05 \x01(\x05R\x0ecollectiveType\x12I\n" +
-	"\x11device_attributes\x18\x06 \x01(\v2\x1c.tensorflow.DeviceAttributesR\x10deviceAttributesJ\x04\b\x04\x10\x05\"\x93\x02\n" +
+	"\x11device_attributes\x18\x06 \x01(\v2\x1c.tensorflow.DeviceAttributesR\x10deviceAttributes\x12\x19\n" +
+	"\bonly_ask\x18\x10 \x01(\bR\aonlyAskJ\x04\b\x04\x10\x05\"\x93\x02\n" +
 	"\x15CompleteGroupResponse\x12\x1b\n" +
 	"\tgroup_key\x18\x01 \x01(\x05R\bgroupKey\x12\x1d\n" +
 	"\n" +

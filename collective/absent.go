@@ -1,0 +1,96 @@
+package collective
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// byCaller reports whether a context has ended since a caller gave up, and not by an error of the operation.
+func byCaller(ctx context.Context) bool {
+	err := context.Cause(ctx)
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || status.CodeOf(err) == status.DeadlineExceeded
+}
+
+// nameAbsent adds to the error of a call that has given up a group who is not there. Only the leader
+// knows; a Tryst process answers at once.
+func (c *Collectives) nameAbsent(ctx context.Context, r joinRequest, err error) error {
+	if !byCaller(ctx) {
+		return err
+	}
+	joined, known := c.askJoined(context.WithoutCancel(ctx), r)
+	e := status.From(err)
+	if !known {
+		return e
+	}
+	return status.Errorf(e.Code(), "group %d is not complete: %s: %s", r.key, describeAbsent(joined, r.size, c.opts.Workers.Tasks()), e.Message())
+}
+
+// askJoined asks the leader which devices have joined a group; false if it does not say.
+func (c *Collectives) askJoined(ctx context.Context, r joinRequest) ([]cluster.Device, bool) {
+	attributes := c.groups.joined(r.key)
+	if !c.leads() {
+		ctx, stop := context.WithTimeout(ctx, askTimeout)
+		defer stop()
+		if tryst, err := c.opts.Tryst(ctx, c.opts.Leader); err != nil || !tryst {
+			return nil, false
+		}
+		w, err := c.opts.Workers.Worker(c.opts.Leader)
+		if err != nil {
+			return nil, false
+		}
+		resp, err := w.CompleteGroup(ctx, &tfpb.CompleteGroupRequest{
+			GroupKey: r.key, GroupSize: int32(r.size), DeviceType: r.deviceType, DeviceAttributes: r.device, OnlyAsk: true, //nolint:gosec // the leader has checked it
+		})
+		if err != nil {
+			return nil, false
+		}
+		attributes = resp.GetDeviceAttributes()
+	}
+	var joined []cluster.Device
+	for _, a := range attributes {
+		if d, err := cluster.ParseDevice(a.GetName()); err == nil {
+			joined = append(joined, d)
+		}
+	}
+	slices.SortFunc(joined, compareDevices)
+	return joined, true
+}
+
+// describeAbsent says who is not in a group of so many members. If the cluster has just as many tasks
+// more as members are absent, these are they; else it says who is there.
+func describeAbsent(joined []cluster.Device, size int, tasks []cluster.Task) string {
+	absent := slices.DeleteFunc(slices.Clone(tasks), func(t cluster.Task) bool {
+		return slices.ContainsFunc(joined, func(d cluster.Device) bool { return d.Task == t }) ||
+			len(joined) > 0 && !slices.ContainsFunc(joined, func(d cluster.Device) bool { return d.Task.Job == t.Job })
+	})
+	slices.SortFunc(absent, func(a, b cluster.Task) int {
+		return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Replica, b.Replica), cmp.Compare(a.Index, b.Index))
+	})
+	if n := size - len(joined); len(absent) == n {
+		return fmt.Sprintf("%d of %d members have joined, not %s", len(joined), size, list(absent))
+	}
+	if len(joined) == 0 {
+		return fmt.Sprintf("none of %d members has joined", size)
+	}
+	return fmt.Sprintf("%d of %d members have joined: %s", len(joined), size, list(joined))
+}
+
+// list writes at most maxNamed names.
+func list[T fmt.Stringer](all []T) string {
+	var names []string
+	for _, v := range all[:min(len(all), maxNamed)] {
+		names = append(names, v.String())
+	}
+	if more := len(all) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(names, ", ")
+}
