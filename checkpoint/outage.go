@@ -143,12 +143,14 @@ func (pl *pull) inOutage() bool {
 func (pl *pull) ask(caller context.Context, question func(context.Context) error) error {
 	for {
 		d := pl.patience(0)
-		ctx, cancel := context.WithTimeoutCause(caller, d, pl.p.silent(d))
+		ctx, cancel := context.WithCancelCause(caller) // without a deadline, as in open
+		timer := time.AfterFunc(d, func() { cancel(pl.p.silent(d)) })
 		err := question(ctx)
 		if err != nil && ctx.Err() != nil && caller.Err() == nil {
 			err = context.Cause(ctx)
 		}
-		cancel()
+		timer.Stop()
+		cancel(nil)
 		if err == nil {
 			pl.goesOn()
 			return nil

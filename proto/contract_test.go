@@ -43,6 +43,7 @@ var files = []protoreflect.FileDescriptor{
 // extended lists TensorFlow's messages that have fields of Tryst's, from
 // firstOwn up.
 var extended = []protoreflect.FullName{
+	"tensorflow.CompleteGroupRequest",
 	"tensorflow.GetRemoteAddressRequest",
 	"tensorflow.GetRemoteAddressResponse",
 	"tensorflow.MarkRecvFinishedRequest",

@@ -16,6 +16,7 @@ import (
 	"github.com/tryst-rdma/tryst/tensor/tensorproto"
 	"github.com/tryst-rdma/tryst/tensorflow/graph"
 	"github.com/tryst-rdma/tryst/tensorflow/ops"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // attrs are attributes by name.
@@ -46,13 +47,18 @@ type bed struct{ *collective.Collectives }
 
 const devices = 3
 
+// alone has no other tasks.
+type alone struct{ transport.WorkerCache }
+
+func (alone) Tasks() []cluster.Task { return nil }
+
 func newBed(t *testing.T) bed {
 	var list []*tfpb.DeviceAttributes
 	for i := range devices {
 		list = append(list, &tfpb.DeviceAttributes{Name: device(i), DeviceType: "CPU", Incarnation: uint64(1 + i)})
 	}
 	c := collective.New(collective.Options{
-		Task: cluster.Task{Job: "worker"}, Devices: func() []*tfpb.DeviceAttributes { return list },
+		Task: cluster.Task{Job: "worker"}, Devices: func() []*tfpb.DeviceAttributes { return list }, Workers: alone{},
 	})
 	t.Cleanup(c.Close)
 	return bed{c}
