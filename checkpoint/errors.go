@@ -10,7 +10,6 @@ import (
 	"syscall"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	grpcstatus "google.golang.org/grpc/status"
 
@@ -70,7 +69,7 @@ func answer(err error, setTrailer func(metadata.MD)) error {
 	}
 	e := status.From(err)
 	setTrailer(metadata.Pairs(answeredKey, "1"))
-	return grpcstatus.Error(codes.Code(e.Code()), status.ForPeer(e.Message()))
+	return e.WithMessage(status.ForPeer(e.Message()))
 }
 
 // setTrailer sets the trailer of a unary call.

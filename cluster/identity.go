@@ -15,6 +15,13 @@ func NewIncarnation() uint64 {
 	}
 }
 
+// NotProven is the reason of an error that refuses a name: the caller has not proven that it is his, or may
+// not have what the name's owner may. errors.As finds it in a status; it is not sent.
+type NotProven string
+
+// Error returns the reason.
+func (n NotProven) Error() string { return string(n) }
+
 // ClientJob is the job of processes that are in no cluster spec (ClientTask).
 const ClientJob = "client"
 

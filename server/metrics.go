@@ -30,7 +30,7 @@ type metrics struct {
 	rpcs            *prometheus.CounterVec
 	rpcSeconds      *prometheus.HistogramVec
 	kept            *keptMetric
-	names           *refusedNames
+	refusals        *refusalLog
 	active          func() // called for each call for tensors or graphs that was served, if not nil
 	calling         func() // called for each call for tensors that begins, if not nil
 
@@ -42,7 +42,7 @@ func newMetrics(log *slog.Logger) *metrics {
 	m := &metrics{
 		received: newReceiveMetrics(),
 		kept:     newKeptMetric(),
-		names:    newRefusedNames(log),
+		refusals: newRefusalLog(log),
 		sent: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tryst_sent_tensors_total", Help: "Tensors sent over gRPC, by requesting task.",
 		}, []string{"peer"}),
@@ -60,7 +60,7 @@ func newMetrics(log *slog.Logger) *metrics {
 			Buckets: prometheus.ExponentialBuckets(firstBucket.Seconds(), bucketFactor, timeBuckets),
 		}, []string{"method"}),
 	}
-	m.all = append(m.received.collectors(), m.sent, m.sentBytes, m.sendErrors, m.rpcs, m.rpcSeconds, m.names.refused)
+	m.all = append(m.received.collectors(), m.sent, m.sentBytes, m.sendErrors, m.rpcs, m.rpcSeconds, m.refusals.names, m.refusals.graphs)
 	return m
 }
 
@@ -160,7 +160,7 @@ func (m *metrics) begins(method string) {
 }
 
 func (m *metrics) served(ctx context.Context, method string, start time.Time, err error) {
-	m.names.call(ctx, method, err)
+	m.refusals.call(ctx, method, err)
 	m.rpcs.WithLabelValues(method, grpcstatus.Code(err).String()).Inc()
 	m.rpcSeconds.WithLabelValues(method).Observe(time.Since(start).Seconds())
 	if m.active != nil && (forTensors(method) || forGraphs(method)) {

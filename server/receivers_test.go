@@ -326,7 +326,7 @@ func TestNobodyEntersAGroupInAnothersName(t *testing.T) {
 func TestRefusedNamesAreLoggedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := new(logged)
-		r := newRefusedNames(log.logger())
+		r := newRefusalLog(log.logger())
 		lines := func() int { return log.count("refusing a name") }
 		for range 3 {
 			r.request(taskOf("worker", 2), status.New(status.PermissionDenied, "why"))

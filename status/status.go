@@ -148,6 +148,13 @@ func (e *Error) WithPrefix(prefix string) *Error {
 	return &c
 }
 
+// WithMessage returns a copy with another text.
+func (e *Error) WithMessage(message string) *Error {
+	c := *e
+	c.message = message
+	return &c
+}
+
 // WithSuffix returns a copy whose message ends with suffix.
 func (e *Error) WithSuffix(suffix string) *Error {
 	c := *e

@@ -47,7 +47,8 @@ func (w *Worker) checkReceiver(s *rendezvous.Session, key *rendezvous.Key, cover
 	place, own := s.Places[task]
 	if !own {
 		if task.Job == cluster.ClientJob && !strings.HasPrefix(key.Edge(), rendezvous.PublicationPrefix) {
-			return status.Errorf(status.PermissionDenied, "RecvTensor of %s: every certificate covers the names of clients, so a client receives published tensors only; send to a task of the cluster", key.Describe())
+			return status.Errorf(status.PermissionDenied, "RecvTensor of %s: %w", key.Describe(),
+				cluster.NotProven("every certificate covers the names of clients, so a client receives published tensors only; send to a task of the cluster"))
 		}
 		place = w.opts.Cluster.Place(task)
 	}
@@ -73,7 +74,7 @@ func (w *Worker) checkDevice(ctx context.Context, method, device string) error {
 	switch {
 	case err != nil:
 	case d.Task.Job == cluster.ClientJob:
-		err = status.New(status.PermissionDenied, "every certificate covers the names of clients, so a client is in no group")
+		err = status.Errorf(status.PermissionDenied, "%w", cluster.NotProven("every certificate covers the names of clients, so a client is in no group"))
 	default:
 		err = covers(w.opts.Cluster.Place(d.Task))
 	}

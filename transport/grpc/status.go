@@ -36,7 +36,7 @@ const (
 	streamRemoved = "Stream removed"
 )
 
-// toGRPC returns err as a gRPC error with its code and shortened message. It sets the
+// toGRPC returns err as a gRPC error with its code and shortened message (status.Error.GRPCStatus). It sets the
 // trailers of ctx's call: answeredKey, and the payloads in TensorFlow's form.
 func toGRPC(ctx context.Context, err error) error {
 	if err == nil {
@@ -44,14 +44,14 @@ func toGRPC(ctx context.Context, err error) error {
 	}
 	e := status.From(err)
 	if undecided := new(transport.UndecidedError); errors.As(err, &undecided) {
-		return grpcstatus.Error(codes.Code(e.Code()), status.ForPeer(e.Message())) // without the trailer: this is no answer
+		return e.WithMessage(status.ForPeer(e.Message())) // without the trailer: this is no answer
 	}
 	trailer, message := metadata.Pairs(answeredKey, "1"), status.ForPeer(e.Message())
 	if payloads := e.Payloads(); len(payloads) > 0 {
 		trailer.Set(detailsKey, marshalPayloads(payloads, maxHeaders-otherHeaders-status.EncodedLen(message)))
 	}
 	_ = grpc.SetTrailer(ctx, trailer) // fails only outside of a call or after its end
-	return grpcstatus.Error(codes.Code(e.Code()), message)
+	return e.WithMessage(message)
 }
 
 // marshalPayloads returns the payloads in TensorFlow's form. If they would take more than

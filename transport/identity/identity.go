@@ -110,8 +110,9 @@ func (id Identity) refuse(claim string, task cluster.Task, host string) error {
 	if slices.ContainsFunc(id.Hosts, func(h string) bool { return strings.Contains(h, "*") }) {
 		wildcard = " (a wildcard does not count)"
 	}
-	return status.Errorf(status.PermissionDenied, "%s for tasks %v and hosts %q%s; give it a certificate with the URI tryst:%v, or one for its host %q",
-		claim, id.Tasks, id.Hosts, wildcard, task, host)
+	return status.Errorf(status.PermissionDenied, "%w", cluster.NotProven(fmt.Sprintf(
+		"%s for tasks %v and hosts %q%s; give it a certificate with the URI tryst:%v, or one for its host %q",
+		claim, id.Tasks, id.Hosts, wildcard, task, host)))
 }
 
 // String is the names in the certificate; empty without one, and for one without names.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensorproto"
@@ -30,7 +31,7 @@ func (l *link) request(now time.Time, q *channel.Request) (answered bool) {
 	r, err := l.parse(q)
 	if err != nil {
 		l.respondLocked(now, id, channel.Response{Err: status.From(err)}, source{})
-		if status.CodeOf(err) == status.PermissionDenied {
+		if isNotProven(err) {
 			l.outbox = append(l.outbox, outgoing{kind: outRest, rest: func() { l.refused(err) }})
 		}
 		return true
@@ -78,9 +79,16 @@ func (l *link) parse(q *channel.Request) (transport.Request, error) {
 
 // refused reports a request that was refused because it is not for the peer. Called without locks.
 func (l *link) refused(err error) {
-	if o := &l.peer.transport.opts; o.Refused != nil && status.CodeOf(err) == status.PermissionDenied {
+	if o := &l.peer.transport.opts; o.Refused != nil && isNotProven(err) {
 		o.Refused(l.peer.task, err)
 	}
+}
+
+// isNotProven reports whether an error refuses a name. The code alone does not tell: a kernel that may not
+// open a file has the same.
+func isNotProven(err error) bool {
+	_, is := errors.AsType[cluster.NotProven](err)
+	return is
 }
 
 // Reply implements transport.Replier: resp is the response to a request of the peer. It may

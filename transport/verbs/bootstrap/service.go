@@ -4,9 +4,7 @@ import (
 	"context"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
@@ -48,7 +46,7 @@ func (s *service) GetRemoteAddress(ctx context.Context, m *tfpb.GetRemoteAddress
 	if err != nil {
 		e := status.From(err)
 		_ = grpc.SetTrailer(ctx, metadata.Pairs(answeredKey, "1")) // fails only outside of a call
-		return nil, grpcstatus.Error(codes.Code(e.Code()), status.ForPeer(e.Message()))
+		return nil, e.WithMessage(status.ForPeer(e.Message()))
 	}
 	return toResponse(own), nil
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/transport/identity"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
@@ -29,52 +31,79 @@ const (
 // overVerbs is the label of requests over a channel in tryst_refused_names_total.
 const overVerbs = "REQUEST"
 
-// refusedNames counts and logs the requests that are refused because the caller has not proven the name
-// that they need.
-type refusedNames struct {
-	log     *slog.Logger
-	refused *prometheus.CounterVec
+// refusalLog counts and logs the requests that are refused for what their caller may not do.
+type refusalLog struct {
+	log    *slog.Logger
+	names  *prometheus.CounterVec // the caller has not proven the name that a request needs
+	graphs prometheus.Counter     // a graph has an op that reaches more than the server allows
 
 	mu     sync.Mutex // guards what follows
-	logged map[string]time.Time
+	logged map[refusal]time.Time
 }
 
-func newRefusedNames(log *slog.Logger) *refusedNames {
-	return &refusedNames{log: log, logged: make(map[string]time.Time), refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+// refusal is what has one line in refusedNamePause.
+type refusal struct {
+	caller string
+	graph  bool
+}
+
+func newRefusalLog(log *slog.Logger) *refusalLog {
+	return &refusalLog{log: log, logged: make(map[refusal]time.Time), names: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "tryst_refused_names_total", Help: "Requests refused because the caller may not use the name that they need, by method; REQUEST is one over verbs.",
-	}, []string{"method"})}
+	}, []string{"method"}), graphs: prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "tryst_refused_graphs_total", Help: "Graphs refused because an op reaches files, sockets or more of the server that it does not allow.",
+	})}
 }
 
-// call notes the end of a call.
-func (r *refusedNames) call(ctx context.Context, method string, err error) {
+// call notes the end of a call. Its code alone does not tell: a kernel that may not open a file ends with
+// PermissionDenied, too.
+func (r *refusalLog) call(ctx context.Context, method string, err error) {
 	if grpcstatus.Code(err) != codes.PermissionDenied {
+		return
+	}
+	_, isName := errors.AsType[cluster.NotProven](err)
+	isGraph := !isName && method == tensorflowgrpc.WorkerService_RegisterGraph_FullMethodName
+	if !isName && !isGraph {
 		return
 	}
 	from := ""
 	if p, ok := peer.FromContext(ctx); ok {
 		from = p.Addr.String()
 	}
-	r.add(method[strings.LastIndexByte(method, '/')+1:], identity.Source(ctx), from, grpcstatus.Convert(err).Message())
+	caller, reason := identity.Source(ctx), grpcstatus.Convert(err).Message()
+	if isGraph {
+		r.graph(caller, from, reason)
+		return
+	}
+	r.name(method[strings.LastIndexByte(method, '/')+1:], caller, from, reason)
 }
 
 // request notes the refusal of a request over verbs.
-func (r *refusedNames) request(peer cluster.Task, err error) {
+func (r *refusalLog) request(peer cluster.Task, err error) {
 	name := peer.String()
-	r.add(overVerbs, name, name, err.Error())
+	r.name(overVerbs, name, name, err.Error())
 }
 
-// add counts a refusal. It logs one of a caller in refusedNamePause.
-func (r *refusedNames) add(method, caller, from, reason string) {
-	r.refused.WithLabelValues(method).Inc()
-	if now := time.Now(); r.first(caller, now) {
+// name counts a refused name. It logs one of a caller in refusedNamePause.
+func (r *refusalLog) name(method, caller, from, reason string) {
+	r.names.WithLabelValues(method).Inc()
+	if r.first(refusal{caller, false}, time.Now()) {
 		r.log.Warn("refusing a name; the caller of a request may not use the name that it needs", "method", method, "from", from, "reason", reason)
 	}
 }
 
-func (r *refusedNames) first(caller string, now time.Time) bool {
+// graph does the same for a graph.
+func (r *refusalLog) graph(caller, from, reason string) {
+	r.graphs.Inc()
+	if r.first(refusal{caller, true}, time.Now()) {
+		r.log.Warn("refusing a graph; an op in it reaches more than this server allows", "from", from, "reason", reason)
+	}
+}
+
+func (r *refusalLog) first(what refusal, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if last, ok := r.logged[caller]; ok && now.Sub(last) < refusedNamePause {
+	if last, ok := r.logged[what]; ok && now.Sub(last) < refusedNamePause {
 		return false
 	}
 	for other, last := range r.logged {
@@ -85,7 +114,7 @@ func (r *refusedNames) first(caller string, now time.Time) bool {
 	if len(r.logged) >= maxRefusedNames {
 		return false
 	}
-	r.logged[caller] = now
+	r.logged[what] = now
 	return true
 }
 
@@ -113,6 +142,6 @@ func (n *node) receiverOf(peer cluster.Task) func(rendezvous.Key) (rendezvous.Gu
 // proveReceivers makes the transport check the receiver that a key names, if mutual TLS proves the names of peers.
 func (n *node) proveReceivers(o *verbstransport.Options) {
 	if o.TLS == verbstransport.MutualTLS {
-		o.Receiver, o.Refused = n.receiverOf, n.metrics.names.request
+		o.Receiver, o.Refused = n.receiverOf, n.metrics.refusals.request
 	}
 }
