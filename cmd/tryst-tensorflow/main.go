@@ -74,7 +74,7 @@ func (f *flags) kernels(log *slog.Logger) (graph.KernelSet, func(), error) {
 	if err := collectives.Register(inGo); err != nil {
 		return nil, nil, err
 	}
-	o := library.Options{Directory: f.library, Go: inGo, Log: log}
+	o := library.Options{Directory: f.library, Go: inGo}
 	switch {
 	case f.allFiles && len(f.files) > 0:
 		return nil, nil, status.New(status.InvalidArgument, "--tensorflow-files and --tensorflow-all-files are both set; leave out the second to allow only files below the directories")

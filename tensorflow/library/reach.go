@@ -89,14 +89,14 @@ func (s *Set) permit(g *graph.Graph) ([]*tfpb.FunctionDef, error) {
 			return nil
 		})
 		if err != nil {
-			return nil, s.refuse(graph.NodeError(n.Name, err))
+			return nil, graph.NodeError(n.Name, err)
 		}
 	}
 	for len(p.todo) > 0 {
 		f := p.todo[len(p.todo)-1]
 		p.todo = p.todo[:len(p.todo)-1]
 		if err := p.body(f); err != nil {
-			return nil, s.refuse(err)
+			return nil, err
 		}
 	}
 	functions := make([]*tfpb.FunctionDef, 0, len(p.called))

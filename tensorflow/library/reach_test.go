@@ -1,13 +1,9 @@
 package library
 
 import (
-	"bytes"
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/status"
@@ -236,24 +232,6 @@ func TestReachByArguments(t *testing.T) {
 	if err := p.body(caches); err != nil {
 		t.Errorf("a cache in memory: %v", err)
 	}
-}
-
-// TestRefusedGraphsAreLogged: one line a minute, with the reason and how many had none.
-func TestRefusedGraphsAreLogged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
-		s := reachSet(t, NoFiles)
-		s.refusals.log = slog.New(slog.NewTextHandler(&log, nil))
-		for range 3 {
-			_ = rewritten(t, s, node1("WriteFile"))
-		}
-		time.Sleep(refusalPause)
-		_ = rewritten(t, s, node1("Abort"))
-		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
-		if len(lines) != 2 || !strings.Contains(lines[0], `level=WARN msg="refusing a graph" reason="node \"n\": op WriteFile`) || !strings.Contains(lines[1], "op Abort") || !strings.Contains(lines[1], "not_logged=2") {
-			t.Errorf("the log is\n%s", log.String())
-		}
-	})
 }
 
 // TestOpsList: ops.txt has each op once, in the order of a sort by bytes, and no other word than those that it

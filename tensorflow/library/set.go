@@ -1,7 +1,6 @@
 package library
 
 import (
-	"log/slog"
 	"maps"
 	"runtime"
 	"slices"
@@ -38,9 +37,6 @@ type Options struct {
 	// Directories are those of FilesBelow, which needs Process, Linux 5.19 or newer with Landlock, and
 	// one directory at least.
 	Directories []string
-	// Log gets a line for a graph that is refused for what it would reach, one a minute at most. Nil logs
-	// nothing.
-	Log *slog.Logger
 }
 
 // DefaultBlocking is the default of Options.Blocking.
@@ -56,9 +52,8 @@ type Set struct {
 	compute chan struct{}
 	ops     map[string]*tfpb.OpDef
 	// reach says what each op reaches; an op that is not in it is refused.
-	reach    map[string]reach
-	files    FileAccess
-	refusals refusals
+	reach map[string]reach
+	files FileAccess
 
 	// salts is the number of graphs so far that have random nodes in functions.
 	salts atomic.Uint64
@@ -105,7 +100,7 @@ func Open(o Options) (*Set, error) {
 		return nil, err
 	}
 	s := &Set{start: start, compute: make(chan struct{}, runtime.GOMAXPROCS(0)), engine: e, dir: dir, version: e.version(), own: o.Go, blocking: o.Blocking,
-		kernels: map[string][]*kernelDef{}, reach: reaches, files: o.Files, refusals: refusals{log: o.Log}}
+		kernels: map[string][]*kernelDef{}, reach: reaches, files: o.Files}
 	if s.blocking <= 0 {
 		s.blocking = DefaultBlocking
 	}
