@@ -14,6 +14,9 @@
 // receive of the one ledger, over whatever wire the two have. Keys, chunk sizes, rings and trees
 // are those of TensorFlow 2.21.
 //
+// When a member gives up another is decided by a pure machine (waits.go): it watches those that have
+// to take something of it, and calls all that it waits for. A search tries each fault at each moment.
+//
 // The steps of graphs run them by Collectives.Run (the kernels are in tensorflow/collectives); Group has
 // the same operations for a Go program.
 package collective

@@ -10,7 +10,12 @@
 // RunGraph begins a step in the rendezvous with the place and the peers of its session, puts its
 // feeds there, runs the executors of all parts, and takes its fetches. The first error ends the
 // step; the cause is reported, what follows from it is marked as derived. A session that ends
-// cancels its steps, and frees what it owns when the last of them is over.
+// cancels its steps, and frees what it owns when the last of them is over. Sessions of an earlier
+// incarnation of a master end when the next one makes its first.
+//
+// The session of a step says which process a name in a key is, since a master may propagate a
+// cluster of its own. So with mutual TLS a receive that comes before its step begins waits with a
+// rendezvous.Guard (receivers.go).
 //
 // RecvTensor has two kinds of requesters. A request of a Tryst peer has RecvOptions with the
 // id of its receive; its response comes from the response cache, and may be requested

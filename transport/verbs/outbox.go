@@ -7,7 +7,8 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 )
 
-// Calls out of the package wait in the outbox of a link until mu is unlocked.
+// Calls out of the package, which completions cause, wait in the outbox of a link until mu is
+// unlocked. One goroutine at a time carries it out in order.
 
 // outgoing is a call out of the package, which runs without mu.
 type outgoing struct {

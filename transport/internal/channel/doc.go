@@ -1,6 +1,6 @@
 // Package channel is one generation of a verbs channel to one peer as a pure state
-// machine (ARCHITECTURE.md section 5, PROTOCOL.md section 8). A channel carries both
-// directions, so each is requester and responder. The package has no I/O, locks,
+// machine (PROTOCOL.md section 8). A channel carries both directions, so each side is requester
+// and responder. The package has no I/O, locks,
 // goroutines or clocks. Methods of Channel are the events; Actions returns what to do
 // about them.
 //
@@ -21,6 +21,11 @@
 //     → ActEnd with the destination                Sent → ActDrop
 //  6. Ack; ids travel with the next message ─────► Message → ActAcked
 //
+// 4a and errors take one round trip, 4b one and the transfer, 4c two and the transfer. A
+// request that waits for its value at the responder holds a record there, and no credit.
+// Content is cut into writes of bounded size, so that a large tensor does not hold up a small
+// one. Over TCP it has rails of its own (Config.Apart).
+//
 // The states of a channel:
 //
 //	        Ready or HELLO              Leave, BYE sent or received, a fault     Destroyed
@@ -31,7 +36,8 @@
 // leaving except that by Leave. Destroyed, the event that the queue pairs are destroyed,
 // returns every receive, destination and source that has not ended.
 //
-// The shell holds one lock from an event to the last post. It may pass many events (a
+// The shell holds one lock from an event to the last post, so nothing for a request is posted
+// after its CANCELLED, ERROR or last write. It may pass many events (a
 // batch of completions) before one call of Actions: then everything is posted in one list
 // and the counts are sent once. The shell carries out the actions in order. It may carry
 // out those that call other packages (ActRequest, ActAcked, ActCancelled, ActDetach,

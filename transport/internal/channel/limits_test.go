@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestTimesAreThoseOfTheContract compares the times with ARCHITECTURE.md sections 4 and 5. The
-// other tests use them by name and would not notice a change.
+// TestTimesAreThoseOfTheContract compares the times with PROTOCOL.md section 8 and ARCHITECTURE.md
+// section 4. The other tests use them by name and would not notice a change.
 func TestTimesAreThoseOfTheContract(t *testing.T) {
 	for name, c := range map[string]struct{ is, want time.Duration }{
 		"quarantine":                {quarantineTime, 10 * time.Second},

@@ -7,7 +7,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// Timeouts, probes and QUERY (ARCHITECTURE.md section 5, "Silence"). Every state that waits
+// Timeouts, probes and QUERY (PROTOCOL.md section 8.4, "Silence"). Every state that waits
 // for the peer has a time in Deadline.
 
 // Tick is the event that the time of Deadline has come. The shell first passes all events

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestTimesAreThoseOfTheContract (ARCHITECTURE.md section 5): the other tests use them by their
+// TestTimesAreThoseOfTheContract (PROTOCOL.md section 9): the other tests use them by their
 // names, so that a change of one of them would pass unseen.
 func TestTimesAreThoseOfTheContract(t *testing.T) {
 	if OfferLife != 30*time.Second || HelloWait != 10*time.Second {

@@ -18,6 +18,11 @@
 // So a steady flow of tensors registers nothing. What stays registered with a device in
 // software then gives the pages of its free blocks back.
 //
+// Tensors in memory of either pool are sent without a copy. Other content is copied once into
+// the sending pool (Stage), when the peer has named the destination. Arenas of the sending
+// pool carry no remote rights; for a device that shares memory with its peers (verbs/shm)
+// they are sealed memfds.
+//
 // # Waiting
 //
 // No call waits for memory to be freed: a pool that is at its limit returns
@@ -32,14 +37,18 @@
 // address was given to a peer; it lasts until the peer cannot write there any more. When
 // the receive ends before (it was cancelled), the block is in quarantine: allocated, but
 // not used. [Memory.Overdue] returns the channels that must be closed because their
-// quarantine is too large or too old.
+// quarantine is too large or too old (ARCHITECTURE.md section 4).
+//
+// Memory of a receiver's own (rendezvous.Into) that lies in the receiving pool is a Destination
+// itself (Adopt). While its Buffer is not Unique, a late write may land there.
 //
 // # Trust
 //
 // All peers of a device share one protection domain: a peer with the rkey of a receiving
 // arena can write anywhere in it. Where memory windows cost nothing, no peer has such an
 // rkey. Each transfer gets an rkey of its own ([Destination.Lease]), which lets one queue
-// pair write to its destination until the transfer has ended. The arenas of both kinds of
-// devices are apart, so a peer with an rkey of an arena reaches nothing that was received
-// over a device of the other kind.
+// pair write to its destination until the transfer has ended. Over libibverbs the rkey is that
+// of the arena, and only the rules of when a destination is free protect the memory. The
+// arenas of both kinds of devices are apart, so a peer with an rkey of an arena reaches
+// nothing that was received over a device of the other kind.
 package regmem
