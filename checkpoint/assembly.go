@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"hash"
 	"sync"
-
-	"github.com/tryst-rdma/tryst/status"
 )
 
 // assembly is what has come of one tensor, in a file or in memory. The digest is computed as far as
@@ -61,9 +59,7 @@ func (pl *pull) add(a *assembly, e *TensorInfo, p piece, b []byte, read func(has
 		a.resetLocked()
 		return anew, nil
 	}
-	m := pl.manifest
-	return incomplete, status.Errorf(status.DataLoss, "tensor %s from %s: the content is damaged: its digest is %s, the manifest's %s",
-		quote(e.Name), pl.p.server(), formatDigest(m.Algorithm, a.sum.Sum(nil)), formatDigest(m.Algorithm, e.Digest))
+	return incomplete, wrap("tensor "+quote(e.Name)+" from "+pl.p.server(), e.damaged(pl.manifest.Algorithm, a.sum.Sum(nil)))
 }
 
 // ahead adds a piece with content b to the digest before it is in its place, if it is the next one and

@@ -15,11 +15,13 @@ import (
 
 // A published file whose modification time has changed may only have been touched. Then its content
 // is compared with what was published. A writer may set the modification time back, so a new pull looks at
-// the time of the inode, too: what a pull has found damaged, the next one finds here.
+// the time of the inode, too: what a pull has found damaged, the next one finds here. Where that time is
+// the same as well, only a puller's report shows it.
 //
 //	examine ─ in the published state? ───────────────────────► nil
 //	  └─ of another size, or found to be damaged? ───────────► error
 //	       └─ comparison, one goroutine for each file ─► wait ─► nil or error
+//	doubt ─ comparison of one tensor, once ────────────► wait ─► nil or error
 //
 // A large file takes minutes. Meanwhile no lock and no reader of the loader is held.
 
@@ -38,9 +40,10 @@ func newComparisons(closing <-chan struct{}) *comparisons {
 // comparison is a comparison of a file's content in progress. It is an error to readers: they must
 // wait for it and read again.
 type comparison struct {
-	state fs.FileInfo // of the file when the comparison began
-	done  chan struct{}
-	err   error // set before done is closed; nil if the content is the published one
+	state   fs.FileInfo   // of the file when the comparison began
+	tensors []*TensorInfo // of the file: all, or the one that a puller reports as damaged
+	done    chan struct{}
+	err     error // set before done is closed; nil if the content is the published one
 }
 
 func (*comparison) Error() string { return "the content is being compared with what was published" }
@@ -82,7 +85,7 @@ func (f *file) examine(strict bool) error {
 	switch {
 	case err != nil:
 		return f.failed(err)
-	case f.damaged != nil && sameState(now, f.damaged) && sameChange(now, f.damaged):
+	case f.isDamagedLocked(now):
 		return f.changedLocked(now)
 	case sameState(now, f.stat) && (!strict || sameChange(now, f.stat)):
 		return nil
@@ -92,17 +95,44 @@ func (f *file) examine(strict bool) error {
 		return f.changedLocked(now)
 	}
 	if f.comparing == nil {
-		c, r := &comparison{state: now, done: make(chan struct{})}, f.r
-		f.comparing = c
-		f.comparisons.all.Go(func() { f.compare(r, c) })
+		f.beginLocked(now, f.tensors)
 	}
 	return f.comparing
+}
+
+// doubt begins a comparison of one tensor, which a puller reports as damaged, although nothing shows that
+// the file was written: some file systems and writes through a mapping leave all times as they are. It
+// compares each tensor once, so that no puller makes the server read for ever. It returns the comparison
+// of the file that is in progress, or nil.
+func (f *file) doubt(e *entry) *comparison {
+	f.open.RLock()
+	defer f.open.RUnlock()
+	if f.r == nil {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if e.doubted || f.comparing != nil {
+		return f.comparing
+	}
+	if now, err := f.r.Stat(); err == nil && f.isPublishedLocked(now) { // else check finds it, and one tensor is not enough
+		e.doubted = true
+		f.beginLocked(now, []*TensorInfo{e.info})
+	}
+	return f.comparing
+}
+
+// beginLocked begins a comparison of tensors. The caller holds open, too.
+func (f *file) beginLocked(now fs.FileInfo, tensors []*TensorInfo) {
+	c, r := &comparison{state: now, tensors: tensors, done: make(chan struct{})}, f.r
+	f.comparing = c
+	f.comparisons.all.Go(func() { f.compare(r, c) })
 }
 
 // compare does a comparison. It reads r without open, so that close does not wait for it: reading a
 // closed file is an error.
 func (f *file) compare(r *os.File, c *comparison) {
-	same, err := f.sameContent(r)
+	same, err := f.sameContent(r, c.tensors)
 	f.mu.Lock()
 	c.err = f.concludeLocked(r, c.state, same, err)
 	f.comparing = nil
@@ -130,8 +160,8 @@ func (f *file) concludeLocked(r *os.File, state fs.FileInfo, same bool, err erro
 	return nil
 }
 
-// sameContent reads the whole file and compares it with what is published.
-func (f *file) sameContent(r *os.File) (bool, error) {
+// sameContent reads the header and tensors of the file and compares them with what is published.
+func (f *file) sameContent(r *os.File, tensors []*TensorInfo) (bool, error) {
 	select {
 	case f.comparisons.slots <- struct{}{}:
 		defer func() { <-f.comparisons.slots }()
@@ -143,7 +173,7 @@ func (f *file) sameContent(r *os.File) (bool, error) {
 		return false, err
 	}
 	buf := make([]byte, digestChunk)
-	for _, e := range f.tensors {
+	for _, e := range tensors {
 		sum, err := f.digest(r, e, f.newHash(), buf, tensor.Heap{}, func(int64) error {
 			select {
 			case <-f.comparisons.closing:
@@ -160,8 +190,8 @@ func (f *file) sameContent(r *os.File) (bool, error) {
 }
 
 // unchanged checks that the files of the given entries have not changed, and waits for their
-// comparisons.
-func unchanged(ctx context.Context, entries []*entry) error {
+// comparisons, and for that of the entry that a puller reports as damaged; nil for none.
+func unchanged(ctx context.Context, entries []*entry, damaged *entry) error {
 	var all []*comparison
 	var last *file
 	for _, e := range entries {
@@ -174,6 +204,11 @@ func unchanged(ctx context.Context, entries []*entry) error {
 			all = append(all, c)
 		} else if err != nil {
 			return err
+		}
+	}
+	if damaged != nil && damaged.file != nil {
+		if c := damaged.file.doubt(damaged); c != nil {
+			all = append(all, c)
 		}
 	}
 	for _, c := range all {

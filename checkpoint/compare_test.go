@@ -169,3 +169,48 @@ func TestAPullEndsDuringAComparison(t *testing.T) {
 		}
 	})
 }
+
+// A report of a damaged tensor holds no other pull and no reader up while the server compares the tensor.
+func TestAReportHoldsNothingUp(t *testing.T) {
+	whileCompared(t, func(t *testing.T, c *Catalog, release func()) {
+		defer release()
+		ctx, cancel := context.WithCancel(t.Context())
+		open := func(damaged string) (keys chan struct{}, ended chan error) {
+			keys, ended = make(chan struct{}, 1), make(chan error, 1)
+			req := &trystpb.OpenRequest{Publication: "b", Puller: "/job:client/replica:0/task:17", Damaged: damaged}
+			go func() { ended <- c.open(req, sending{opening{ctx: ctx}, keys}) }()
+			synctest.Wait()
+			return keys, ended
+		}
+		reported, first := open(c.publications["b"].entries[0].info.Name)
+		other, second := open("")
+		read := requests(t.Context(), c, "b", 1)[0]
+		synctest.Wait()
+		if len(reported) > 0 || len(other) != 1 || len(read) != 1 {
+			t.Errorf("the report has %d answers, another pull %d, a tensor %d; want 0, 1, 1", len(reported), len(other), len(read))
+		}
+		cancel()
+		if err := <-first; status.CodeOf(err) != status.Cancelled {
+			t.Errorf("the report ended with %v", err)
+		}
+		if err := <-second; err != nil {
+			t.Error(err)
+		}
+		got := <-read
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		got.t.Release()
+	})
+}
+
+// sending is an opening that notes that keys were sent.
+type sending struct {
+	opening
+	keys chan struct{}
+}
+
+func (s sending) Send(*trystpb.OpenResponse) error {
+	s.keys <- struct{}{}
+	return nil
+}

@@ -88,6 +88,16 @@ const changedKey = "tryst-changed"
 // changed marks an error with changedKey.
 func changed(err *status.Error) *status.Error { return err.WithPayload(changedKey, nil) }
 
+// damagedKey is the payload of an error about a tensor with a wrong digest: the tensor's name. It stays in
+// this process.
+const damagedKey = "tryst-damaged"
+
+// damaged returns the error for a tensor that came with another digest than the manifest's.
+func (e *TensorInfo) damaged(algorithm string, got []byte) *status.Error {
+	return status.Errorf(status.DataLoss, "the content is damaged: its digest is %s, the manifest's %s",
+		formatDigest(algorithm, got), formatDigest(algorithm, e.Digest)).WithPayload(damagedKey, []byte(e.Name))
+}
+
 // failed returns the error of a call to the server, with the request before the text. It quotes
 // what the server said. An error that only says that there was no answer becomes Unavailable,
 // whatever gRPC or a proxy made of it, unless ctx has ended.

@@ -92,6 +92,24 @@ func sameChange(a, b fs.FileInfo) bool {
 	return !known || x.Equal(y)
 }
 
+// isDamagedLocked reports whether the content of the file in a state was read, and is not the published one.
+func (f *file) isDamagedLocked(now fs.FileInfo) bool {
+	return f.damaged != nil && sameState(now, f.damaged) && sameChange(now, f.damaged)
+}
+
+// isPublishedLocked reports whether nothing shows that the content of the file in a state is not the
+// published one.
+func (f *file) isPublishedLocked(now fs.FileInfo) bool {
+	return sameState(now, f.stat) && sameChange(now, f.stat) && !f.isDamagedLocked(now)
+}
+
+// isPublished is isPublishedLocked for callers without the lock.
+func (f *file) isPublished(now fs.FileInfo) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.isPublishedLocked(now)
+}
+
 // changedLocked returns the error for a file whose content is not the published one any more. The
 // message is sent to pullers, so it has no directories.
 func (f *file) changedLocked(now fs.FileInfo) error {
@@ -99,6 +117,8 @@ func (f *file) changedLocked(now fs.FileInfo) error {
 	switch at, ok := changeTime(now); {
 	case now.Size() != f.stat.Size():
 		how = fmt.Sprintf("size %d → %d", f.stat.Size(), now.Size())
+	case sameState(now, f.stat) && sameChange(now, f.stat):
+		how = "written in place, with all its old times"
 	case ok && now.ModTime().Equal(f.stat.ModTime()):
 		how = "written in place " + at.Format(time.RFC3339Nano) + ", with its old modification time"
 	}

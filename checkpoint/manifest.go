@@ -331,8 +331,7 @@ func (e *TensorInfo) check(t *tensor.Tensor, algorithm string, verify bool) erro
 		return err
 	}
 	if got := digestOf(newHash(), t); !bytes.Equal(got, e.Digest) {
-		return status.Errorf(status.DataLoss, "the content is damaged: its digest is %s, the manifest's %s",
-			formatDigest(algorithm, got), formatDigest(algorithm, e.Digest))
+		return e.damaged(algorithm, got)
 	}
 	return nil
 }

@@ -51,6 +51,7 @@ type entry struct {
 	file *file          // nil for a tensor that was published from memory
 
 	withdrawn bool // guarded by the loader's lock
+	doubted   bool // it was compared since a puller reported it as damaged; guarded by the file's mu
 }
 
 // read reads the tensor from its file. The caller releases it.

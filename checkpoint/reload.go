@@ -136,11 +136,10 @@ func (p *publication) steady() error {
 }
 
 // sameFiles reports whether two publications have the same files in the same state, in the same
-// directories.
+// directories, and those of old have not been found damaged in it.
 func (p *publication) sameFiles(old *publication) bool {
 	return slices.EqualFunc(p.files, old.files, func(a, b *file) bool {
-		x, y := a.published(), b.published()
-		return a.path == b.path && sameState(x, y) && sameChange(x, y) && os.SameFile(a.dir, b.dir)
+		return a.path == b.path && b.isPublished(a.published()) && os.SameFile(a.dir, b.dir)
 	})
 }
 

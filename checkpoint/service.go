@@ -101,7 +101,7 @@ func (c *Catalog) open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServ
 	}
 	defer c.streams.end(step)
 	// It counts as a pull, since it may take minutes.
-	if err := unchanged(stream.Context(), entries); err != nil {
+	if err := unchanged(stream.Context(), entries, p.byName[req.GetDamaged()]); err != nil {
 		if stream.Context().Err() == nil {
 			level := slog.LevelWarn
 			if p.refused.Swap(true) { // pullers come again, and it is one fact

@@ -66,6 +66,7 @@ func (pl *pull) fetch(caller context.Context, to sink) error {
 		if err == nil {
 			continue
 		}
+		err = pl.reported(caller, err)
 		if err = pl.interrupted(caller, pl.versionOf(caller, err)); err != nil {
 			return err
 		}
@@ -76,7 +77,7 @@ func (pl *pull) fetch(caller context.Context, to sink) error {
 func (pl *pull) session(caller context.Context, missing []int, to sink) error {
 	whole, lost := context.WithCancelCause(caller)
 	defer lost(nil)
-	s, err := pl.p.open(whole, pl.manifest, missing, pl.patience(pl.manifest.comparing()), pl.req.Measurement, lost)
+	s, err := pl.p.open(whole, pl.manifest, missing, "", pl.patience(pl.manifest.comparing()), pl.req.Measurement, lost)
 	if err != nil {
 		return err
 	}
@@ -254,6 +255,25 @@ func (r *batch) receive(p part) (*tensor.Tensor, error) {
 	return o.v.Tensor, nil
 }
 
+// reported reports the tensor that a session's error says is damaged to the server, and adds to the error
+// that its file has changed, if the server finds that. Other errors stay as they are.
+func (pl *pull) reported(ctx context.Context, err error) error {
+	e, m := status.From(err), pl.manifest
+	name, ok := e.Payload(damagedKey)
+	if !ok {
+		return err
+	}
+	i := slices.IndexFunc(m.Entries, func(e TensorInfo) bool { return e.Name == string(name) })
+	s, found := pl.p.open(ctx, m, []int{i}, string(name), pl.patience(m.comparing()), pl.req.Measurement, func(error) {})
+	switch {
+	case found == nil:
+		s.close() // the server has what it published, or does not know: the damage happened on the way
+	case status.CodeOf(found) == status.FailedPrecondition:
+		return status.Errorf(e.Code(), "%s; %s", e.Message(), status.From(found).Message())
+	}
+	return err
+}
+
 // versionOf explains the error of a session whose version the server does not have: it may have
 // another one. During an outage, a server without the publication may be one that is starting.
 func (pl *pull) versionOf(ctx context.Context, err error) error {
@@ -290,9 +310,10 @@ type session struct {
 }
 
 // open gets a step with the keys of the given tensors from the server. Patience
-// bounds the time until all keys have come. A measurement is marked as such. When the stream ends before close, lost is called
+// bounds the time until all keys have come. If damaged is not empty, it is the name of a tensor that the server
+// shall compare with what it published. A measurement is marked as such. When the stream ends before close, lost is called
 // with the reason.
-func (p *Puller) open(ctx context.Context, m *Manifest, chosen []int, patience time.Duration, measurement bool, lost func(error)) (*session, error) {
+func (p *Puller) open(ctx context.Context, m *Manifest, chosen []int, damaged string, patience time.Duration, measurement bool, lost func(error)) (*session, error) {
 	what := "opening publication " + quote(m.Name)
 	// The stream ends with ctx, but does not have its deadline: the server would end the
 	// stream first, with a less precise error.
@@ -327,6 +348,7 @@ func (p *Puller) open(ctx context.Context, m *Manifest, chosen []int, patience t
 	stream, err := p.client.Open(callCtx, &trystpb.OpenRequest{
 		Publication: m.Name, Version: m.Version, Tensors: m.namesOf(chosen),
 		Puller: p.o.Task.String(), PullerIncarnation: p.o.Incarnation, PieceBytes: pieceBytes,
+		Damaged: damaged,
 	})
 	if err != nil {
 		return nil, fail(err, nil)

@@ -558,7 +558,12 @@ type OpenRequest struct {
 	// Tensors with more bytes than this get a key for each piece of this length
 	// (the last one may be shorter), if the server can give pieces of them. 0 for
 	// whole tensors. A multiple of 1 MiB, at most 1 GiB.
-	PieceBytes    uint64 `protobuf:"varint,6,opt,name=piece_bytes,json=pieceBytes,proto3" json:"piece_bytes,omitempty"`
+	PieceBytes uint64 `protobuf:"varint,6,opt,name=piece_bytes,json=pieceBytes,proto3" json:"piece_bytes,omitempty"`
+	// Name of a tensor that came, also when it was requested again, with another
+	// digest than the manifest's; empty for none. Before it answers, the server
+	// compares what it read the tensor from with the manifest, once for each tensor
+	// of a version. Servers that do not know the field ignore it.
+	Damaged       string `protobuf:"bytes,7,opt,name=damaged,proto3" json:"damaged,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -633,6 +638,13 @@ func (x *OpenRequest) GetPieceBytes() uint64 {
 		return x.PieceBytes
 	}
 	return 0
+}
+
+func (x *OpenRequest) GetDamaged() string {
+	if x != nil {
+		return x.Damaged
+	}
+	return ""
 }
 
 // OpenResponse gives the keys, in several messages when there are many. The
@@ -822,7 +834,7 @@ const file_tryst_publication_proto_rawDesc = "" +
 	"\x06header\x18\x05 \x01(\fR\x06header\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xcb\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe5\x01\n" +
 	"\vOpenRequest\x12 \n" +
 	"\vpublication\x18\x01 \x01(\tR\vpublication\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x18\n" +
@@ -830,7 +842,8 @@ const file_tryst_publication_proto_rawDesc = "" +
 	"\x06puller\x18\x04 \x01(\tR\x06puller\x12-\n" +
 	"\x12puller_incarnation\x18\x05 \x01(\x06R\x11pullerIncarnation\x12\x1f\n" +
 	"\vpiece_bytes\x18\x06 \x01(\x04R\n" +
-	"pieceBytes\"a\n" +
+	"pieceBytes\x12\x18\n" +
+	"\adamaged\x18\a \x01(\tR\adamaged\"a\n" +
 	"\fOpenResponse\x12\x17\n" +
 	"\astep_id\x18\x01 \x01(\x03R\x06stepId\x12$\n" +
 	"\x04keys\x18\x02 \x03(\v2\x10.tryst.TensorKeyR\x04keys\x12\x12\n" +
