@@ -462,17 +462,27 @@ func TestFileWrittenInPlaceWithItsOldTimes(t *testing.T) {
 			changed = checkpoint.ChangeTime(now) != checkpoint.ChangeTime(info)
 		}
 	}
+	p, puller := at(t, h)
+	receives, changed := 0, make(chan struct{})
+	wait := func(string) error {
+		if receives++; receives > 1 { // nothing is read while the file is changed
+			<-changed
+		}
+		return nil
+	}
+	p.fail.Store(&wait)
 	failure, count := error(nil), 0
-	for x, err := range h.dial().Pull(t.Context(), checkpoint.PullRequest{Inflight: 1, InflightBytes: 1}) {
+	for x, err := range puller.Pull(t.Context(), checkpoint.PullRequest{Inflight: 1, InflightBytes: 1}) {
 		if failure = err; err != nil {
 			break
 		}
 		x.Release()
 		if count++; count == 1 {
 			change()
+			close(changed)
 		}
 	}
-	mustBe(t, failure, status.DataLoss, "damaged")
+	mustBe(t, failure, status.DataLoss, "damaged", "m.safetensors changed", "with its old modification time")
 	for range 2 {
 		_, err = h.dial().tryPull(t, checkpoint.PullRequest{})
 		mustBe(t, err, status.FailedPrecondition, "m.safetensors", "with its old modification time", "publish it again")
