@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -55,7 +56,17 @@ func Generate(ctx context.Context, path string, o GenerateOptions) (*Generated, 
 	if o.Shards < 1 || o.Shards > len(m.Specs) {
 		return nil, status.Errorf(status.InvalidArgument, "%s cannot be split into %d shards: it has %d tensors", m.Name, o.Shards, len(m.Specs))
 	}
-	outputs, err := m.outputs(path, o.Shards)
+	dir, err := isDir(path)
+	if err != nil {
+		return nil, err
+	}
+	var above error // why a directory above the new ones could not be synced
+	if dir || o.Shards > 1 {
+		if above, err = makeDir(path, syncDir); err != nil {
+			return nil, err
+		}
+	}
+	outputs, err := m.outputs(path, dir, o.Shards)
 	if err != nil {
 		return nil, err
 	}
@@ -80,24 +91,18 @@ func Generate(ctx context.Context, path string, o GenerateOptions) (*Generated, 
 	if err := m.write(ctx, outputs, targets, o); err != nil {
 		return nil, err
 	}
-	if made.Unsynced, err = commitAll(targets); err != nil {
-		return nil, err
-	}
-	return made, nil
-}
-
-// outputs plans the files of a model. The entries of an output are indexes into Specs.
-func (m *Model) outputs(path string, shards int) ([]*output, error) {
-	dir, err := isDir(path)
+	unsynced, err := commitAll(targets)
 	if err != nil {
 		return nil, err
 	}
-	if dir || shards > 1 {
-		// A directory above that cannot be synced is not reported: generated files can be made again.
-		if _, err := makeDir(path, syncDir); err != nil {
-			return nil, err
-		}
-	} else if !strings.HasSuffix(path, safetensorsExt) {
+	made.Unsynced = cmp.Or(above, unsynced)
+	return made, nil
+}
+
+// outputs plans the files of a model, in the directory path if dir is set or there are several shards. The
+// entries of an output are indexes into Specs.
+func (m *Model) outputs(path string, dir bool, shards int) ([]*output, error) {
+	if !dir && shards == 1 && !strings.HasSuffix(path, safetensorsExt) {
 		return nil, status.Errorf(status.InvalidArgument, "%s: the name of a checkpoint ends in %s", path, safetensorsExt)
 	}
 	if shards == 1 {

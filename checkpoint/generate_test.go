@@ -252,7 +252,7 @@ func TestGenerateATensorInPieces(t *testing.T) {
 	const size = 2*digestChunk + 12345
 	m := &Model{Name: "m", Specs: []safetensors.Spec{{Name: "x", DType: tensor.Uint8, Shape: tensor.Vector(size)}}, Bytes: size}
 	path := filepath.Join(t.TempDir(), "m.safetensors")
-	outputs, err := m.outputs(path, 1)
+	outputs, err := m.outputs(path, false, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
