@@ -1,7 +1,9 @@
 package checkpoint_test
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -111,26 +113,50 @@ func claimed(sizes []int64) *trystpb.DescribeResponse {
 	return m
 }
 
-// TestOutStaysInItsDirectory: symbolic links that stand where a pull writes are neither followed nor
-// written through, with and without force.
+// TestOutStaysInItsDirectory: symbolic links that stand where a pull writes are neither followed nor written
+// through, with and without force: not to a file that the pull would go on with, nor to a name that is free.
 func TestOutStaysInItsDirectory(t *testing.T) {
-	h := serve(t)
-	h.publish("m", writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), nil, model(t)...))
-	for _, name := range []string{"m.safetensors", "m.safetensors.part", "m.safetensors.part.journal"} {
-		for _, force := range []bool{false, true} {
-			dir, outside := t.TempDir(), filepath.Join(t.TempDir(), "precious")
-			writeFile(t, outside, []byte("precious"))
-			must(t, os.Symlink(outside, filepath.Join(dir, name)))
-			_, err := h.dial().Save(t.Context(), checkpoint.PullRequest{}, checkpoint.SaveOptions{Out: dir, Force: force})
-			if got := readFile(t, outside); string(got) != "precious" {
-				t.Errorf("%s, force %v: the file outside was written (%v)", name, force, err)
-			}
-			if err == nil {
-				stat, err := os.Lstat(filepath.Join(dir, "m.safetensors"))
-				must(t, err)
-				if !stat.Mode().IsRegular() {
-					t.Errorf("%s, force %v: it is no file", name, force)
-				}
+	published := writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), nil, patterned(t, "a", 3*mib), patterned(t, "b", 3*mib))
+	for _, ext := range []string{"", ".part", ".part.journal"} {
+		for _, free := range []bool{false, true} {
+			for _, force := range []bool{false, true} {
+				t.Run(fmt.Sprintf("out%s free=%v force=%v", ext, free, force), func(t *testing.T) {
+					b := begin(t, published, 3*mib) // leaves a .part and its journal
+					name, outside := b.out+ext, filepath.Join(t.TempDir(), "outside")
+					if ext == "" {
+						writeFile(t, name, []byte("precious"))
+					}
+					must(t, os.Rename(name, outside))
+					must(t, os.Symlink(outside, name))
+					var before []byte
+					if free {
+						must(t, os.Remove(outside))
+					} else {
+						before = readFile(t, outside)
+					}
+					_, err := b.Save(t.Context(), checkpoint.PullRequest{}, checkpoint.SaveOptions{Out: b.out, Force: force})
+					after, gone := os.ReadFile(outside)
+					if free != (gone != nil) || !bytes.Equal(after, before) {
+						t.Errorf("the file outside was written: it has %d bytes, before %d (%v, %v)", len(after), len(before), gone, err)
+					}
+					stat, missing := os.Lstat(b.out)
+					switch {
+					case ext == "" && !force:
+						mustBe(t, err, status.AlreadyExists, b.out, "exists")
+						if missing != nil || stat.Mode().Type() != os.ModeSymlink {
+							t.Errorf("the link was replaced without force (%v)", missing)
+						}
+					case ext == ".part":
+						if err == nil || missing == nil {
+							t.Errorf("a .part that is a link was taken (%v, %v)", err, missing)
+						}
+					default:
+						must(t, err)
+						if missing != nil || !stat.Mode().IsRegular() || !bytes.Equal(readFile(t, b.out), readFile(t, published)) {
+							t.Errorf("the result is not the file (%v)", missing)
+						}
+					}
+				})
 			}
 		}
 	}
