@@ -26,20 +26,9 @@ package cluster
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 
 	"github.com/tryst-rdma/tryst/status"
-)
-
-const (
-	// maxNumber is the highest replica, task or device number: TensorFlow
-	// keeps them in a C int, and ClusterDef has them as int32.
-	maxNumber = math.MaxInt32
-
-	// maxQuoted is how many bytes of a rejected input an error shows. Names are shorter; the
-	// text of a hostile peer may be longer.
-	maxQuoted = 200
 )
 
 // invalid returns an InvalidArgument error about an input of the given kind.

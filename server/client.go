@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -63,15 +62,6 @@ func Dial(ctx context.Context, c config.Client, target string, o Options) (*Clie
 		}
 	}
 }
-
-const (
-	// maxNameTries is how many tasks a client draws. They have 31 random bits, so even two
-	// in a row that are in use point to another fault.
-	maxNameTries = 4
-	// helloTimeout bounds the check whether a task is in use, for a server whose host
-	// drops packets.
-	helloTimeout = 300 * time.Millisecond
-)
 
 // hello calls Hello, which fails with AlreadyExists if the task of the client is in use.
 func (c *Client) hello(ctx context.Context) error {

@@ -3,15 +3,10 @@ package server
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
-
-// connectWait bounds how long the first receives of a client wait for its channel. A channel
-// takes two calls and one message in each direction; without verbs, one response.
-const connectWait = time.Second
 
 // connectGate delays the first receives of a client until its channel is up or has failed.
 // Otherwise they would go over gRPC while the channel is connecting, and a short-lived client

@@ -11,11 +11,6 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// retryDelay is the pause before another request for an incarnation after a lost connection.
-// It is short, since a restarted peer may be back soon, and prevents a storm of requests to a
-// peer that accepts connections and drops them.
-const retryDelay = 100 * time.Millisecond
-
 // incarnations stores the incarnations of the devices of peers, and the receives that wait for one.
 //
 //	receive ──► known ──────────────────────────► start

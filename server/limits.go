@@ -2,7 +2,7 @@ package server
 
 import "time"
 
-// The numbers of the listeners, with their reasons.
+// The limits of the listeners, with their reasons.
 const (
 	// maxHTTPConns and maxHTTPConnsPerAddress bound the open connections of metrics-address, and those of
 	// pprof-address. A monitoring system has one or two, an orchestrator one for each probe. The first also bounds
@@ -50,3 +50,51 @@ const (
 	// logPause is the shortest interval of the log lines of one listener about what it refuses.
 	logPause = time.Minute
 )
+
+// connectWait bounds how long the first receives of a client wait for its channel. A channel
+// takes two calls and one message in each direction; without verbs, one response.
+const connectWait = time.Second
+
+const (
+	// maxNameTries is how many tasks a client draws. They have 31 random bits, so even two
+	// in a row that are in use point to another fault.
+	maxNameTries = 4
+	// helloTimeout bounds the check whether a task is in use, for a server whose host
+	// drops packets.
+	helloTimeout = 300 * time.Millisecond
+)
+
+// lookupTimeout bounds each request to the resolver. The address is only a hint for the choice of
+// a device, so a start must not wait longer for it.
+const lookupTimeout = 2 * time.Second
+
+// maxDialedAddresses bounds the addresses of a server that listens on all interfaces.
+const maxDialedAddresses = 8
+
+const (
+	// maxTraces bounds the recordings that are under way at once; each may take 100 MB.
+	maxTraces = 2
+	// maxTraceTime bounds a recording, and traceTime is its length by default.
+	maxTraceTime = time.Minute
+	traceTime    = time.Second
+)
+
+// transferLog is how many transfers the log of a process holds. The oldest are forgotten.
+const transferLog = 1024
+
+// retryDelay is the pause before another request for an incarnation after a lost connection.
+// It is short, since a restarted peer may be back soon, and prevents a storm of requests to a
+// peer that accepts connections and drops them.
+const retryDelay = 100 * time.Millisecond
+
+const (
+	// refusedNamePause is how long the log is silent about a caller after a line about it.
+	refusedNamePause = time.Minute
+	// maxRefusedNames bounds the callers that have a line of their own in refusedNamePause. Beyond
+	// it refusals are only counted.
+	maxRefusedNames = 60
+)
+
+// kernelGrace is how long stopWorker waits for kernels when its context has ended. Kernels that
+// wait return at once then, and a session takes up to a second to close its peers.
+const kernelGrace = 2 * time.Second

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/config"
@@ -18,10 +17,6 @@ type localAddr struct {
 	addr netip.Addr
 	why  string
 }
-
-// lookupTimeout bounds each request to the resolver. The address is only a hint for the choice of
-// a device, so a start must not wait longer for it.
-const lookupTimeout = 2 * time.Second
 
 // LocalAddr returns the address by which peers reach a server with these settings, and the reason
 // for it. The address is zero when it is not known.

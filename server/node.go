@@ -64,9 +64,6 @@ type Options struct {
 	incarnation uint64 // of the process; 0 draws one
 }
 
-// transferLog is how many transfers the log of a process holds.
-const transferLog = 1024
-
 // node is what a Server and a Client have in common.
 type node struct {
 	task        cluster.Task

@@ -20,14 +20,6 @@ import (
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
-const (
-	// refusedNamePause is how long the log is silent about a caller after a line about it.
-	refusedNamePause = time.Minute
-	// maxRefusedNames bounds the callers that have a line of their own in refusedNamePause. Beyond
-	// it refusals are only counted.
-	maxRefusedNames = 60
-)
-
 // overVerbs is the label of requests over a channel in tryst_refused_names_total.
 const overVerbs = "REQUEST"
 

@@ -345,10 +345,6 @@ func (s *Server) stop(ctx context.Context) error {
 	return err
 }
 
-// kernelGrace is how long stopWorker waits for kernels when its context has ended. Kernels that
-// wait return at once then, and a session takes up to a second to close its peers.
-const kernelGrace = 2 * time.Second
-
 // stopWorker ends the steps of graphs and waits for their kernels until ctx ends. A kernel that
 // computes does not look at its context and may take hours. What it uses stays valid: it has
 // references to its tensors, and what it sends meets a step that has ended.

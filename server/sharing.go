@@ -8,9 +8,6 @@ import (
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 )
 
-// maxDialedAddresses bounds the addresses of a server that listens on all interfaces.
-const maxDialedAddresses = 8
-
 // dialedAddresses returns the addresses at which peers may dial a server with its listener: that of
 // its task in the cluster, which may be forwarded, or that on which it listens. For a server that
 // listens on all interfaces these are the addresses of the host.

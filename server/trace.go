@@ -10,14 +10,6 @@ import (
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 )
 
-const (
-	// maxTraces bounds the recordings that are under way at once; each may take 100 MB.
-	maxTraces = 2
-	// maxTraceTime bounds a recording, and traceTime is its length by default.
-	maxTraceTime = time.Minute
-	traceTime    = time.Second
-)
-
 // traceHandler records what runs for some time, by the parameter seconds, and serves it as a trace of
 // Chrome. record returns when its context has ended.
 func traceHandler(record func(context.Context) []*tfpb.LabeledStepStats) http.Handler {

@@ -342,11 +342,6 @@ func Reserve(a Allocator, n int64) (*Buffer, error) {
 // line, which is also enough for the vector instructions of compute kernels.
 const Alignment = 64
 
-// maxBlock is the largest size of a block: 2⁴⁷ bytes is the largest address space
-// of a process under Go. The Go runtime panics for larger slices. On 32-bit
-// machines the bound allows to round a size up.
-const maxBlock = min(1<<47, math.MaxInt-pageMultiple)
-
 func checkSize(n int) error {
 	switch {
 	case n < 0:

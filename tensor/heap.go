@@ -16,11 +16,6 @@ import (
 // chooses the size, use a Pool with a limit.
 type Heap struct{}
 
-// MaxHeap is the largest size that Heap allocates, in bytes: 1 TiB, or 64 GiB in
-// builds with the race detector, whose heap is limited to 128 GiB. On 32-bit
-// machines it is the largest slice.
-const MaxHeap = min(maxHeap, maxBlock)
-
 // probeSize is the size in bytes from which Heap probes the operating system
 // before it calls the runtime. It is the unit by which the runtime's heap grows
 // on 64-bit machines. The two system calls cost little compared to clearing so

@@ -8,9 +8,6 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// MaxDims is the largest number of dimensions, as in TensorFlow.
-const MaxDims = 254
-
 // Shape is the extents of a tensor's dimensions, outermost first (row-major
 // order). It is immutable. The zero Shape is that of a scalar, which has no
 // dimensions and one element.

@@ -26,9 +26,6 @@ type Endpoint struct {
 	Target string
 }
 
-// MaxEndpointData limits Endpoint.Data.
-const MaxEndpointData = 1024
-
 func (e Endpoint) String() string {
 	if e.LID != 0 {
 		return fmt.Sprintf("QP %v at LID %d, GID %v", e.QPN, e.LID, e.GID)

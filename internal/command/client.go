@@ -16,10 +16,6 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// closeTimeout bounds how long a client may take to send its last acks: enough for
-// a round trip anywhere, and short if the server is gone.
-const closeTimeout = time.Second
-
 // source has the flags that name the server of a command.
 type source struct {
 	from    string

@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -14,15 +13,6 @@ import (
 	"github.com/tryst-rdma/tryst/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
-)
-
-const (
-	// completionTimeout bounds what a press of the tab key may take when the values come
-	// from a server.
-	completionTimeout = 2 * time.Second
-	// maxCompletions is how many names of tensors are offered: a shell asks before it
-	// lists more.
-	maxCompletions = 500
 )
 
 // values returns what a shell offers for a flag or an argument that begins with a text.

@@ -12,10 +12,6 @@ import (
 	"github.com/tryst-rdma/tryst/server"
 )
 
-// keysTimeout is the default of --timeout for keys: enough for a description of
-// millions of tensors over a slow network.
-const keysTimeout = 30 * time.Second
-
 func (s streams) keysCommand() *cobra.Command {
 	var (
 		from          source

@@ -7,9 +7,6 @@ import (
 	"time"
 )
 
-// notifyTimeout bounds a report when systemd does not read its socket.
-const notifyTimeout = time.Second
-
 // notifier reports the state of a service to systemd, in datagrams as sd_notify(3) sends them. With
 // an empty socket it reports nothing. It is used by one goroutine at a time.
 type notifier struct {

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -150,10 +149,6 @@ func publications(args []string) []offer {
 func (s streams) endsWithTerminal() bool {
 	return s.signals != nil && s.in != nil && isTerminal(s.in) && !signal.Ignored(syscall.SIGHUP)
 }
-
-// tracesTimeout bounds how long a server may take for its last traces after its shutdown timeout. An
-// orchestrator grants some seconds beyond that (deploy/ has 15), and then kills it.
-const tracesTimeout = 5 * time.Second
 
 func (s streams) serve(ctx context.Context, cfg config.Config, offers []offer) error {
 	log := server.NewLogger(cfg.Log, s.err)

@@ -18,13 +18,6 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-const (
-	// maxTraceTime is the longest recording that a server makes.
-	maxTraceTime = time.Minute
-	// maxTraceError is how much of the text of a failed request is shown.
-	maxTraceError = 1 << 10
-)
-
 func (s streams) traceCommand() *cobra.Command {
 	var (
 		from, out string

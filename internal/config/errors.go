@@ -6,9 +6,6 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// maxQuoted is how many bytes of a value an error shows at most.
-const maxQuoted = 200
-
 // Quote returns s in quotes, truncated to maxQuoted bytes.
 func Quote(s string) string {
 	if len(s) > maxQuoted {

@@ -12,9 +12,6 @@ import (
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 )
 
-// maxLanes bounds the lanes of a process; what would need more shares the last one.
-const maxLanes = 1024
-
 // recvTensor is the name of the nodes that stand for transfers.
 const recvTensor = "RecvTensor"
 

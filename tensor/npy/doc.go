@@ -23,11 +23,6 @@
 // is allocated for it.
 package npy
 
-// MaxHeader is the largest header in bytes that is read: what version 1.0 can
-// hold. Longer ones describe structured elements; with 254 dimensions a plain
-// array's has some 5000 bytes.
-const MaxHeader = 1<<16 - 1
-
 // dataAlignment is what the written header's end, where the elements begin, is
 // a multiple of, as the format asks, so that mapped arrays are aligned.
 const dataAlignment = 64

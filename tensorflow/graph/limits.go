@@ -1,5 +1,7 @@
 package graph
 
+import "time"
+
 // The limits of a graph, where ImportOptions names no others. A graph comes from a stranger: each
 // of them bounds the memory that a registered graph takes.
 const (
@@ -53,3 +55,7 @@ const (
 	// maxErrorNodes is the number of nodes that the text about a cycle names.
 	maxErrorNodes = 8
 )
+
+// turn is how long a worker goes on while others wait for its place. A loop of the graph may have no
+// end, and as many of them as there are places would stop all other steps.
+const turn = 10 * time.Millisecond

@@ -43,10 +43,6 @@ func (r *run) spawn(t task) {
 	})
 }
 
-// turn is how long a worker goes on while others wait for its place. A loop of the graph may have no
-// end, and as many of them as there are places would stop all other steps.
-const turn = 10 * time.Millisecond
-
 // loop runs the tasks in the queue, and those that become ready meanwhile. After its turn the worker
 // gives its place to those that wait, and goes on when it gets one again. The caller must not use
 // it afterwards.

@@ -80,9 +80,6 @@ type cutter struct {
 	bodies map[string]*tfpb.FunctionDef
 }
 
-// maxCopied is the largest Const, in bytes, that is copied into each piece that uses it.
-const maxCopied = 4 << 10
-
 // cut returns the nodes of g in topological order, each with its piece.
 func cut(s *Set, g *graph.Graph) (*cutter, error) {
 	c, err := newCutter(s, g)

@@ -26,10 +26,6 @@ type sets struct {
 // empty is the set without symbols.
 const empty set = 0
 
-// maxSymbols bounds the memory of the sets of one graph: a stranger's graph may have as many
-// different sets as nodes, each as large as the graph.
-const maxSymbols = 64 << 20
-
 func newSets() *sets {
 	return &sets{members: [][]symbol{nil}, numbers: map[string]set{"": empty}, unions: map[[2]set]set{}, symbols: map[value]symbol{}}
 }

@@ -53,9 +53,6 @@ const (
 	valueObject
 )
 
-// maxHeader bounds what a broken process may make this one allocate.
-const maxHeader = 1 << 30
-
 // remote is an object in the other process, as a value of a message.
 type remote uint64
 

@@ -320,11 +320,6 @@ type lastLines struct {
 	signal string // "SIGABRT: abort"
 }
 
-const (
-	keptBytes = 4 << 10
-	keptLines = 4
-)
-
 // signalLine matches how the Go runtime begins its report of a signal.
 var signalLine = regexp.MustCompile(`(?m)^(SIG[A-Z0-9]+: .*)\nPC=`)
 

@@ -101,11 +101,6 @@ func (s *state) takeTurn(x *context_, f *function) (release func()) {
 	return turn.Unlock
 }
 
-// maxKept is how many functions of lasting nodes stay in a session without a graph that has them. A
-// client may register graphs and drop them for as long as it likes; a function takes some tens of
-// kilobytes, and an object what the client has put into it.
-const maxKept = 1024
-
 // keep keeps the function of a lasting node, which x has.
 func (s *state) keep(x *context_, f *function) {
 	switch f.lasts {

@@ -39,9 +39,6 @@ type Options struct {
 	Directories []string
 }
 
-// DefaultBlocking is the default of Options.Blocking.
-const DefaultBlocking = 256
-
 // Set is the kernel set of an open library. It implements graph.KernelSet.
 type Set struct {
 	dir      string

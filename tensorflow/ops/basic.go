@@ -94,9 +94,6 @@ func newConst(n *graph.Node, _ *State) (graph.Kernel, error) {
 	return &constKernel{t}, nil
 }
 
-// keptConstant is how many elements a constant may have whatever its message has.
-const keptConstant = 64
-
 func repeatedConstant(p *tfpb.TensorProto) graph.Kernel {
 	return graph.KernelFunc(func(c *graph.Context) error {
 		t, err := tensorproto.Decoder{Allocator: c.Step.Allocator, MaxExpand: -1}.FromProto(p)

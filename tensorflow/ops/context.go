@@ -195,9 +195,6 @@ func summary(t *tensor.Tensor, n int) string {
 	return strings.Join(texts[:min(n, len(texts))], " ") + more
 }
 
-// maxSummary is how many elements an error text shows at most.
-const maxSummary = 100
-
 func words[T tensor.Element](t *tensor.Tensor, n int) []string {
 	v, err := tensor.Values[T](t)
 	if err != nil {

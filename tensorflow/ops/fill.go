@@ -47,13 +47,6 @@ func repeat(b, unit []byte) {
 	}
 }
 
-// maxStrings is how many elements a kernel makes of a tensor of strings from a shape: each takes stringBytes,
-// and the string itself.
-const (
-	maxStrings  = 1 << 22
-	stringBytes = 16
-)
-
 // setStrings sets output i to a tensor of strings.
 func setStrings(c *graph.Context, i int, shape tensor.Shape, f func(j int) string) error {
 	if shape.Elements() > maxStrings {

@@ -155,9 +155,6 @@ func newSlices(c *graph.Context, i int, shape tensor.Shape) (*parts, error) {
 	return s, nil
 }
 
-// maxEmpty is the limit of coordinates of no numbers: they take no memory in a tensor, but do here.
-const maxEmpty = 1 << 20
-
 func newGatherNd(n *graph.Node, _ *State) (graph.Kernel, error) {
 	if d := n.Type("Tindices"); d == tensor.Int16 {
 		return nil, noType("Tindices", d)

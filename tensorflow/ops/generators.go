@@ -17,10 +17,6 @@ type generators struct {
 	unused list.List
 }
 
-// maxUnused is how many generators a session keeps for nodes that no graph has any more. A client may
-// register graphs and drop them for as long as it likes, and the name of a node may have 4 KiB.
-const maxUnused = 4096
-
 // randomNode is what a generator belongs to. A client that gives the name to a node with other seeds
 // begins another sequence.
 type randomNode struct {

@@ -10,10 +10,6 @@ import (
 // connected for ever, and its channel would keep its memory. Its gRPC connections end with it, or by
 // TCP's keepalive when its host is gone.
 
-// doubtTime is how long a link checks a peer whose connection has ended: until it has probed it, at
-// the latest a second after the last contact (channel's probeAfter).
-const doubtTime = time.Second
-
 // CheckPeer finds out whether a peer is still there: a gRPC connection with it has ended. Its channels
 // probe it, which ends them if it is gone. It does not wait for the result.
 func (t *RdmaRemoteRendezvous) CheckPeer(task cluster.Task) {

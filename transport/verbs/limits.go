@@ -140,3 +140,13 @@ func (o *Options) checkLimits(d verbs.DeviceInfo, rails int) error {
 	}
 	return nil
 }
+
+// maxFacts bounds the facts of an outage that are remembered.
+const maxFacts = 16
+
+// shortChannels is how many channels in a row have to break within handshake.Steady for a warning.
+const shortChannels = 4
+
+// doubtTime is how long a link checks a peer whose connection has ended: until it has probed it, at
+// the latest a second after the last contact (channel's probeAfter).
+const doubtTime = time.Second

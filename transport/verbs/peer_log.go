@@ -76,9 +76,6 @@ func isOfPort(err error) bool {
 // details are the parts of a reason that may differ at each attempt: numbers and addresses.
 var details = regexp.MustCompile(`[0-9a-fA-F:.]*[0-9][0-9a-fA-F:.]*`)
 
-// maxFacts bounds the facts of an outage that are remembered.
-const maxFacts = 16
-
 // peerLog is what was logged of a peer. Guarded by peer.logging.
 type peerLog struct {
 	up       bool                // the last line says that there is a channel
@@ -316,6 +313,3 @@ func (p *peer) logLeft(l *link, err error, present bool) {
 		log.Info("a channel broke", args...)
 	}
 }
-
-// shortChannels is how many channels in a row have to break within handshake.Steady for a warning.
-const shortChannels = 4

@@ -9,10 +9,6 @@ const (
 	moduleDir   = "module"
 )
 
-// maxFile is how much of one file of sysfs is read, in bytes. The kernel gives at
-// most a page; more is not sysfs.
-const maxFile = 4096
-
 // What a RoCE packet takes of the netdev's MTU, in bytes; the path MTU of the
 // port is the largest of the five that fits into the rest.
 const (

@@ -47,11 +47,6 @@ const (
 	helloSize    = 16 + 2*16 + 2*4 + 8 + 16 + proofSize
 	welcomeSize  = 8 + 8 + 16 + proofSize
 	fileSize     = 8 // of kindRing, kindFile, kindDrop and kindDropped
-	maxReason    = 200
-	maxPacket    = 256
-	// maxSocketName is the longest name of a unix socket in bytes (unix(7)), without the zero at
-	// its end or its beginning.
-	maxSocketName = 107
 )
 
 // hello is the first message of a connection.

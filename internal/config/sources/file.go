@@ -17,10 +17,6 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// maxFaults is how many errors of one file are reported. A file with more is probably not a
-// file of settings.
-const maxFaults = 20
-
 // oneDocument is the error of a file with a second document.
 const oneDocument = "a second document begins; want one, with all settings"
 

@@ -32,9 +32,6 @@ type Options struct {
 // testPrefix begins the variables of tests. They are not settings.
 const testPrefix = config.EnvPrefix + "TEST_"
 
-// maxFile bounds the YAML file, in bytes. A cluster of some thousand tasks fits.
-const maxFile = 1 << 18
-
 // Load reads all sources and returns the settings. The error joins all errors. Each is an
 // InvalidArgument *status.Error of one line with the source, the value, and what to write
 // instead.

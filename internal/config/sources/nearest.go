@@ -7,9 +7,6 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// maxName is how many bytes of an unknown name are compared with the known ones.
-const maxName = 200
-
 // unknown is the error of a name that is not a setting.
 func unknown(kind, name, nearest string) *status.Error {
 	return status.Errorf(status.InvalidArgument, "%s %s: there is no such setting; the nearest is %s", kind, name, nearest)

@@ -12,10 +12,6 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// maxQuoted is the number of bytes of a foreign text that a message quotes: enough
-// to recognise it, too few for a hostile name to fill a log.
-const maxQuoted = 120
-
 // Quote quotes s for a message and cuts it after maxQuoted bytes.
 func Quote(s string) string {
 	if len(s) <= maxQuoted {

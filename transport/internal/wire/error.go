@@ -20,9 +20,6 @@ type Error struct {
 	Payloads Payloads // sorted by key
 }
 
-// maxErrorText is the most bytes that status.Truncate leaves: 3 KiB and its mark.
-const maxErrorText = status.MaxMessage + 32
-
 const errorFixed = idSize + 8
 
 // Length returns the length of the message in bytes.

@@ -1,5 +1,7 @@
 package wire
 
+import "github.com/tryst-rdma/tryst/status"
+
 // The numbers of the format. All are in PROTOCOL.md section 8.
 const (
 	// Version is the first byte of every message: the version that the sides agreed on
@@ -31,3 +33,6 @@ const (
 	headerFixed = 12 // bytes of a header before counts and acks
 	idSize      = 8
 )
+
+// maxErrorText is the most bytes that status.Truncate leaves: 3 KiB and its mark.
+const maxErrorText = status.MaxMessage + 32

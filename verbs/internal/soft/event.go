@@ -7,10 +7,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// maxEvents limits the asynchronous events that wait for NextEvent.
-const maxEvents = 256
-
-// events holds the asynchronous events of a device until NextEvent. A full queue loses the oldest.
+// events holds the asynchronous events of a device until NextEvent.
 type events struct {
 	mu   sync.Mutex
 	list []verbs.AsyncEvent

@@ -66,18 +66,6 @@ func (d *Device) SameReach(e *Device) bool {
 		slices.Equal(d.Addresses, e.Addresses) && d.Directory == e.Directory
 }
 
-// Limits of an inventory (PROTOCOL.md section 9).
-const (
-	// MaxDevices allows several ports of each kind.
-	MaxDevices = 16
-	// MaxReach bounds the GIDs or addresses of a device.
-	MaxReach = 16
-	// MaxDeviceText bounds each string of a device, in bytes: an address, or why a route failed.
-	MaxDeviceText = 256
-	// MaxFailedFor bounds FailedFor. Package route never waits longer than half of it.
-	MaxFailedFor = 10 * time.Minute
-)
-
 // InventoryProblem describes what is wrong with the inventory of a peer; empty when nothing is.
 func InventoryProblem(v *Inventory) string {
 	if n := len(v.Devices); n > MaxDevices {

@@ -76,3 +76,15 @@ const maxFloors = 4
 // maxPending bounds the requests of one peer that wait for an offer to be made or
 // connected. A peer that follows the protocol has one call under way.
 const maxPending = 8
+
+// Limits of an inventory (PROTOCOL.md section 9).
+const (
+	// MaxDevices allows several ports of each kind.
+	MaxDevices = 16
+	// MaxReach bounds the GIDs or addresses of a device.
+	MaxReach = 16
+	// MaxDeviceText bounds each string of a device, in bytes: an address, or why a route failed.
+	MaxDeviceText = 256
+	// MaxFailedFor bounds FailedFor. Package route never waits longer than half of it.
+	MaxFailedFor = 10 * time.Minute
+)

@@ -14,12 +14,6 @@ const version = 1
 // SecretLen is the length of the secret of a queue pair in bytes.
 const SecretLen = 16
 
-// Limits of an endpoint.
-const (
-	maxAddresses = 16
-	maxAddress   = 255 // bytes
-)
-
 // Endpoint is what a queue pair over TCP adds to its offer (verbs.Endpoint.Data).
 type Endpoint struct {
 	Secret    [SecretLen]byte

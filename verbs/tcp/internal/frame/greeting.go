@@ -20,8 +20,6 @@ const (
 	GreetingLen = len(Magic) + 4 + 4 + 4 + 16 + 16 + proofLen
 	// ReplyHeadLen is the length of a reply without its text.
 	ReplyHeadLen = 4 + proofLen
-	// MaxReason limits the text of a refusal.
-	MaxReason = 512
 )
 
 // Names identifies a connection: both queue pairs and their devices.

@@ -52,13 +52,6 @@ const (
 // HeaderLen is the length of a header in bytes.
 const HeaderLen = 48
 
-// MaxPayload limits the bytes that follow a header. Longer messages take several frames, so
-// that acknowledgements and responses can go between them.
-const MaxPayload = 1 << 20
-
-// MaxMessage limits the bytes of a request (specification, volume 1, 9.7.6).
-const MaxMessage = 1 << 31
-
 // AtomicLen is the length in bytes of the operands of an atomic: the value to compare, and
 // the value to store or to add.
 const AtomicLen = 16

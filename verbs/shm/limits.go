@@ -150,3 +150,14 @@ var rnrDelay = [32]time.Duration{
 }
 
 const rnrUnit = 10 * time.Microsecond
+
+const (
+	// maxReason limits the text of a refusal, in bytes.
+	maxReason = 200
+	// maxPacket is the longest packet on the socket, in bytes: a refusal with its text. A longer one breaks the
+	// connection.
+	maxPacket = 256
+	// maxSocketName is the longest name of a unix socket in bytes (unix(7)), without the zero at its end or its
+	// beginning.
+	maxSocketName = 107
+)

@@ -1,0 +1,21 @@
+package ops
+
+// maxUnused is how many generators a session keeps for nodes that no graph has any more. A client may
+// register graphs and drop them for as long as it likes, and the name of a node may have 4 KiB.
+const maxUnused = 4096
+
+// maxStrings is how many elements a kernel makes of a tensor of strings from a shape: each takes stringBytes,
+// and the string itself.
+const (
+	maxStrings  = 1 << 22
+	stringBytes = 16
+)
+
+// maxEmpty is the limit of coordinates of no numbers: they take no memory in a tensor, but do here.
+const maxEmpty = 1 << 20
+
+// keptConstant is how many elements a constant may have whatever its message has.
+const keptConstant = 64
+
+// maxSummary is how many elements an error text shows at most.
+const maxSummary = 100
