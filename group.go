@@ -14,7 +14,8 @@ type Group = collective.Group
 // Merge is how Group.AllReduce merges the elements of the members.
 type Merge = collective.Merge
 
-// The values of Merge. Mean is the sum divided by the number of members.
+// The values of Merge: what AllReduce computes of the elements. Mean is their sum divided by the number
+// of members.
 const (
 	Add  = collective.Add
 	Mul  = collective.Mul

@@ -34,8 +34,8 @@ func Into(m map[string]*tensor.Tensor) PullOption {
 	return func(r *checkpoint.PullRequest) { r.Into = m }
 }
 
-// Version pulls this version of the publication. The pull fails with NotFound if
-// the server has another one. The default is the current version.
+// Version pulls the named version of the publication. The pull fails with NotFound if the server does
+// not have it. Without this option, the current version is pulled.
 func Version(v string) PullOption {
 	return func(r *checkpoint.PullRequest) { r.Version = v }
 }

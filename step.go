@@ -22,10 +22,10 @@ type Step struct {
 // Step returns the step with the given id. A step starts when it is first used, here or at a peer.
 func (s *Server) Step(id int64) *Step { return &Step{s: s.s, id: id} }
 
-// NewStep returns a step with an id of its own: a random positive number, which another server or a
-// number below a million is as good as certain not to use. The others need the id (ID) to take part:
-// the process that begins the work draws it, and passes it on in the call that begins the work, or as
-// a tensor in a step whose id is agreed, such as step 0.
+// NewStep returns a step with a new id: a random positive number of 62 bits, so that practically no
+// other step has it. The other processes need the id (ID) to take part. The process that begins the work
+// makes the step, and sends its id in the call that begins the work, or as a tensor in a step whose id
+// is agreed, such as step 0.
 func (s *Server) NewStep() *Step { return s.Step(s.s.NewStepID()) }
 
 // ID returns the id of the step.

@@ -45,16 +45,16 @@ func newFiles(pl *pull) *files {
 }
 
 // write opens the files, pulls what is missing in them, and gives them their names.
-func (to *files) write(ctx context.Context, outputs []*output, o SaveOptions) (*Summary, error) {
-	pl := to.pl
-	if err := to.openAll(ctx, outputs, o); err != nil {
+func (fs *files) write(ctx context.Context, outputs []*output, o SaveOptions) (*Summary, error) {
+	pl := fs.pl
+	if err := fs.openAll(ctx, outputs, o); err != nil {
 		return nil, err
 	}
 	pl.limit(min(pl.req.InflightBytes, resentBytes))
-	if err := pl.fetch(ctx, to); err != nil {
+	if err := pl.fetch(ctx, fs); err != nil {
 		return nil, err
 	}
-	unsynced, err := commitAll(to.targets)
+	unsynced, err := commitAll(fs.targets)
 	if err != nil {
 		return nil, err
 	}
@@ -68,8 +68,8 @@ func (to *files) write(ctx context.Context, outputs []*output, o SaveOptions) (*
 
 // openAll opens the files and verifies what an earlier pull has written. Nothing is overwritten
 // before all files are locked, and those that exist are found to be finished.
-func (to *files) openAll(ctx context.Context, outputs []*output, o SaveOptions) error {
-	outputs, exist, err := to.split(outputs, o)
+func (fs *files) openAll(ctx context.Context, outputs []*output, o SaveOptions) error {
+	outputs, exist, err := fs.split(outputs, o)
 	if err != nil {
 		return err
 	}
@@ -77,26 +77,26 @@ func (to *files) openAll(ctx context.Context, outputs []*output, o SaveOptions) 
 	anew := make([]error, len(outputs))
 	count := &counter{report: o.Verifying}
 	for n, out := range outputs {
-		t, claims, why, err := to.open(out, o)
+		t, claims, why, err := fs.open(out, o)
 		if err != nil {
 			return err
 		}
-		t.reserve = &to.reserve
+		t.reserve = &fs.reserve
 		slices.SortStableFunc(claims, func(a, b claim) int { return cmp.Compare(a.off, b.off) })
-		to.targets, found[n], anew[n] = append(to.targets, t), claims, why
-		to.place(t, out)
+		fs.targets, found[n], anew[n] = append(fs.targets, t), claims, why
+		fs.place(t, out)
 		for _, i := range out.entries {
-			count.total += rangesOf(to.spots[i].claimed(claims)).size()
+			count.total += rangesOf(fs.spots[i].claimed(claims)).size()
 		}
 	}
 	for _, out := range exist {
-		to.place(nil, out)
+		fs.place(nil, out)
 		for _, i := range out.entries {
-			count.total += to.spots[i].Bytes
+			count.total += fs.spots[i].Bytes
 		}
 	}
 	for _, out := range exist {
-		if err := to.finished(ctx, out, count, o.Found); err != nil {
+		if err := fs.finished(ctx, out, count, o.Found); err != nil {
 			return err
 		}
 	}
@@ -104,16 +104,16 @@ func (to *files) openAll(ctx context.Context, outputs []*output, o SaveOptions) 
 	for n, out := range outputs {
 		sizes[n] = out.size
 	}
-	if err := checkSpace(to.targets, sizes); err != nil {
+	if err := checkSpace(fs.targets, sizes); err != nil {
 		return err
 	}
 	for n, out := range outputs {
-		if err := to.prepare(to.targets[n], out); err != nil {
+		if err := fs.prepare(fs.targets[n], out); err != nil {
 			return err
 		}
 	}
 	for n, out := range outputs {
-		if err := to.resume(ctx, out, found[n], anew[n], count, o.Found); err != nil {
+		if err := fs.resume(ctx, out, found[n], anew[n], count, o.Found); err != nil {
 			return err
 		}
 	}
@@ -121,27 +121,27 @@ func (to *files) openAll(ctx context.Context, outputs []*output, o SaveOptions) 
 }
 
 // place makes the places of the tensors of an output in its target.
-func (to *files) place(t *target, out *output) {
+func (fs *files) place(t *target, out *output) {
 	for _, i := range out.entries {
-		to.spots[i] = &spot{target: t, TensorInfo: &to.pl.manifest.Entries[i], out: out, i: i, off: out.offsets[i]}
+		fs.spots[i] = &spot{target: t, TensorInfo: &fs.pl.manifest.Entries[i], out: out, i: i, off: out.offsets[i]}
 	}
 }
 
 // open opens the target of an output.
-func (to *files) open(out *output, o SaveOptions) (t *target, claims []claim, anew, err error) {
+func (fs *files) open(out *output, o SaveOptions) (t *target, claims []claim, anew, err error) {
 	if o.NoResume || !out.resumable() {
 		t, err = lockTarget(out.path, o.Force)
 		return t, nil, nil, err
 	}
-	return openTarget(out.path, o.Force, to.pl.manifest.planOf(out))
+	return openTarget(out.path, o.Force, fs.pl.manifest.planOf(out))
 }
 
 // resumable reports whether a later pull can go on with the file: only if its layout is known.
 func (o *output) resumable() bool { return len(o.entries) > 0 && o.head != nil && o.array == nil }
 
 // prepare begins the file unless an earlier pull did.
-func (to *files) prepare(t *target, out *output) error {
-	m := to.pl.manifest
+func (fs *files) prepare(t *target, out *output) error {
+	m := fs.pl.manifest
 	if !t.ours {
 		var p *plan
 		if out.resumable() {
@@ -156,34 +156,34 @@ func (to *files) prepare(t *target, out *output) error {
 }
 
 // close closes the targets that have not got their names.
-func (to *files) close() {
-	for _, t := range to.targets {
+func (fs *files) close() {
+	for _, t := range fs.targets {
 		if t.leave() {
-			to.left = append(to.left, t.path+partExt)
+			fs.left = append(fs.left, t.path+partExt)
 		}
 	}
-	to.targets = nil
+	fs.targets = nil
 }
 
 // kept closes the targets, and adds to the error of the pull what stays on the disk, and what the
 // same pull will do with it.
-func (to *files) kept(err error) error {
-	all, named := len(to.targets), 0
-	for _, t := range to.targets {
+func (fs *files) kept(err error) error {
+	all, named := len(fs.targets), 0
+	for _, t := range fs.targets {
 		if t.named {
 			named++
 		}
 	}
-	to.close()
-	to.left = slices.DeleteFunc(to.left, func(path string) bool { // gone with its directory, for instance
+	fs.close()
+	fs.left = slices.DeleteFunc(fs.left, func(path string) bool { // gone with its directory, for instance
 		_, err := os.Lstat(path)
 		return err != nil
 	})
-	if len(to.left) == 0 {
+	if len(fs.left) == 0 {
 		return err
 	}
-	what := to.left[0]
-	if n := len(to.left); n > 1 {
+	what := fs.left[0]
+	if n := len(fs.left); n > 1 {
 		what = fmt.Sprintf("%d files like %s", n, what)
 	}
 	e := status.From(err)
@@ -192,16 +192,16 @@ func (to *files) kept(err error) error {
 		next = ", which is of the version before: --no-resume begins anew"
 	} else if named > 0 {
 		next = fmt.Sprintf(": %d of %d files have their names; the same pull goes on with the rest", named, all)
-		if to.pl.newHash == nil { // it cannot recognise them
+		if fs.pl.newHash == nil { // it cannot recognise them
 			next += " and needs --force"
 		}
 	}
 	return e.WithSuffix("; what has come is in " + what + next + "; to give up, remove it and its " + journalExt[1:])
 }
 
-func (to *files) missing() (missing []int) {
-	for _, i := range to.pl.chosen {
-		s := to.spots[i]
+func (fs *files) missing() (missing []int) {
+	for _, i := range fs.pl.chosen {
+		s := fs.spots[i]
 		s.mu.Lock()
 		if !s.done {
 			missing = append(missing, i)
@@ -211,46 +211,46 @@ func (to *files) missing() (missing []int) {
 	return missing
 }
 
-func (to *files) has(p part) bool {
-	s := to.spots[p.i]
+func (fs *files) has(p part) bool {
+	s := fs.spots[p.i]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.done || !p.whole() && s.have.covers(p.piece)
 }
 
 // weight returns what a part takes in memory until it is written.
-func (to *files) weight(p part) int64 {
+func (fs *files) weight(p part) int64 {
 	if p.whole() {
-		return to.pl.share(to.spots[p.i].Bytes)
+		return fs.pl.share(fs.spots[p.i].Bytes)
 	}
-	return to.pl.share(p.n)
+	return fs.pl.share(p.n)
 }
 
-func (to *files) begin(part) {}
+func (fs *files) begin(part) {}
 
-func (to *files) lost(p part) int64 { return to.weight(p) }
+func (fs *files) lost(p part) int64 { return fs.weight(p) }
 
 // into returns nil: a part is written to the file from memory of the transport.
-func (to *files) into(context.Context, part) (*rendezvous.Into, error) { return nil, nil }
+func (fs *files) into(context.Context, part) (*rendezvous.Into, error) { return nil, nil }
 
-func (to *files) take(p part, t *tensor.Tensor) (again bool, err error) {
-	defer to.pl.window.Release(to.weight(p))
+func (fs *files) take(p part, t *tensor.Tensor) (again bool, err error) {
+	defer fs.pl.window.Release(fs.weight(p))
 	defer t.Release()
-	s := to.spots[p.i]
+	s := fs.spots[p.i]
 	if s.journal == nil {
 		if err := s.wrap("writing", s.out.encode(io.NewOffsetWriter(s.file, int64(len(s.out.head))), t)); err != nil {
 			return false, err
 		}
 		s.finish()
-		to.pl.came(p.i, s.Bytes, true)
+		fs.pl.came(p.i, s.Bytes, true)
 		return false, nil
 	}
 	b := t.Bytes()
 	// All hashes come before the write, while the processor's cache has the content.
 	if !p.whole() {
-		to.pl.ahead(&s.assembly, p.piece, b)
+		fs.pl.ahead(&s.assembly, p.piece, b)
 	}
-	record := claim{piece{s.off + p.off, int64(len(b))}, to.pl.sum(p, b)}
+	record := claim{piece{s.off + p.off, int64(len(b))}, fs.pl.sum(p, b)}
 	if err := s.writeAt(b, record.off); err != nil {
 		return false, err
 	}
@@ -259,33 +259,33 @@ func (to *files) take(p part, t *tensor.Tensor) (again bool, err error) {
 	}
 	if p.whole() {
 		n := s.finish()
-		to.sentAgain(s)
-		to.pl.came(p.i, n, true)
+		fs.sentAgain(s)
+		fs.pl.came(p.i, n, true)
 		return false, nil
 	}
-	to.pl.came(p.i, p.n, false)
-	switch made, err := to.pl.add(&s.assembly, s.TensorInfo, p.piece, b, s.read); { // reads from the kernel's cache
+	fs.pl.came(p.i, p.n, false)
+	switch made, err := fs.pl.add(&s.assembly, s.TensorInfo, p.piece, b, s.read); { // reads from the kernel's cache
 	case err != nil:
 		return false, err
 	case made == complete:
-		to.pl.came(p.i, 0, true)
+		fs.pl.came(p.i, 0, true)
 	case made == anew:
-		to.sentAgain(s)
-		to.pl.came(p.i, -s.Bytes, false)
+		fs.sentAgain(s)
+		fs.pl.came(p.i, -s.Bytes, false)
 		return true, nil
 	}
 	return false, nil
 }
 
 // sentAgain takes note that nothing of a tensor counts that an earlier pull wrote.
-func (to *files) sentAgain(s *spot) {
+func (fs *files) sentAgain(s *spot) {
 	s.mu.Lock()
 	n := s.earlier
 	s.earlier = 0
 	s.mu.Unlock()
-	to.pl.mu.Lock()
-	to.pl.resumed -= n
-	to.pl.mu.Unlock()
+	fs.pl.mu.Lock()
+	fs.pl.resumed -= n
+	fs.pl.mu.Unlock()
 }
 
 // finish marks a tensor that has come as a whole. It returns how many of its bytes are new.

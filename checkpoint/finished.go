@@ -48,7 +48,7 @@ func mayBeRight(path string, force, skipDigests bool) error {
 
 // split returns the outputs to write, and those whose files exist and may be finished already. If
 // a file that exists cannot be one of them, the error is that of checkTarget.
-func (to *files) split(outputs []*output, o SaveOptions) (write, exist []*output, err error) {
+func (fs *files) split(outputs []*output, o SaveOptions) (write, exist []*output, err error) {
 	for _, out := range outputs {
 		taken := checkTarget(out.path, o.Force)
 		if taken == nil {
@@ -56,7 +56,7 @@ func (to *files) split(outputs []*output, o SaveOptions) (write, exist []*output
 			continue
 		}
 		stat, failed := os.Lstat(out.path)
-		if o.Force || to.pl.newHash == nil || failed != nil || !stat.Mode().IsRegular() || out.head != nil && stat.Size() != out.size {
+		if o.Force || fs.pl.newHash == nil || failed != nil || !stat.Mode().IsRegular() || out.head != nil && stat.Size() != out.size {
 			return nil, nil, taken
 		}
 		exist = append(exist, out)
@@ -66,14 +66,14 @@ func (to *files) split(outputs []*output, o SaveOptions) (write, exist []*output
 
 // finished checks that a file that exists has the content of an output. Otherwise it returns the error
 // of checkTarget.
-func (to *files) finished(ctx context.Context, out *output, count *counter, found func(Found)) error {
+func (fs *files) finished(ctx context.Context, out *output, count *counter, found func(Found)) error {
 	f, stat, err := openFile(out.path)
 	if err != nil {
 		return wrap(out.path, err)
 	}
 	defer f.Close()
 	if len(out.entries) > 0 && !out.resumable() {
-		return to.finishedArray(out, f, stat.Size(), found)
+		return fs.finishedArray(out, f, stat.Size(), found)
 	}
 	head := make([]byte, len(out.head))
 	if _, err := io.ReadFull(io.NewSectionReader(f, 0, int64(len(head))), head); err != nil {
@@ -85,9 +85,9 @@ func (to *files) finished(ctx context.Context, out *output, count *counter, foun
 	g, failed := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for _, i := range out.entries {
-		s := to.spots[i]
+		s := fs.spots[i]
 		g.Go(func() error {
-			h := to.pl.newHash()
+			h := fs.pl.newHash()
 			err := hashRange(h, f, piece{s.off, s.Bytes}, make([]byte, min(s.Bytes, digestChunk)), func(n int64) error {
 				count.add(n)
 				return context.Cause(failed)
@@ -103,11 +103,11 @@ func (to *files) finished(ctx context.Context, out *output, count *counter, foun
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return to.pl.explain(ctx, err)
+		return fs.pl.explain(ctx, err)
 	}
 	r := Found{Path: out.path}
 	for _, i := range out.entries {
-		r.Bytes += to.found(to.spots[i])
+		r.Bytes += fs.found(fs.spots[i])
 	}
 	if found != nil && r.Bytes > 0 {
 		found(r)
@@ -116,8 +116,8 @@ func (to *files) finished(ctx context.Context, out *output, count *counter, foun
 }
 
 // finishedArray is finished for an array whose elements are not in the file as a tensor has them.
-func (to *files) finishedArray(out *output, f *os.File, size int64, found func(Found)) error {
-	s := to.spots[out.entries[0]]
+func (fs *files) finishedArray(out *output, f *os.File, size int64, found func(Found)) error {
+	s := fs.spots[out.entries[0]]
 	a, err := npy.Open(f, size)
 	if err != nil {
 		return checkTarget(out.path, false)
@@ -130,11 +130,11 @@ func (to *files) finishedArray(out *output, f *os.File, size int64, found func(F
 		return checkTarget(out.path, false)
 	}
 	defer t.Release()
-	if !bytes.Equal(digestOf(to.pl.newHash(), t), s.Digest) {
+	if !bytes.Equal(digestOf(fs.pl.newHash(), t), s.Digest) {
 		return checkTarget(out.path, false)
 	}
 	s.have, s.done = ranges{{0, s.Bytes}}, true
-	if n := to.found(s); found != nil && n > 0 {
+	if n := fs.found(s); found != nil && n > 0 {
 		found(Found{Path: out.path, Bytes: n})
 	}
 	return nil

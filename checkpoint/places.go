@@ -45,21 +45,21 @@ type arrival struct {
 
 func newPlaces(pl *pull) *places {
 	// Each place in order has a share of the window, so there are never more.
-	to := &places{pl: pl, order: make(chan *place, min(int64(len(pl.chosen)), pl.size/leastWeight)+1)}
+	ps := &places{pl: pl, order: make(chan *place, min(int64(len(pl.chosen)), pl.size/leastWeight)+1)}
 	for _, i := range pl.chosen {
-		to.all = append(to.all, &place{TensorInfo: &pl.manifest.Entries[i], filled: make(chan arrival, 1)})
+		ps.all = append(ps.all, &place{TensorInfo: &pl.manifest.Entries[i], filled: make(chan arrival, 1)})
 	}
-	return to
+	return ps
 }
 
-func (to *places) at(p part) *place {
-	n, _ := slices.BinarySearch(to.pl.chosen, p.i)
-	return to.all[n]
+func (ps *places) at(p part) *place {
+	n, _ := slices.BinarySearch(ps.pl.chosen, p.i)
+	return ps.all[n]
 }
 
-func (to *places) missing() (missing []int) {
-	for n, i := range to.pl.chosen {
-		at := to.all[n]
+func (ps *places) missing() (missing []int) {
+	for n, i := range ps.pl.chosen {
+		at := ps.all[n]
 		at.mu.Lock()
 		if !at.done {
 			missing = append(missing, i)
@@ -69,33 +69,33 @@ func (to *places) missing() (missing []int) {
 	return missing
 }
 
-func (to *places) has(p part) bool {
-	at := to.at(p)
+func (ps *places) has(p part) bool {
+	at := ps.at(p)
 	at.mu.Lock()
 	defer at.mu.Unlock()
 	return !p.whole() && at.have.covers(p.piece)
 }
 
-func (to *places) weight(p part) int64 {
-	at := to.at(p)
+func (ps *places) weight(p part) int64 {
+	at := ps.at(p)
 	if at.weight > 0 {
 		return 0
 	}
-	return to.pl.share(at.Bytes)
+	return ps.pl.share(at.Bytes)
 }
 
-func (to *places) begin(p part) {
-	if at := to.at(p); at.weight == 0 {
-		at.weight = to.pl.share(at.Bytes)
-		to.order <- at // does not block: see newPlaces
+func (ps *places) begin(p part) {
+	if at := ps.at(p); at.weight == 0 {
+		at.weight = ps.pl.share(at.Bytes)
+		ps.order <- at // does not block: see newPlaces
 	}
 }
 
-func (to *places) lost(part) int64 { return 0 } // the tensor keeps its share
+func (ps *places) lost(part) int64 { return 0 } // the tensor keeps its share
 
 // into waits until the memory has no writer left from an earlier session.
-func (to *places) into(ctx context.Context, p part) (*rendezvous.Into, error) {
-	dst, err := to.destination(ctx, p)
+func (ps *places) into(ctx context.Context, p part) (*rendezvous.Into, error) {
+	dst, err := ps.destination(ctx, p)
 	if err != nil || dst == nil {
 		return nil, err
 	}
@@ -106,25 +106,25 @@ func (to *places) into(ctx context.Context, p part) (*rendezvous.Into, error) {
 }
 
 // destination returns the memory of a part; nil for any. It has a reference of the place.
-func (to *places) destination(ctx context.Context, p part) (*tensor.Tensor, error) {
-	at := to.at(p)
+func (ps *places) destination(ctx context.Context, p part) (*tensor.Tensor, error) {
+	at := ps.at(p)
 	at.mu.Lock()
 	defer at.mu.Unlock()
 	if !p.whole() {
-		return to.rangeLocked(ctx, at, p.piece)
+		return ps.rangeLocked(ctx, at, p.piece)
 	}
 	// The server may have given pieces before.
-	to.pl.mu.Lock()
-	to.pl.progress.Bytes -= at.have.size()
-	to.pl.mu.Unlock()
+	ps.pl.mu.Lock()
+	ps.pl.progress.Bytes -= at.have.size()
+	ps.pl.mu.Unlock()
 	at.dropLocked()
-	return to.pl.req.Into[at.Name], nil
+	return ps.pl.req.Into[at.Name], nil
 }
 
 // rangeLocked returns the memory of a piece.
-func (to *places) rangeLocked(ctx context.Context, at *place, p piece) (*tensor.Tensor, error) {
+func (ps *places) rangeLocked(ctx context.Context, at *place, p piece) (*tensor.Tensor, error) {
 	if at.memory == nil {
-		if err := to.allocateLocked(ctx, at); err != nil {
+		if err := ps.allocateLocked(ctx, at); err != nil {
 			return nil, err
 		}
 	}
@@ -145,10 +145,10 @@ func (to *places) rangeLocked(ctx context.Context, at *place, p piece) (*tensor.
 }
 
 // allocateLocked sets the memory of a tensor that comes in pieces.
-func (to *places) allocateLocked(ctx context.Context, at *place) (err error) {
-	own := to.pl.req.Into[at.Name]
+func (ps *places) allocateLocked(ctx context.Context, at *place) (err error) {
+	own := ps.pl.req.Into[at.Name]
 	if own == nil {
-		if at.memory, err = tensor.Allocate(to.pl.p.o.Allocator, at.DType, at.Shape); err != nil {
+		if at.memory, err = tensor.Allocate(ps.pl.p.o.Allocator, at.DType, at.Shape); err != nil {
 			return wrap("memory for tensor "+quote(at.Name), err)
 		}
 	} else {
@@ -180,13 +180,13 @@ func unwritten(ctx context.Context, buf *tensor.Buffer) error {
 	return nil
 }
 
-func (to *places) take(p part, t *tensor.Tensor) (again bool, err error) {
-	at := to.at(p)
+func (ps *places) take(p part, t *tensor.Tensor) (again bool, err error) {
+	at := ps.at(p)
 	if p.whole() {
 		at.mu.Lock()
 		at.done = true
 		at.mu.Unlock()
-		at.filled <- arrival{t.Named(at.Name), to.pl.came(p.i, at.Bytes, true)}
+		at.filled <- arrival{t.Named(at.Name), ps.pl.came(p.i, at.Bytes, true)}
 		return false, nil
 	}
 	t.Release()
@@ -200,17 +200,17 @@ func (to *places) take(p part, t *tensor.Tensor) (again bool, err error) {
 		_, _ = h.Write(content[p.off:p.end()]) // a hash's Write never fails
 		return nil
 	}
-	to.pl.came(p.i, p.n, false)
-	switch made, err := to.pl.add(&at.assembly, at.TensorInfo, p.piece, content[p.off:p.end()], read); {
+	ps.pl.came(p.i, p.n, false)
+	switch made, err := ps.pl.add(&at.assembly, at.TensorInfo, p.piece, content[p.off:p.end()], read); {
 	case err != nil:
 		return false, err
 	case made == complete:
 		at.mu.Lock()
 		at.memory = nil
 		at.mu.Unlock()
-		at.filled <- arrival{memory.Named(at.Name), to.pl.came(p.i, 0, true)}
+		at.filled <- arrival{memory.Named(at.Name), ps.pl.came(p.i, 0, true)}
 	case made == anew:
-		to.pl.came(p.i, -at.Bytes, false)
+		ps.pl.came(p.i, -at.Bytes, false)
 		return true, nil
 	}
 	return false, nil
@@ -229,15 +229,15 @@ func (at *place) dropLocked() {
 }
 
 // close releases what was not delivered, when all receives have ended.
-func (to *places) close() {
-	for at := range to.order {
+func (ps *places) close() {
+	for at := range ps.order {
 		select {
 		case a := <-at.filled:
 			a.tensor.Release()
 		default: // it never came
 		}
 	}
-	for _, at := range to.all {
+	for _, at := range ps.all {
 		at.mu.Lock()
 		at.dropLocked()
 		at.mu.Unlock()

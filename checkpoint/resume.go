@@ -16,13 +16,13 @@ import (
 // journal; the digest is checked when the rest has come.
 
 // resume verifies what the journal of an output claims, ascending, and reports what was found.
-func (to *files) resume(ctx context.Context, out *output, claims []claim, anew error, count *counter, found func(Found)) error {
+func (fs *files) resume(ctx context.Context, out *output, claims []claim, anew error, count *counter, found func(Found)) error {
 	f := Found{Path: out.path + partExt, Err: anew}
 	if len(claims) > 0 {
 		g, failed := errgroup.WithContext(ctx)
 		g.SetLimit(runtime.GOMAXPROCS(0))
 		for _, i := range out.entries {
-			s := to.spots[i]
+			s := fs.spots[i]
 			mine := s.claimed(claims)
 			if len(mine) == 0 {
 				continue
@@ -31,21 +31,21 @@ func (to *files) resume(ctx context.Context, out *output, claims []claim, anew e
 				if failed.Err() != nil {
 					return context.Cause(failed)
 				}
-				return to.verify(failed, s, mine, count)
+				return fs.verify(failed, s, mine, count)
 			})
 		}
 		if err := g.Wait(); err != nil {
-			return to.pl.explain(ctx, err)
+			return fs.pl.explain(ctx, err)
 		}
 		for _, i := range out.entries {
-			f.Bytes += to.found(to.spots[i])
+			f.Bytes += fs.found(fs.spots[i])
 		}
 	}
 	if found != nil && (f.Bytes > 0 || f.Err != nil) {
 		found(f)
 	}
-	if to.pl.req.Progress != nil && f.Bytes > 0 {
-		to.pl.req.Progress(to.pl.progress) // nothing is under way yet
+	if fs.pl.req.Progress != nil && f.Bytes > 0 {
+		fs.pl.req.Progress(fs.pl.progress) // nothing is under way yet
 	}
 	return nil
 }
@@ -66,15 +66,15 @@ func (s *spot) claimed(claims []claim) (mine []claim) {
 
 // verify reads what was written of a tensor and marks what is right. It ends with ctx, also in the
 // middle.
-func (to *files) verify(ctx context.Context, s *spot, claims []claim, count *counter) error {
+func (fs *files) verify(ctx context.Context, s *spot, claims []claim, count *counter) error {
 	counted := func(n int64) error {
 		count.add(n)
 		return context.Cause(ctx)
 	}
 	all := rangesOf(claims)
 	whole := all.covers(piece{0, s.Bytes})
-	if whole && to.pl.newHash != nil {
-		h := to.pl.newHash()
+	if whole && fs.pl.newHash != nil {
+		h := fs.pl.newHash()
 		if err := s.readEach(h, piece{0, s.Bytes}, counted); err != nil {
 			return err
 		}
@@ -95,7 +95,7 @@ func (to *files) verify(ctx context.Context, s *spot, claims []claim, count *cou
 		}
 	}
 	if good.covers(piece{0, s.Bytes}) {
-		if to.pl.newHash != nil {
+		if fs.pl.newHash != nil {
 			return nil // each part is what was written, and yet the digest is wrong: nothing can be used
 		}
 		s.done = true
@@ -113,13 +113,13 @@ func rangesOf(claims []claim) (all ranges) {
 }
 
 // found counts what was found of a tensor. It returns its bytes.
-func (to *files) found(s *spot) int64 {
+func (fs *files) found(s *spot) int64 {
 	n := s.have.size()
 	if n == 0 && !s.done {
 		return 0
 	}
 	s.earlier = n // nothing is under way yet
-	pl := to.pl
+	pl := fs.pl
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	pl.resumed += n

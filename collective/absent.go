@@ -64,8 +64,9 @@ func (c *Collectives) askJoined(ctx context.Context, r joinRequest) ([]cluster.D
 	return joined, true
 }
 
-// describeAbsent says who is not in a group of so many members. If the cluster has just as many tasks
-// more as members are absent, these are they; else it says who is there.
+// describeAbsent names the members that a group of size members lacks. They are known if the tasks of the
+// cluster that have not joined are exactly as many as the members that are absent; otherwise it names
+// those that have joined.
 func describeAbsent(joined []cluster.Device, size int, tasks []cluster.Task) string {
 	absent := slices.DeleteFunc(slices.Clone(tasks), func(t cluster.Task) bool {
 		return slices.ContainsFunc(joined, func(d cluster.Device) bool { return d.Task == t }) ||

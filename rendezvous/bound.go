@@ -112,8 +112,8 @@ func (b *bounds) enter(ctx context.Context, key *Key, n int64) (*charge, *list.E
 	return nil, nil, err
 }
 
-// leaveQueue lets the next one wait at the head of the queue. at is nil for a caller that
-// has not waited.
+// leaveQueue removes a caller from the queue, so that the next one becomes its head. at is nil for a
+// caller that has not waited.
 func (c *charge) leaveQueue(at *list.Element) {
 	if at == nil {
 		return
@@ -140,12 +140,13 @@ func (c *charge) subtractLocked(n int64) {
 	}
 }
 
-// fitsLocked reports whether n more bytes are within the bound. A value that is larger than
-// the bound goes alone.
+// fitsLocked reports whether n more bytes are within the bound. A value larger than the bound
+// fits when nothing else is counted.
 func (a *account) fitsLocked(n int64) bool { return a.bytes == 0 || a.bytes+n <= a.of.limit }
 
-// admitLocked admits the first one that waits, if it fits, or if all that counted when it
-// became the first is gone: Sends do not wait, and could keep it out for ever.
+// admitLocked admits the first waiting caller if its value fits. It also admits that caller when
+// everything that was counted as it became the first has left: Send does not wait for space, and could
+// otherwise keep the caller out for ever.
 func (a *account) admitLocked() {
 	head := a.waiting.Front()
 	if head == nil {

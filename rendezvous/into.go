@@ -121,10 +121,11 @@ func (i *Into) fill(method string, key Key, v Value, restore func(Key, Value) bo
 
 func inline(f func()) { f() }
 
-// filled returns the DoneFunc of a local receive that has claimed i: it fills the memory by
-// run, and then calls done. run of BaseRemote is another goroutine, so that the sender does
-// not wait for the copy. IntraProcess copies on the goroutine of the sender, and there a value
-// goes from each waiting receive that it does not fit to the next one, one call deeper.
+// filled returns the DoneFunc of a local receive that has claimed i. It copies the value into the
+// memory, and then calls done, both in a function that it passes to run. BaseRemote runs that
+// function on another goroutine, so that the sender does not wait for the copy. IntraProcess runs it
+// on the goroutine of the sender. There a value that does not fit a receive is passed to the next
+// waiting receive within the same call, so each such receive makes the stack deeper.
 func (i *Into) filled(key Key, restore func(Key, Value) bool, run func(func()), done DoneFunc) DoneFunc {
 	return func(v Value, args Args, err error) {
 		if err != nil {

@@ -132,9 +132,9 @@ func (r *remoteRecv) end(v Value, args Args, err error) {
 	r.done(v, args, r.over(err))
 }
 
-// over takes a receive that has ended out of the list, and returns its error. What ended it
-// early, or else the end of its context, comes before what a transport reports of that and
-// of the network.
+// over removes a receive that has ended from the list, and returns its error. The cause of an early
+// end comes first, then the end of the context, then the error of the transport, which only follows
+// from these or from the network.
 func (r *remoteRecv) over(err error) error {
 	var late error // asked without the lock: a foreign context may run code of its own
 	if err != nil {
@@ -164,7 +164,7 @@ func (r *remoteRecv) method() string {
 	return methodAsync
 }
 
-// cancel is the end of the context.
+// cancel ends the receive at the end of its context.
 func (r *remoteRecv) cancel() {
 	err := ended(r.ctx, r.method(), r.key)
 	r.b.mu.Lock()
@@ -174,7 +174,7 @@ func (r *remoteRecv) cancel() {
 	}
 	t := r.transfer
 	r.b.mu.Unlock()
-	if first && t != nil { // else began does it
+	if first && t != nil { // without a transfer, began cancels the one that it gets
 		t.Cancel(err)
 	}
 }
@@ -187,7 +187,7 @@ func (b *BaseRemote) abandonLocked(err error) (transfers []Transfer) {
 			continue
 		}
 		r.why = err
-		if r.transfer != nil { // else began does it
+		if r.transfer != nil { // without one, began cancels the one that it gets
 			transfers = append(transfers, r.transfer)
 		}
 	}

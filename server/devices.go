@@ -173,7 +173,7 @@ func (d *devices) run(ctx context.Context) {
 	}
 }
 
-// search finds a device and has the transport use it, if there is none or it is better.
+// search finds a device. The transport uses it if there is no other, or if it is better than the present one.
 func (d *devices) search(ctx context.Context) {
 	now, ok := d.current()
 	if ok && !d.mayImprove(now) {

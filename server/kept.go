@@ -41,8 +41,8 @@ func (k *keptMetric) Collect(c chan<- prometheus.Metric) {
 	}
 }
 
-// unused is why memory is kept that goes back when nothing uses it.
-const unused = "for the next tensors; goes after release-after without use"
+// forNext is the reason for memory that is freed when nothing has used it for release-after.
+const forNext = "kept for the next tensors; freed when unused for release-after"
 
 // addPool adds the metrics of the pool.
 func (n *node) addPool(p *tensor.Pool) {
@@ -50,24 +50,24 @@ func (n *node) addPool(p *tensor.Pool) {
 		func() float64 { return float64(p.Stats().InUse) })
 	n.metrics.gauge("tryst_pool_kept_bytes", "Free memory that the pool keeps for later tensors, in bytes.",
 		func() float64 { return float64(p.Stats().Kept) })
-	n.metrics.kept.add("pool", unused, func() int64 { return p.Stats().Kept })
+	n.metrics.kept.add("pool", forNext, func() int64 { return p.Stats().Kept })
 }
 
 // addKept adds what every process keeps.
 func (n *node) addKept() {
-	n.metrics.kept.add("go heap", "free, not returned to the system yet; goes after the last transfer", func() int64 {
+	n.metrics.kept.add("go heap", "free; returned to the system after the last transfer", func() int64 {
 		s := []runtimemetrics.Sample{{Name: heapFree}}
 		runtimemetrics.Read(s)
 		return int64(value(s[0])) //nolint:gosec // below the size of memory
 	})
-	n.metrics.kept.add("frames", unused, n.conns.KeptFrames)
+	n.metrics.kept.add("frames", forNext, n.conns.KeptFrames)
 	n.metrics.all = append(n.metrics.all, n.metrics.kept)
 }
 
 // addKept adds what a server keeps.
 func (s *Server) addKept() {
 	s.metrics.kept.add("response cache", "not acknowledged by the requester yet, up to kept.per-peer and kept.total", func() int64 { return s.cache.Stats().Bytes })
-	s.metrics.kept.add("file cache", "for the next pull, up to file-cache; goes after twice release-after without use", s.catalog.Cached)
+	s.metrics.kept.add("file cache", "kept for the next pull, up to file-cache; freed when unused for twice release-after", s.catalog.Cached)
 }
 
 // addKept adds the registered memory.
@@ -86,7 +86,7 @@ func (r *rdma) addKept(k *keptMetric) {
 			t := p.of(s)
 			return min(t.Start, present(t))
 		})
-		add("registered for "+p.name, "for the next tensors; goes with the whole region, after release-after without use", func(s verbstransport.MemoryStats) int64 {
+		add("registered for "+p.name, "kept for the next tensors; freed with the whole region when that is unused for release-after", func(s verbstransport.MemoryStats) int64 {
 			t := p.of(s)
 			return max(0, present(t)-t.Start)
 		})

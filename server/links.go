@@ -156,7 +156,7 @@ func (n *node) peerStates() peerStates {
 	if n.rdma != nil {
 		unreached = n.rdma.transport.Unreached
 		for _, v := range n.rdma.transport.Connections() {
-			if !v.StateSince.IsZero() { // else it has the counts of clients that are forgotten
+			if !v.StateSince.IsZero() { // without a time: the sums of clients that were forgotten
 				p.verbs[v.Task] = v
 			}
 		}

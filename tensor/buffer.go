@@ -187,7 +187,7 @@ func (b *Buffer) Release() {
 
 // ReleaseBy is Release for a goroutine that an Owner must not block, such as one
 // that polls the completions of a device. After the last reference it passes the
-// call of Reclaim to run, which must have it run on another goroutine. Reclaim of
+// call of Reclaim to run, which must call it on another goroutine. Reclaim of
 // a PromptOwner is called directly.
 func (b *Buffer) ReleaseBy(run func(func())) {
 	switch owner, data := b.drop(); o := owner.(type) {

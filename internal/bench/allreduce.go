@@ -41,7 +41,7 @@ type reduceSetup struct {
 	Store string `json:"store,omitempty"`
 }
 
-// reduceRun has a member take part in some rounds.
+// reduceRun is the command to take part in some rounds.
 type reduceRun struct {
 	Bytes  int64 `json:"bytes"` // a multiple of 4
 	Rounds int   `json:"rounds"`
@@ -240,7 +240,7 @@ func (m members) side(size int64) side {
 	}
 }
 
-// run has all members take part, and returns the time of each round at its slowest member.
+// run starts the rounds at all members, and returns the time of each round at its slowest member.
 func (m members) run(ctx context.Context, r reduceRun) ([]time.Duration, error) {
 	states, errs := make([]state, len(m)), make([]error, len(m))
 	var asked sync.WaitGroup

@@ -11,7 +11,7 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// bareRun has the receiving process run one baseline once.
+// bareRun is the command to the receiving process to run one baseline once.
 type bareRun struct {
 	Way      string        `json:"way"`      // RawTCP, RawTLS, UnixSocket or MemfdCopy
 	Conns    int           `json:"conns"`    // connections, which take the requests in turn

@@ -16,7 +16,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/discovery"
 )
 
-// echoCommand has the second process send back what comes to it, until Stop.
+// echoCommand makes the second process send back what it receives, until Stop.
 type echoCommand struct {
 	Peer  verbs.Endpoint `json:"peer"` // of this process
 	Event bool           `json:"event"`

@@ -58,7 +58,7 @@ func (p *session) wait(ctx context.Context, n int) (*waiters, error) {
 	}
 }
 
-// send has the second process send what w waits for, n values, and returns when
+// send makes the second process send the n values that w waits for, and returns when
 // all have come.
 func (p *session) send(ctx context.Context, w *waiters, n int) error {
 	to := cluster.DeviceOf(p.ours.client.Task()).String()
@@ -70,7 +70,7 @@ func (p *session) send(ctx context.Context, w *waiters, n int) error {
 	return ended(ctx, err)
 }
 
-// recvMany has many receives wait at once, sends their values, and counts them.
+// recvMany begins many receives at once, sends their values, and counts them.
 func (s *suite) recvMany(ctx context.Context) (err error) {
 	p, ctx, err := s.pair(ctx, nil)
 	if err != nil {

@@ -55,7 +55,7 @@ func (f *source) check(cmd *cobra.Command, s streams, others ...error) (config.C
 	switch {
 	case f.from == "":
 		problems = append(problems, usagef("--from is missing: HOST[:PORT] of the server, or a task of --cluster"))
-	case err == nil: // else the cluster is not known
+	case err == nil: // with errors, the cluster is not known
 		if _, _, _, err := cluster.ResolveTarget(cfg.Cluster, f.from); err != nil {
 			problems = append(problems, status.From(err).WithPrefix("--from"))
 		}

@@ -53,7 +53,7 @@ func (e *examiner) unreached(check, do, format string, args ...any) {
 	e.report = append(e.report, Line{level, check, fmt.Sprintf(format, args...), do})
 }
 
-// answersOver reports whether the peer was reached by a device that is no RDMA.
+// answersOver reports whether the peer was reached with the given provider, TCP or shared memory.
 func (p *Peer) answersOver(provider string) bool {
 	return slices.ContainsFunc(p.Others, func(o OtherReached) bool { return o.Provider == provider && o.Err == nil })
 }

@@ -120,20 +120,20 @@ type Peer struct {
 	GRPC Reached
 	// Verbs is the result by RDMA; nil if it was not tried.
 	Verbs *Reached
-	// Others are the results over the devices that are no RDMA, for those that were tried.
+	// Others are the results of the other devices that were tried: those of TCP and shared memory.
 	Others []OtherReached
 }
 
-// OtherReached is the result over a device that is no RDMA.
+// OtherReached is the result of a device of TCP or shared memory.
 type OtherReached struct {
 	Provider string
 	Reached
 }
 
-// Other is a device that is no RDMA.
+// Other is a device of TCP or shared memory.
 type Other struct {
 	Provider, Device string
-	// Named reports whether the setting provider names it; otherwise auto does without it.
+	// Named reports whether the setting provider names it; otherwise auto works without the device.
 	Named bool
 	// Err is why it cannot be used.
 	Err error

@@ -48,13 +48,13 @@ type Options struct {
 	// ReachVerbs reaches a peer by RDMA, and describes the result; nil: not tried. The task
 	// is zero if only the address is known.
 	ReachVerbs func(ctx context.Context, task cluster.Task, address string) Reached
-	// Others are the devices that are no RDMA and that the settings allow.
+	// Others are the devices of TCP and shared memory that the settings allow.
 	Others []OtherSource
 	// Measure also measures the bandwidth of each route, by a pull.
 	Measure bool
 }
 
-// OtherSource is a device that is no RDMA.
+// OtherSource is a device of TCP or shared memory.
 type OtherSource struct {
 	Provider string
 	// Check opens the device and closes it, and returns its name.

@@ -5,13 +5,12 @@ import (
 	"sync/atomic"
 )
 
-// held counts the state that one step holds: that of the iterations that run ahead in its loops, and
-// of the functions that it calls. Loops in loops, and functions that call themselves more than once,
-// hold more than any limit of one loop or of the depth of calls allows. It is shared by the run of a
-// graph and those of the functions that it calls.
+// held bounds the state of one step: that of loop iterations that run ahead, and that of function
+// calls. Limits per loop and on the depth of calls are not enough, since nested loops and recursive
+// functions multiply. The run of a graph and the runs of the functions that it calls share one held.
 //
-// One iteration of each frame is part of what its caller or its outer iteration has taken
-// (framePlan.state), so that a loop can always go on with one.
+// A caller or an outer iteration takes the state of one iteration of each inner frame in advance
+// (framePlan.state), so that each loop can always run one iteration.
 type held struct {
 	limit int64 // in bytes
 	used  atomic.Int64

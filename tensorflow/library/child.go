@@ -35,7 +35,7 @@ func ServeProcess(dir string, below ...string) error {
 		return status.Errorf(status.InvalidArgument, "no parent: a kernel process is started by serve --kernel-process: %v", err)
 	}
 	c := &child{conn: conn, pool: tensor.NewPool(tensor.PoolOptions{}),
-		contexts: map[uint64]*context_{}, objects: map[uint64]graph.Value{}, runs: map[uint64]context.CancelFunc{}}
+		contexts: map[uint64]*countedContext{}, objects: map[uint64]graph.Value{}, runs: map[uint64]context.CancelFunc{}}
 	return c.serve(dir)
 }
 
@@ -49,7 +49,7 @@ type child struct {
 
 	mu       sync.Mutex // guards the fields below
 	last     uint64
-	contexts map[uint64]*context_
+	contexts map[uint64]*countedContext
 	objects  map[uint64]graph.Value
 	runs     map[uint64]context.CancelFunc
 }
@@ -148,7 +148,7 @@ func (c *child) handle(m *message) {
 }
 
 // tell handles the messages to a context that have no answer.
-func (c *child) tell(m *message, x *context_) {
+func (c *child) tell(m *message, x *countedContext) {
 	switch m.op {
 	case opStartStep:
 		x.c.startStep()
@@ -177,7 +177,7 @@ func (c *child) newContext(m *message) {
 }
 
 // run runs a function and answers its outputs.
-func (c *child) run(ctx context.Context, x *context_, m *message) {
+func (c *child) run(ctx context.Context, x *countedContext, m *message) {
 	defer x.release()
 	r := &run{function: m.name, owner: x, allocator: c.pool, outputs: make([]graph.Value, min(m.outputs, 1<<20))}
 	var err error

@@ -143,7 +143,7 @@ func TestResetWhileFunctionsWait(t *testing.T) {
 }
 
 // users is how many kernels use a function.
-func (c *context_) users(name string) int {
+func (c *countedContext) users(name string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.uses[name]

@@ -248,8 +248,8 @@ func (c *cutter) classify() {
 	c.nodes = append(constants, c.nodes...)
 }
 
-// waitForCopied makes nodes that wait for a copied one wait for what that waits for: at most one node
-// (cutter.gate).
+// waitForCopied replaces each control edge from a copied node by the control edges into that node: one
+// at most (cutter.gate). A copy in another piece has nothing to wait for.
 func (c *cutter) waitForCopied() {
 	for _, n := range c.nodes {
 		if !slices.ContainsFunc(n.control, func(from *node) bool { return from.place == copied }) {

@@ -35,7 +35,7 @@ type engineContext interface {
 type run struct {
 	function string
 	// owner is what the opaque values among the outputs hold.
-	owner           *context_
+	owner           *countedContext
 	inputs, outputs []graph.Value
 	allocator       tensor.Allocator
 }

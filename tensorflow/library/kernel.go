@@ -77,7 +77,7 @@ func (k *kernel) run(c *graph.Context) error {
 
 // version is the function as it was added to a context, with the containers of some generations.
 type version struct {
-	x    *context_
+	x    *countedContext
 	f    *function
 	at   *generations // for which f is right; guarded by kernel.mu
 	uses int          // the kernel, and the runs; guarded by kernel.mu
@@ -102,7 +102,7 @@ func (k *kernel) hold() (*version, error) {
 }
 
 // renewLocked makes the version for a context and generations the present one.
-func (k *kernel) renewLocked(x *context_, g *generations) (*version, error) {
+func (k *kernel) renewLocked(x *countedContext, g *generations) (*version, error) {
 	f, err := k.f.at(k.s.set, g)
 	if err != nil {
 		return nil, err

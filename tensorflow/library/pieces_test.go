@@ -464,7 +464,7 @@ func TestArraysLiveForAStep(t *testing.T) {
 }
 
 // inSteps is how many steps have made what lives only for a step.
-func (c *context_) inSteps() int {
+func (c *countedContext) inSteps() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.steps)

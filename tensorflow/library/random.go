@@ -73,7 +73,7 @@ type kept struct {
 
 // added is a function that was added to a context, without a reference to the context.
 type added struct {
-	x *context_
+	x *countedContext
 	f *function
 	// turn is held while the function runs. TensorFlow makes the kernel in the first run: two at once
 	// would make two, each with a generator of its own.
@@ -81,7 +81,7 @@ type added struct {
 }
 
 // takeTurn waits until no other run of a lasting node's function is under way, and begins one.
-func (s *state) takeTurn(x *context_, f *function) (release func()) {
+func (s *state) takeTurn(x *countedContext, f *function) (release func()) {
 	turn := new(sync.Mutex) // for a function that is not kept any more
 	switch f.lasts {
 	case ofGraph:
@@ -102,7 +102,7 @@ func (s *state) takeTurn(x *context_, f *function) (release func()) {
 }
 
 // keep keeps the function of a lasting node, which x has.
-func (s *state) keep(x *context_, f *function) {
+func (s *state) keep(x *countedContext, f *function) {
 	switch f.lasts {
 	case ofGraph:
 		return

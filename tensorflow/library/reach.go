@@ -220,7 +220,7 @@ func (p *permission) byArguments(n *tfpb.NodeDef, op *tfpb.OpDef, input func(int
 	case "FixedUnigramCandidateSampler":
 		t := texts("vocab_file")
 		harmless = len(t) == 1 && t[0] == ""
-	case "DecodeProtoV2", "EncodeProto": // else it is a file
+	case "DecodeProtoV2", "EncodeProto": // any other text is the path of a file
 		t := texts("descriptor_source")
 		harmless = len(t) == 1 && (t[0] == "" || t[0] == "local://" || strings.HasPrefix(t[0], "bytes://"))
 	case "CacheDataset", "CacheDatasetV2": // in memory

@@ -183,8 +183,8 @@ func (c *cutter) findRoots() {
 	}
 }
 
-// passes returns the inputs of which one is the reference that n gives, if it gives one: the first one
-// of most ops, such as ApplyAdam.
+// passes returns the inputs that n may pass on as its output reference. Most ops, such as ApplyAdam, pass
+// on their first reference; RefSelect passes on any of them.
 func (n *node) passes() []value {
 	if n.isToken() {
 		return n.refs

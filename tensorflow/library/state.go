@@ -23,7 +23,7 @@ type state struct {
 	kept    kept
 }
 
-// shared is what the sessions have together that share their variables.
+// shared is the common part of sessions that share their variables.
 type shared struct {
 	set *Set
 
@@ -31,17 +31,17 @@ type shared struct {
 	waiting chan struct{}
 
 	mu      sync.Mutex // guards the fields below; taken before context.mu
-	context *context_
+	context *countedContext
 	// generations are those of the containers of the present context.
 	generations *generations
-	// used are the containers that functions have named since the state is there.
+	// used are the containers that functions have named since the state was made.
 	used   map[string]bool
 	closed bool
-	// sessions is how many there have been beside the first.
+	// sessions is the number of sessions so far, without the first.
 	sessions uint64
 }
 
-func newState(s *Set, own graph.State, c *context_) *state {
+func newState(s *Set, own graph.State, c *countedContext) *state {
 	return &state{own: own, shared: &shared{set: s, context: c,
 		generations: &generations{}, used: map[string]bool{}, waiting: make(chan struct{}, s.blocking)}}
 }
@@ -172,7 +172,7 @@ func (s *state) renew() error {
 
 // hold returns the present context, with a reference for the caller, and the generations of its
 // containers.
-func (s *state) hold() (*context_, *generations) {
+func (s *state) hold() (*countedContext, *generations) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.context.retain(), s.generations
@@ -190,11 +190,11 @@ func (s *state) Reset(containers []string) {
 	s.mu.Lock()
 	all := s.areAllLocked(names)
 	s.mu.Unlock()
-	var c *context_
+	var c *countedContext
 	if all {
 		var err error
 		if c, err = s.set.newContext(); err != nil {
-			c = nil // the process of the kernels ended and does not start; its variables are gone
+			c = nil // the kernel process has ended and cannot be started again; its variables are gone
 		}
 	}
 	s.mu.Lock()
@@ -202,7 +202,7 @@ func (s *state) Reset(containers []string) {
 		c, s.context = s.context, c
 		s.generations = &generations{}
 	} else {
-		// A name that no function has named stands for nothing, and a stranger may send any number of them.
+		// Ignore containers that no function has named: a stranger may send any number of names.
 		names = slices.DeleteFunc(names, func(name string) bool { return !s.used[name] })
 		s.generations = s.generations.next(names)
 	}
@@ -238,8 +238,9 @@ func (s *state) Close() {
 	}
 }
 
-// context_ is a TensorFlow context that is counted: the state has a reference, and each run and value.
-type context_ struct {
+// countedContext is a TensorFlow context with a count of references. The state holds one, and so does each
+// run and each value.
+type countedContext struct {
 	c engineContext
 	e engine
 
@@ -253,16 +254,16 @@ type context_ struct {
 }
 
 // newContext returns a context with one reference.
-func newContext(e engine) (*context_, error) {
+func newContext(e engine) (*countedContext, error) {
 	c, err := e.newContext()
 	if err != nil {
 		return nil, err
 	}
-	return &context_{c: c, e: e, refs: 1, uses: map[string]int{}, pinned: map[string]*sync.Mutex{}, steps: map[context.Context]bool{}}, nil
+	return &countedContext{c: c, e: e, refs: 1, uses: map[string]int{}, pinned: map[string]*sync.Mutex{}, steps: map[context.Context]bool{}}, nil
 }
 
-// newContext returns a context of the engine that lives.
-func (s *Set) newContext() (*context_, error) {
+// newContext returns a context of the running engine.
+func (s *Set) newContext() (*countedContext, error) {
 	e, err := s.live()
 	if err != nil {
 		return nil, err
@@ -270,14 +271,14 @@ func (s *Set) newContext() (*context_, error) {
 	return newContext(e)
 }
 
-func (c *context_) retain() *context_ {
+func (c *countedContext) retain() *countedContext {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refs++
 	return c
 }
 
-func (c *context_) release() {
+func (c *countedContext) release() {
 	c.mu.Lock()
 	c.refs--
 	last := c.refs == 0
@@ -289,7 +290,7 @@ func (c *context_) release() {
 
 // inStep keeps what lives only for a step until the run of the graph that ctx belongs to has ended.
 // TensorFlow frees it when no such run is under way in the session.
-func (c *context_) inStep(ctx context.Context) {
+func (c *countedContext) inStep(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.steps[ctx] {
@@ -308,14 +309,14 @@ func (c *context_) inStep(ctx context.Context) {
 }
 
 // use adds a function, with those that it may call, unless they are there.
-func (c *context_) use(f *function) error {
+func (c *countedContext) use(f *function) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.useLocked(f)
 }
 
 // pin keeps a function, which is there, until the context ends.
-func (c *context_) pin(f *function) {
+func (c *countedContext) pin(f *function) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.pinned[f.name] == nil {
@@ -325,13 +326,13 @@ func (c *context_) pin(f *function) {
 }
 
 // turnOf returns what is held while a pinned function runs; nil for another one.
-func (c *context_) turnOf(f *function) *sync.Mutex {
+func (c *countedContext) turnOf(f *function) *sync.Mutex {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.pinned[f.name]
 }
 
-func (c *context_) useLocked(f *function) error {
+func (c *countedContext) useLocked(f *function) error {
 	for i, other := range f.library.all {
 		if err := c.addLocked(other.name, other.def); err != nil {
 			return errors.Join(err, c.dropLocked(f.library.all[:i]))
@@ -343,7 +344,7 @@ func (c *context_) useLocked(f *function) error {
 	return nil
 }
 
-func (c *context_) addLocked(name string, def []byte) error {
+func (c *countedContext) addLocked(name string, def []byte) error {
 	if c.uses[name] == 0 {
 		if err := c.c.addFunction(name, def); err != nil {
 			return err
@@ -354,13 +355,13 @@ func (c *context_) addLocked(name string, def []byte) error {
 }
 
 // unuse removes a function, and those that it may call, when no kernel uses them any more.
-func (c *context_) unuse(f *function) error {
+func (c *countedContext) unuse(f *function) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return errors.Join(c.removeLocked(f.name), c.dropLocked(f.library.all))
 }
 
-func (c *context_) dropLocked(called []callee) error {
+func (c *countedContext) dropLocked(called []callee) error {
 	var errs []error
 	for _, f := range called {
 		errs = append(errs, c.removeLocked(f.name))
@@ -368,7 +369,7 @@ func (c *context_) dropLocked(called []callee) error {
 	return errors.Join(errs...)
 }
 
-func (c *context_) removeLocked(name string) error {
+func (c *countedContext) removeLocked(name string) error {
 	if c.uses[name]--; c.uses[name] > 0 {
 		return nil
 	}

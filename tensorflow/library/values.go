@@ -165,14 +165,14 @@ func (r *result) OffHeap([]byte) bool { return true }
 
 // object is a resource or a variant: the graph.Opaque of this set.
 type object struct {
-	owner *context_
+	owner *countedContext
 	id    uint64 // of the engine
 	drop  func()
 	refs  atomic.Int64
 }
 
 // newObject returns an object with one reference. drop is called after the last Release.
-func newObject(owner *context_, drop func(), id uint64) *object {
+func newObject(owner *countedContext, drop func(), id uint64) *object {
 	o := &object{owner: owner.retain(), id: id, drop: drop}
 	o.refs.Store(1)
 	return o

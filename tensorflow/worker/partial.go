@@ -41,7 +41,7 @@ func (w *Worker) runPartial(ctx context.Context, req *tfpb.RunGraphRequest, resp
 	defer context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })()
 	p, begins, err := s.findPartial(r)
 	if !begins {
-		s.endRun(r.graph) // else its executors do
+		s.endRun(r.graph) // a run that begins is ended by its executors
 	}
 	if err != nil {
 		return err

@@ -75,7 +75,7 @@ func (m *sessions) abandon(step int64) {
 		return
 	}
 	o.timer = time.AfterFunc(abandonedAfter, func() {
-		if m.enter() == nil { // else close cleans it up
+		if m.enter() == nil { // after close, close cleans up
 			m.cleanUp(step)
 			m.open.Done()
 		}

@@ -254,7 +254,8 @@ type charge struct {
 	ofOthers
 }
 
-// chargeOf returns the charge for n bytes, of which copies are copies.
+// chargeOf returns the charge for a response of n bytes. The second argument is the part of them that is
+// copied for the response and does not belong to a tensor.
 func (c *connQuota) chargeOf(n, copies int64) charge {
 	q := c.addr.server
 	copies = min(copies, q.copiesOfConn)

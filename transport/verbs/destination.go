@@ -174,7 +174,7 @@ func (l *link) free(handle uint64) {
 // takeDest removes a destination from the table. Called with mu held.
 func (l *link) takeDest(handle uint64) (destination, bool) {
 	d, ok := l.dests.take(handle)
-	if ok && d.of != nil && d.of.dest == handle { // else the attempt has another one by now
+	if ok && d.of != nil && d.of.dest == handle { // the attempt may have another one by now
 		d.of.dest = 0
 	}
 	return d, ok

@@ -42,20 +42,20 @@ type link struct {
 	out       *regmem.Slots // messages to send, likewise
 	queue     *progress.Queue
 	requester transport.Process // the peer's process; set by connect
-	remote    verbs.GID         // the peer's address; set by connect
-	socket    netip.AddrPort    // where packets to the peer go; set by connect
-	// The next seven are guarded by peer.mu. unverified is set while the link is counted in
-	// RdmaRemoteRendezvous.unverified.
+	remote    verbs.GID         // GID of the peer; set by connect
+	socket    netip.AddrPort    // destination of packets to the peer; set by connect
+	// peer.mu guards the next seven fields. RdmaRemoteRendezvous.unverified counts the links with
+	// unverified set.
 	unverified bool
 	serial     uint64      // orders the links to the peer
 	up         bool        // HELLO has come
-	down       bool        // it is left
+	down       bool        // the link was left
 	reported   bool        // the router knows that it was left
 	patience   *time.Timer // until HELLO has come (routes.go); nil in a process with one device
 	hello      alarm       // of patience
 
-	// movedAt is when the peer has last had a request sent again over a better channel, in
-	// nanoseconds since 1970; 0 for never.
+	// movedAt is when the peer last redirected a request to a better channel, in nanoseconds since
+	// 1970; 0 for never.
 	movedAt atomic.Int64
 
 	mu           sync.Mutex       // guards what follows

@@ -267,8 +267,8 @@ func (p *peer) deviceLost(on *port, err error) {
 	p.leaveAll(on, err)
 }
 
-// deviceFound has the machine make channels over a device. moved is why a device of its kind
-// that the process had until now is not used any more; nil without one.
+// deviceFound makes channels over a device. moved is why the process no longer uses its earlier device of
+// the same provider; nil if it had none.
 func (p *peer) deviceFound(on *port, moved error) {
 	r := p.route(on.kind)
 	p.mu.Lock()

@@ -10,13 +10,13 @@ import (
 // How receives go over to a better channel (PROTOCOL.md section 9). Both channels are up:
 //
 //  1. New receives of this side take the better one (peer.setActive).
-//  2. Requests of the peer that have no value yet end with an error that has the peer send
-//     them again there (delivery.Moved); so do those that still come. The peer does the same
+//  2. Requests of the peer that have no value yet end with an error (delivery.Moved), upon which
+//     the peer sends them again there; so do requests that still arrive. The peer does the same
 //     with the requests of this side.
 //  3. Contents end where they began.
 //  4. When nothing is under way on the old channel, the side that sees it first closes it.
 
-// replace has a better channel replace this one because of why.
+// replace begins to replace this channel by a better one. why is the reason.
 func (l *link) replace(why error) {
 	l.mu.Lock()
 	if l.state != linkOpen || l.replaced != nil {

@@ -160,9 +160,9 @@ func (p *peer) downOf(r *peerRoute, err error) []route.Action {
 	return acts
 }
 
-// expectFirst has receives wait for the first channel to the peer, which answers calls. Otherwise the
-// first values of a process that has just started would go over gRPC, since they come before the
-// handshake is over. It does so once.
+// expectFirst lets receives wait for the first channel to a peer that answers calls. Otherwise gRPC would
+// carry the first values of a process that has just started, since these come before the end of the
+// handshake. It works once for each peer.
 func (p *peer) expectFirst() {
 	p.mu.Lock()
 	none := p.router != nil && p.router.Target() == route.None && (p.answered || p.askErr != nil)

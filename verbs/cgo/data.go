@@ -4,8 +4,8 @@
 
 package libibverbs
 
-// The shim calls no Go, so that what it is given stays where it is (noescape). It is not
-// said once more by nocallback: that has each call checked for it at run time.
+// The shim calls no Go, so memory that is passed to it does not move (noescape). nocallback is
+// left out, since with it the runtime checks each call.
 
 // #cgo noescape shim_post_send
 // #cgo noescape shim_post_recv

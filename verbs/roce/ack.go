@@ -7,7 +7,7 @@ import (
 )
 
 // queueAck queues an ACK or NAK, to be sent after the queued READ and atomic responses.
-// It replaces one that is queued already, since it implies that.
+// It replaces a queued ACK or NAK, since the later one implies the earlier one.
 func (m *machine) queueAck(s wire.Syndrome, number uint64) {
 	r := &m.resp
 	r.ack, r.ackNumber, r.ackPending, r.ackDelayed, r.ackFirst = s, number, true, false, false
@@ -27,7 +27,7 @@ func (m *machine) queueSequenceNAK() {
 // delayAck delays the ACK of a short message, because the receiver usually replies with
 // a request: if both packets travel together, they wake the peer once. The requester
 // needs the ACK only to reuse a slot (specification, volume 1, 9.7.5.1.2: coalesced
-// acknowledgements). An ACK that is delayed already keeps its deadline.
+// acknowledgements). If an ACK is delayed already, its deadline stays.
 func (m *machine) delayAck(now time.Duration, alreadyDelayed bool) {
 	r := &m.resp
 	until := now + maxAckDelay

@@ -67,7 +67,7 @@ func (q *qp) dialAndProve(ctx context.Context, peer *endpointData, e *ends) (l *
 	stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // a closed connection needs none
 	defer stop()
 	defer func() {
-		if err != nil && l == nil { // else the link has closed it
+		if err != nil && l == nil { // a link has closed the connection itself
 			d.hangUp(c, verbs.GID{})
 		}
 	}()

@@ -164,15 +164,15 @@ func (d *device) hangUpFD(fd int) {
 	d.closer.add(verbs.GID{}, func() { _ = unix.Close(fd) })
 }
 
-// shutDown ends a connection in both directions, so that whoever waits for it returns. Its descriptor
+// shutDown ends a connection in both directions, so that pending reads and writes return. Its descriptor
 // stays open.
 func shutDown(c *net.UnixConn) {
 	if raw, err := c.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) }) // else it is closed
+		_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) }) // an error: it is closed already
 	}
 }
 
-// stopListening closes a listener, and the connections that nobody has accepted. It does not block.
+// stopListening closes a listener, and the connections in its queue. It does not block.
 func (d *device) stopListening(l *net.UnixListener) {
 	raw, err := l.SyscallConn()
 	clean := false

@@ -71,7 +71,7 @@ func populate(fd int, mem []byte) error {
 	if err := unix.Madvise(mem, populateWrite); !errors.Is(err, unix.EINVAL) {
 		return err
 	}
-	if err := unix.Fallocate(fd, 0, 0, int64(len(mem))); err != nil { // else a lack of memory would be a signal
+	if err := unix.Fallocate(fd, 0, 0, int64(len(mem))); err != nil { // without it, a lack of memory would raise SIGBUS below
 		return err
 	}
 	for i := 0; i < len(mem); i += 4096 {

@@ -86,7 +86,7 @@ func (d *device) listenIn(dir string) error {
 	}
 	d.hasPath = true
 	d.listeners = append(d.listeners, l)
-	if d.provider.options.Trusted { // else only the same user connects
+	if d.provider.options.Trusted { // otherwise only processes of the same user connect
 		if err := os.Chmod(path, 0o666); err != nil { //nolint:gosec // the handshake decides who gets a descriptor
 			d.stopListening(l)
 			return fmt.Errorf("letting other users connect to %q: %w", path, err)

@@ -16,9 +16,9 @@ type patience struct {
 	since  time.Duration // of the last sign of life
 	probed bool          // a Probe was sent since then
 
-	connectBy time.Duration // for the connection to come up
-	up        bool          // it is up
-	lost      bool          // and is up no more, or will not come
+	connectBy time.Duration // deadline for the connection
+	up        bool          // the connection has come up
+	lost      bool          // it has ended since, or will not come up
 }
 
 func (r *requester) configure(a verbs.RTSAttr) {
@@ -31,7 +31,7 @@ func (p *patience) alive(now time.Duration) {
 	p.since, p.probed = max(p.since, now), false
 }
 
-// allowed returns how long the peer may give no sign of life.
+// allowed returns the longest time without a sign of life from the peer.
 func (p *patience) allowed() time.Duration {
 	switch {
 	case p.lost:

@@ -12,8 +12,8 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/tcp/internal/frame"
 )
 
-// writer writes the frames of a connection. A post writes itself if that needs no waiting; all
-// else is done by the writer's goroutine.
+// writer writes the frames of a connection. A post writes itself if that needs no waiting;
+// otherwise the goroutine of the writer writes.
 //
 //  1. The machine says what the next frames are (build). Headers and small content are copied
 //     into staging; longer content stays where it is.

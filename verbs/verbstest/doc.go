@@ -15,12 +15,12 @@
 //
 // Hosts are created when they are first named. Two wires connect each pair of ports, one
 // per direction. A wire has latency, bandwidth, loss and faults (Link): cut and hold.
-// Bytes are copied when they arrive, in the order of the wire, so a late write is late in
-// memory. Packets in flight still arrive when their sender breaks, closes or dies.
+// Bytes are copied when they arrive, in the order of the wire, so a late write shows
+// late in memory. Packets in flight still arrive when their sender breaks, closes or dies.
 //
-// A queue pair follows the InfiniBand specification (volume 1, chapters 9 to 11). Where
-// that leaves a choice it does what is harder for the caller, of what the kernel's rxe and
-// NICs do: completions of a closed queue pair are lost, a slot of the send queue becomes
+// A queue pair follows the InfiniBand specification (volume 1, chapters 9 to 11). Where the
+// specification leaves a choice and rxe and NICs differ, the fabric behaves like the one that
+// is harder for the caller: completions of a closed queue pair are lost, a slot of the send queue becomes
 // free only when a completion of it or of a later request is polled, and keys and queue
 // pair numbers are random.
 //

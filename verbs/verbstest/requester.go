@@ -263,7 +263,7 @@ func (q *qp) takeResponse(p *packet) {
 	q.segAcked++
 	q.resetRetries()
 	if q.segAcked == w.seg+w.segs {
-		if q.finished < q.sending { // else it was to be retransmitted
+		if q.finished < q.sending { // not one that was waiting for its retransmission
 			q.reads--
 		}
 		q.finishLocked(verbs.StatusOK)

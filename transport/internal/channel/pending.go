@@ -99,7 +99,7 @@ func (c *Channel) endCancelled(now time.Time, id uint64) {
 		return
 	}
 	x := c.receives.at(r)
-	if !x.destSent { // else the peer may write into it until it confirms the cancel
+	if !x.destSent { // a peer that has it may write until it confirms the cancel
 		c.freeDest(r)
 	}
 	c.act(Action{Kind: ActEnd, ID: id, Attempt: x.attempt, Handle: x.handle, Outcome: OutcomeError,

@@ -136,7 +136,7 @@ func (c *Channel) Fail(_ time.Time, id uint64, attempt uint32, err *status.Error
 }
 
 // Redirect is the event that a better channel to the peer replaces this one. Requests without a
-// response end with err, which has the requester send them there. Contents go on.
+// response end with err, upon which the requester sends them there. Contents that were begun go on here.
 func (c *Channel) Redirect(_ time.Time, err *status.Error) {
 	if c.state >= Leaving {
 		return

@@ -41,10 +41,10 @@ func cleanedUp(step int64) *status.Error { return status.Errorf(status.Aborted, 
 // past remembers, for one requester, ids of receives that have ended but may have copies of
 // their requests under way.
 //
-// A receive whose value was dropped ends with DataLoss. One that was cancelled reports
-// nothing, so the next receive under its key reports the loss: one that waits already, or one
-// that comes. Keys may be long, so their hashes are kept; a requester that makes two alike
-// deceives itself.
+// A receive whose value was dropped ends with DataLoss. If that receive was cancelled, nobody saw
+// its error, so the next receive under its key ends with DataLoss instead: a waiting one, or else
+// the next to arrive. Keys may be long, so only their hashes are kept. A requester that makes two
+// keys with one hash harms only its own receives.
 type past struct {
 	ends   map[uint64]ending
 	lost   map[uint64]uint64   // ids whose value was dropped and whose loss is not reported: the hash of the key
@@ -106,9 +106,9 @@ func (t *responses) reportsLoss(now time.Time, k *requester, r Request) bool {
 	return len(k.past.owed) > 0 && t.hasIDs(k, 1) == nil && t.reportLoss(now, k, r)
 }
 
-// reportLoss has r report the first loss under its key that nothing reports, if there is one. When
-// r is cancelled before the requester has this response, the next receive reports the loss. There
-// is space for the id of r.
+// reportLoss assigns the earliest unreported loss under r's key to r, and reports whether there was
+// one. If r is cancelled before the requester has the response, the next receive reports the loss.
+// The caller has checked that there is space for the id of r.
 func (t *responses) reportLoss(now time.Time, k *requester, r Request) bool {
 	hash := hashOf(r)
 	owed := k.past.owed[hash]
@@ -123,8 +123,8 @@ func (t *responses) reportLoss(now time.Time, k *requester, r Request) bool {
 	return true
 }
 
-// reportLosses has receives that wait end with DataLoss, for the losses under their keys that
-// nothing reports: those that came first. It is called when there is a new one.
+// reportLosses ends waiting receives with DataLoss, one for each unreported loss under their key, the
+// earliest receives first. Call it after a new loss.
 func (t *responses) reportLosses(now time.Time, k *requester) (acts []responseAction) {
 	for _, of := range t.steps {
 		for e, after := of.first, (*entry)(nil); e != nil; e = after {

@@ -182,7 +182,7 @@ func (p *peer) do(acts []requestAction, why error) {
 			calls++
 		case doEnd:
 			callback := a.t.endLocked(rendezvous.Value{}, p.named(a.t, a.err))
-			if !a.t.begun { // else work does it
+			if !a.t.begun { // a transfer that has begun is dropped at its end (work)
 				a.t.drop()
 			}
 			if callback != nil {
@@ -226,7 +226,7 @@ func (p *peer) do(acts []requestAction, why error) {
 			p.begin(a.t)
 			calls--
 		case doDrop:
-			if a.attempt != nil { // else begin does it
+			if a.attempt != nil { // without one, begin drops the attempt that it makes
 				a.attempt.Drop()
 			}
 			calls--

@@ -133,7 +133,7 @@ func (t *responses) introduceNow(now time.Time, a Process, from string) (*reques
 // displace gives the name of k to another process for good: a later request of the earlier
 // process is a late copy.
 func (t *responses) displace(now time.Time, k *requester, a Process, from string) (*requester, []responseAction, error) {
-	if t.sources[from] != k.source { // else there is space when k is gone
+	if t.sources[from] != k.source { // of the same source: k leaves its space
 		if err := t.hasSpaceFor(a, from); err != nil {
 			return nil, nil, err
 		}

@@ -54,8 +54,8 @@ func (t *responses) hasSpaceFor(a Process, from string) *status.Error {
 	return status.Errorf(status.ResourceExhausted, "%d processes that are in no cluster ask here already; at most %d may", t.unaddressed, maxProcesses)
 }
 
-// ids counts the receives of k, and the ids that are remembered for it. Each receive
-// has a place for its id to be remembered in, so that only unknown ids take new ones.
+// ids counts the receives of k, and the ids that are remembered for it. A receive reserves the place
+// in which its id is remembered later, so only an unknown id takes a new place.
 func (k *requester) ids() int { return len(k.entries) + len(k.past.ends) }
 
 // countIDs counts ids of k that come or go.
@@ -81,5 +81,5 @@ func (t *responses) hasIDs(k *requester, n int) *status.Error {
 		return nil
 	}
 	return status.Errorf(status.ResourceExhausted,
-		"the ids of %d receives of %s are known here, of which at most %d may be; what was cancelled or asked again is forgotten after %v", share, of, share, rememberFor)
+		"of %s at most %d receives wait or are remembered here; a receive that has ended is forgotten after %v", of, share, rememberFor)
 }

@@ -34,12 +34,12 @@ TLS and unix sockets in two processes of their own. Each contest is the median o
 take turns; the baseline beside itself tells how much of a difference is noise
 here.
 
-With --from it receives from a server elsewhere, without baselines: of what is
-published there the tensors that are nearest to the sizes.
+With --from it receives from another server, without baselines: for each size
+the published tensor that is nearest to it.
 
 Benchmarks: %s.
 
-Flags, of which those of the settings may also be TRYST_ variables:
+Flags (those of settings also have TRYST_ environment variables):
 %s`
 
 // helpWidth is where the lines of flags are wrapped, unless the terminal is narrower.

@@ -119,7 +119,7 @@ func (m *Machine) handleResponse(now time.Time, offer Offer) error {
 // fail records a failure of the handshake. It is tried again later.
 func (m *Machine) fail(now time.Time, err error) {
 	m.reason = err
-	if !m.helloReceived { // else only a call has failed
+	if !m.helloReceived { // after HELLO the channel is up, and only a call has failed
 		m.failed++
 	}
 	if m.failures == 0 {

@@ -9,11 +9,11 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// ending is registrations of an arena that have to be ended.
+// ending holds the registrations of an arena that are to be ended (endAll).
 type ending struct {
 	arena *arena
 	gone  []*region
-	late  bool // nobody waits for its error
+	late  bool // no caller waits for the error; the next sweep returns it
 }
 
 // endingLocked takes the registration with a domain, or all if d is nil, from an arena. The caller

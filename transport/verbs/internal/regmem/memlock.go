@@ -61,8 +61,8 @@ func registerError(device, pool string, size int, err error) error {
 	return status.Errorf(status.ResourceExhausted, "%s cannot register %d bytes for the %s pool: %w", device, size, pool, err)
 }
 
-// memlockError names the limit that prevents what, and how to raise it to the total that
-// is locked then.
+// memlockError is the error of an operation (what) that would lock need more bytes than the limit of
+// locked memory allows. Its text has the limit, and how to raise it far enough.
 func memlockError(what string, need uint64, l Memlock, cause error) error {
 	total := l.total(need)
 	limit := "the limit of locked memory (RLIMIT_MEMLOCK) is too low"
@@ -82,7 +82,7 @@ func (l Memlock) Raise(need uint64) string {
 		total, total/1024, total/1024, total, total, total)
 }
 
-// total is the limit needed in bytes, a multiple of the KiB that ulimit counts in.
+// total is the limit that is needed, in bytes and rounded up to a KiB, the unit of ulimit.
 func (l Memlock) total(need uint64) uint64 { return (need + l.Locked + 1023) / 1024 * 1024 }
 
 func bytesOrNone(n uint64) string {
