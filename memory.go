@@ -23,11 +23,11 @@ func (s *Server) SendAllocator() tensor.Allocator { return s.s.SendAllocator() }
 // sends it, and receives into it, without a copy. It is false with gRPC, and while there is no device.
 func (s *Server) Registered(t *tensor.Tensor) bool { return s.s.Registered(t) }
 
-// Received returns how many tensors this server has received from other processes, by wire.
+// Received returns how many tensors this server has received from other processes, by transport.
 // Received()["grpc"] == 0 says that none went over gRPC.
 func (s *Server) Received() map[string]int { return s.s.Received() }
 
-// Sent returns how many tensors this server has sent to other processes, by wire, as responses to
+// Sent returns how many tensors this server has sent to other processes, by transport, as responses to
 // their requests; one that was sent again after a break counts each time. Sent()["grpc"] == 0 says that
 // none went over gRPC. Read it when the Delivery of the last one is done.
 func (s *Server) Sent() map[string]int { return s.s.Sent() }
@@ -42,7 +42,7 @@ func (c *Client) Allocator() tensor.Allocator { return c.c.Allocator() }
 // Registered is Server.Registered.
 func (c *Client) Registered(t *tensor.Tensor) bool { return c.c.Registered(t) }
 
-// Received returns how many tensors this client has pulled over each wire, as Server.Received.
+// Received returns how many tensors this client has pulled by each transport, as Server.Received.
 func (c *Client) Received() map[string]int { return c.c.Received() }
 
 // Links returns the link to the server. There is none before the server has told its name, which it

@@ -65,7 +65,7 @@ func Interrupted(f func(Interruption)) PullOption {
 	return func(r *checkpoint.PullRequest) { r.Interrupted = f }
 }
 
-// PulledTensor says how a tensor of a pull came: its Name, and an Arrival for each wire and device
+// PulledTensor says how a tensor of a pull came: its Name, and an Arrival for each transport and device
 // that has carried the tensor or a piece of it (Arrivals), the one with the most bytes first.
 type PulledTensor = checkpoint.PulledTensor
 
@@ -76,7 +76,7 @@ func Received(f func(PulledTensor)) PullOption {
 }
 
 // Summary is the result of a pull: Tensors and Bytes that came, the time (Total, and Transfer without
-// checks), BytesPerSecond, the Digest of all, and Carried: the sums of Arrival for each wire and device.
+// checks), BytesPerSecond, the Digest of all, and Carried: the sums of Arrival for each transport and device.
 // Over("grpc") is how many tensors gRPC carried, whole or in part.
 type Summary = checkpoint.Summary
 

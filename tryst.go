@@ -88,7 +88,7 @@
 //	Server.Publish          to any number of clients. Dial makes a client, Client.Pull gets the tensors,
 //	                        verified; Into is the option for memory of the caller's
 //	Server.Allocator        memory that is sent and filled without a copy; tensor.Make allocates in it
-//	Value, Filled, Summary  which wire carried a value or a pull; Received, Sent and Links tell it for
+//	Value, Filled, Summary  which transport carried a value or a pull; Received, Sent and Links tell it for
 //	                        a process. Config.Fallback "none" on both sides forbids gRPC
 //
 // # Memory

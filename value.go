@@ -21,7 +21,7 @@ type Value struct {
 //
 //	Wire      the transport that carried the whole content: "verbs" or "grpc",
 //	          or "local" for a value that this process sent to itself
-//	Device    the RDMA device of this process that received it, such as mlx5_0; empty for other wires
+//	Device    the RDMA device of this process that received it, such as mlx5_0; empty for other transports
 //	Bytes     the size of the content
 //	Duration  from the request to the value, with all attempts; it includes the time before
 //	          the value was sent. 0 for local
@@ -70,8 +70,8 @@ type Delivery = rendezvous.Delivery
 //	Since     when Route or State changed last
 //	Reason    why Route is not verbs
 //	Error     why the peer was not reached; empty while State is LinkUp
-//	Over      the kind of device of the verbs channel: "shm", "rdma" or "tcp"
-//	Routes    each kind of device, the best one first, with the reason why it is not used
+//	Over      the provider of the verbs channel: "shm", "tcp", or "rdma" for libibverbs and roce
+//	Routes    each provider, the best one first, with the reason why it is not used
 //	Device, LocalAddress, RemoteAddress, QueuePairs, Generation  of the verbs channel
 //	Dialed    the address of the gRPC connection that this process made
 //	Breaks    how many channels with the peer have broken or were closed

@@ -105,7 +105,7 @@ type Summary struct {
 	Digest string
 	// Verified reports whether the digest of each tensor was checked.
 	Verified bool
-	// Carried is what each wire has carried, the one with the most tensors first. What was in
+	// Carried is what each transport has carried, the one with the most tensors first. What was in
 	// the files already is not in it.
 	Carried []Carried
 	// Files are the paths that were written, or were right already.

@@ -8,29 +8,29 @@ import (
 	"github.com/tryst-rdma/tryst/rendezvous"
 )
 
-// How the tensors of a pull came. What a wire has carried is counted also if it was damaged on its
-// way and came again: a caller who wants no byte over gRPC finds here each one that did.
+// How the tensors of a pull came. What a transport has carried is counted also if it came damaged and
+// was sent again: a caller who wants no byte over gRPC finds here each one that did.
 
 // PulledTensor tells how a tensor of a pull came.
 type PulledTensor struct {
 	Name string `json:"name"`
-	// Arrivals has an element for each wire and device that has carried the tensor, or a
+	// Arrivals has an element for each transport and device that has carried the tensor, or a
 	// piece of it, the one with the most bytes first. Duration is the sum of the receives,
 	// of which several may be under way at once. Attempts counts all requests for the
 	// tensor; a receive that failed with its session counts as one.
 	Arrivals []rendezvous.Arrival `json:"arrivals"`
 }
 
-// Carried is what one wire has carried of a pull.
+// Carried is what one transport has carried of a pull.
 type Carried struct {
-	// Tensors is how many tensors the wire has carried, or pieces of them. A tensor whose
-	// pieces took two wires is counted at both.
+	// Tensors is how many tensors the transport has carried, or pieces of them. A tensor whose
+	// pieces took two transports is counted at both.
 	Tensors int `json:"tensors"`
 	// Arrival has the sums over these tensors; see PulledTensor.
 	rendezvous.Arrival
 }
 
-// Over returns how many tensors a wire has carried, on all its devices: 0 for "grpc" says that
+// Over returns how many tensors a transport has carried, on all its devices: 0 for "grpc" says that
 // each tensor came over verbs.
 func (s *Summary) Over(wire string) (tensors int) {
 	for _, c := range s.Carried {
@@ -89,7 +89,7 @@ func (a *arrivals) whole(i int) []rendezvous.Arrival {
 	return all
 }
 
-// carried returns the sums, the wire with the most tensors first.
+// carried returns the sums, the transport with the most tensors first.
 func (a *arrivals) carried() []Carried {
 	all := slices.Clone(a.sum)
 	slices.SortFunc(all, func(a, b Carried) int {

@@ -26,7 +26,7 @@ type Options struct {
 	Leader cluster.Task
 	// Workers finds the other tasks.
 	Workers transport.WorkerCache
-	// Remoter receives from other Tryst processes, over any wire.
+	// Remoter receives from other Tryst processes, by any route.
 	Remoter rendezvous.Remoter
 	// Tryst reports whether the process of a task is Tryst's, so that the Remoter reaches it.
 	// TensorFlow's workers get RecvBuf.

@@ -11,7 +11,7 @@
 //
 // A member that has a chunk provides it under a key, in the table of its step (bufs). The member
 // that needs the chunk requests it: from a TensorFlow worker by RecvBuf, from a Tryst worker by a
-// receive of the one ledger, over whatever wire the two have. Keys, chunk sizes, rings and trees
+// receive of the one ledger, by the route between the two. Keys, chunk sizes, rings and trees
 // are those of TensorFlow 2.21.
 //
 // When a member gives up another is decided by a pure machine (waits.go): it watches those that have

@@ -17,7 +17,7 @@ import (
 // exchange is one member's run of one operation:
 //
 //	provide ──► bufs of the step ──► the peer that requests the key
-//	receive ◄── bufs of the peer's step, over any wire
+//	receive ◄── bufs of the peer's step, by any route
 //
 // Several goroutines provide and receive. The first error ends the run: it aborts what others need
 // of it, and the waits of all its goroutines. Memory that was provided is not written again, so a

@@ -9,7 +9,7 @@ type Arrival struct {
 	// had brought was dropped.
 	Wire string `json:"wire"`
 	// Device is the RDMA device of this process that has received the content, such as mlx5_0;
-	// empty for other wires.
+	// empty for other transports.
 	Device string `json:"device,omitempty"`
 	// Bytes is the size of the content.
 	Bytes int64 `json:"bytes"`
@@ -21,7 +21,7 @@ type Arrival struct {
 	Attempts int `json:"attempts"`
 }
 
-// WireLocal is the wire of values of the same process.
+// WireLocal is the Wire of values of the same process.
 const WireLocal = "local"
 
 // NewArgs returns the Args of a value that came as a says, for a Remoter. a must not change any

@@ -2,7 +2,7 @@
 # The main job, end to end: run.sh TRYST DIR [MODEL]
 # One process publishes a checkpoint with the layout of MODEL (gpt2), and others pull it over gRPC and over each device of verbs: TCP,
 # shared memory, and RDMA: an RDMA port if there is an active one, else RoCE in user space. Each checks every tensor's digest; what was
-# moved, how fast and over which wire is printed, a row for each. That not all came over the device is a failure. Works in DIR, on a
+# moved, how fast and by which route is printed, a row for each. That not all came over the device is a failure. Works in DIR, on a
 # port of the loopback that the system chooses.
 set -euo pipefail
 tryst=$1
@@ -49,13 +49,13 @@ done
 
 # One table of all pulls: a heading, and the row of each. The first argument is what the row must have.
 pull() {
-  local wire=$1
+  local route=$1
   shift
   "$tryst" pull --from "$(<"$address")" --out "$pulled" --force "$@" | sed -n 1,2p >>"$rows" # sed reads to the end; head would not, and break the pipe
   local last
   last=$(tail -n 1 "$rows")
-  if [[ $last != *" over $wire"* || $last == *,*' over '* ]]; then # another way, which is no failure of the pull
-    echo "not all came over $wire, but: $last; $tryst doctor --transport verbs says what keeps it from that" >&2
+  if [[ $last != *" over $route"* || $last == *,*' over '* ]]; then # another route, which is no failure of the pull
+    echo "not all came over $route, but: $last; $tryst doctor --transport verbs says what keeps it from that" >&2
     exit 1
   fi
 }

@@ -32,9 +32,9 @@ type Link struct {
 	// if nothing has failed.
 	Error string `json:"error,omitempty"`
 
-	// Over is the kind of device of the channel: "shm", "rdma" or "tcp". Routes has each
-	// kind, the best one for this peer first, with the reason why it is not used. Over is
-	// empty without a channel. Routes is nil in a process with RDMA alone or without verbs.
+	// Over is the provider of the channel: "shm", "tcp", or "rdma" for libibverbs and roce. Routes
+	// has each provider, the best one for this peer first, with the reason why it is not used.
+	// Over is empty without a channel. Routes is nil in a process with RDMA alone or without verbs.
 	Over   string      `json:"over,omitempty"`
 	Routes []LinkRoute `json:"routes,omitempty"`
 	// Device is the device of this process that the channel uses, LocalAddress its
@@ -54,12 +54,12 @@ type Link struct {
 	Breaks uint64 `json:"breaks"`
 }
 
-// LinkRoute is a way to a peer over one kind of device.
+// LinkRoute is a route to a peer, by one provider.
 type LinkRoute struct {
-	// Over is the kind, as in Link, and Device the device of this process; empty if it has none.
+	// Over is the provider, as in Link, and Device the device of this process; empty if it has none.
 	Over   string `json:"over"`
 	Device string `json:"device,omitempty"`
-	// Used reports whether tensors go this way. Reason is why they do not.
+	// Used reports whether tensors take this route. Reason is why they do not.
 	Used   bool   `json:"used"`
 	Reason string `json:"reason,omitempty"`
 }

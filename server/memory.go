@@ -63,7 +63,7 @@ type Filled struct {
 	// (it is not larger than the setting eager-limit), or the sender is this process, or the
 	// memory is not of Allocator.
 	ZeroCopy bool
-	// Arrival has the wire and the device, and how long it took.
+	// Arrival has the transport and the device, and how long it took.
 	rendezvous.Arrival
 }
 

@@ -44,7 +44,7 @@ func openOthers(c *config.Client, sources []Source, log *slog.Logger) (all []Sel
 		case name == config.ProviderShm && c.SHMDir != "":
 			log.Warn("verbs: there is no shared memory with other processes, although shm-dir is set", "reason", err)
 		default:
-			log.Info("verbs: a kind of device cannot be used here", "provider", name, "reason", err)
+			log.Info("verbs: a provider cannot be used here", "provider", name, "reason", err)
 		}
 	}
 	for _, s := range all {

@@ -41,7 +41,7 @@ func (n *node) addVerbsMetrics(r *rdma) {
 	n.metrics.counter("tryst_shm_refused_connections_total", "Connections to the socket of shared memory that passed descriptors without a proof. Since Linux 6.16 the kernel refuses these.", shared(func(s shm.Stats) float64 { return float64(s.Refused) }))
 	n.metrics.gauge("tryst_shm_closing_descriptors", "Connections and descriptors of other processes whose close has not ended.", shared(func(s shm.Stats) float64 { return float64(s.Closing) }))
 	r.addKept(n.metrics.kept)
-	n.metrics.gauge("tryst_verbs_device_up", "1 while verbs has a device of any kind with an address (tryst_verbs_kind_up has each), 0 while it has none and tensors go over gRPC.", func() float64 {
+	n.metrics.gauge("tryst_verbs_device_up", "1 while verbs has a device of any provider with an address (tryst_verbs_kind_up has each), 0 while it has none and tensors go over gRPC.", func() float64 {
 		if _, ok := r.selection(); ok {
 			return 1
 		}
@@ -70,7 +70,7 @@ func (d *devices) counters() (on discovery.Choice, counters map[string]uint64) {
 	return s.Choice, counters
 }
 
-// kindsUp is the metric of each kind of device.
+// kindsUp is the metric of each provider.
 type kindsUp struct {
 	devices func() []verbstransport.DeviceStatus
 	desc    *prometheus.Desc
@@ -78,7 +78,7 @@ type kindsUp struct {
 
 func newKindsUp(devices func() []verbstransport.DeviceStatus) *kindsUp {
 	return &kindsUp{devices, prometheus.NewDesc("tryst_verbs_kind_up",
-		"1 for each kind of device that verbs can use, 0 for one that is lost; that of RDMA is also 0 when there never was a device.", []string{"over"}, nil)}
+		"1 for each provider that verbs can use (rdma is libibverbs or roce), 0 for one whose device is lost; rdma is also 0 when there never was a device.", []string{"over"}, nil)}
 }
 
 // Describe implements prometheus.Collector.
@@ -153,7 +153,7 @@ func newPeerMetrics(r *rdma) *peerMetrics {
 	fallbacks := desc("tryst_verbs_fallbacks_total", "Receives that fell back to gRPC or were retried, by reason.", "reason")
 	return &peerMetrics{
 		r:     r,
-		over:  prometheus.NewDesc("tryst_verbs_route", "1 for the kind of device over which verbs reaches a peer, and 0 with the reason for each other kind.", []string{"peer", "over", "device", "reason"}, nil),
+		over:  prometheus.NewDesc("tryst_verbs_route", "1 for the provider by which verbs reaches a peer (rdma is libibverbs or roce), and 0 with the reason for each other one.", []string{"peer", "over", "device", "reason"}, nil),
 		state: desc("tryst_verbs_channel_state", "1 for the state of a peer's channel: down, handshake or up.", "state"),
 		route: desc("tryst_route", "1 for the transport that carries a peer's tensors, with the reason if it is not verbs; none if verbs is down and fallback is none.", "transport", "reason"),
 		values: []peerValue{

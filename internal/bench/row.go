@@ -17,7 +17,7 @@ import (
 type Row struct {
 	// Name is the benchmark's.
 	Name string `json:"name"`
-	// Transport is the wire, or "local" where nothing leaves the process; empty
+	// Transport is how the bytes travel, or "local" where nothing leaves the process; empty
 	// in the baseline's own row.
 	Transport string `json:"transport"`
 	// Provider is who moves the bytes for that transport; empty for gRPC,

@@ -12,7 +12,7 @@ import (
 // WriteTable writes the rows for people.
 func WriteTable(w io.Writer, rows []Row) error {
 	table := [][]string{{
-		"name", "wire", "size", "in flight", "per second", "GB/s", "p50", "p99", "allocs", "beside", "ratio", "quartiles", "target", "",
+		"name", "transport", "size", "in flight", "per second", "GB/s", "p50", "p99", "allocs", "beside", "ratio", "quartiles", "target", "",
 	}}
 	for i := range rows {
 		r := &rows[i]
@@ -94,7 +94,7 @@ func (r *Row) outcome() string {
 	return "reported"
 }
 
-// who is what was measured: the wire, this process, or the baseline itself.
+// who is what was measured: the transport, this process, or the baseline itself.
 func (r *Row) who() string {
 	if r.itself {
 		return r.Baseline

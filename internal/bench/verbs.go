@@ -166,7 +166,7 @@ func (s *suite) besidePerftest(ctx context.Context, theirs *perftest, ours side,
 	return nil
 }
 
-// provider is who moves the bytes of the wire, as the rows say it.
+// provider is the provider in the rows of the benchmark.
 func (b benchmark) provider() string {
 	if b.transport == verbstransport.Name {
 		return "libibverbs"
@@ -344,6 +344,6 @@ func (v verbsSetup) apply(c *config.Client) {
 	if v.Transport != verbstransport.Name {
 		return
 	}
-	c.Transport, c.Fallback = v.Transport, "none" // another wire would be measured in its place
+	c.Transport, c.Fallback = v.Transport, "none" // another transport would be measured in its place
 	c.Provider, c.RDMA, c.Poll, c.EagerLimit, c.Arena, c.ArenaLimit = v.Provider, v.RDMA, v.Poll, v.EagerLimit, v.Arena, v.ArenaLimit
 }

@@ -39,14 +39,14 @@ func (s streams) benchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench --from HOST[:PORT]|TASK [NAME]",
 		Short: "Compare all routes to a server",
-		Long: `Bench pulls tensors of a publication again and again, over gRPC and over each kind
-of device that this process has, in turns. It prints a row for each route: the
+		Long: `Bench pulls tensors of a publication again and again, by gRPC and by each
+provider that this process has, in turns. It prints a row for each route: the
 device, the time of a receive of the smallest tensor, the bandwidth with
 quartiles, the ratio to gRPC, or why the route cannot be used. NAME may be
 omitted if the server has only one publication.
 
 The tensors stay in memory, and their digests are not checked. --provider limits
-the kinds of devices; the server needs --transport verbs for them. Nothing else
+the providers; the server needs --transport verbs for them. Nothing else
 should run on the two hosts.`,
 		Example: `  tryst bench --from 10.0.0.1:2222
   tryst bench --from 10.0.0.1:2222 --provider shm,tcp --time 10s --json gpt2`,

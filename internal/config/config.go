@@ -167,7 +167,7 @@ type Client struct {
 	// "none". With "none" receives wait for verbs up to PeerTimeout and then
 	// fail. Zero: the default, grpc.
 	Fallback string
-	// Provider has the kinds of devices, of [Providers], with commas between
+	// Provider has the providers of devices, of [Providers], with commas between
 	// them. Each peer gets the best one that it has too. Zero: the default,
 	// auto.
 	Provider string

@@ -30,7 +30,7 @@ func (t *RdmaRemoteRendezvous) openPorts() error {
 	for _, o := range all {
 		p, err := openPort(&t.opts, t.memory, o)
 		if err == nil && t.ports[p.kind] != nil {
-			err = errors.Join(status.Errorf(status.InvalidArgument, "%v and %v are both devices for %v; a process has one of each kind", t.ports[p.kind], p, p.kind), p.close())
+			err = errors.Join(status.Errorf(status.InvalidArgument, "%v and %v are both devices for %v; a process has at most one of them", t.ports[p.kind], p, p.kind), p.close())
 		}
 		if err != nil {
 			for _, open := range t.inUseLocked() {

@@ -71,7 +71,7 @@ func parse(args []string, s streams) (given, error) {
 	flags.IntSliceVar(&o.Inflight, "inflight", bench.DefaultInflight, "how many receives are under way at once, `N,...`")
 	flags.IntVar(&o.Pairs, "pairs", bench.DefaultPairs, "how many pairs a contest has")
 	flags.DurationVar(&o.PairTime, "pair-time", bench.DefaultPairTime, "how long each of a pair runs")
-	flags.StringVar(&g.dir, "json-dir", "", "also write the rows into NAME.jsonl in `DIR`, a file for each wire")
+	flags.StringVar(&g.dir, "json-dir", "", "also write the rows into NAME.jsonl in `DIR`, a file for each transport")
 	flags.BoolVar(&g.json, "json", false, "write each row as one line of JSON")
 	flags.BoolVar(&g.check, "check", false, "fail when a target is missed by more than noise")
 	flags.BoolVar(&o.Pin, "pin", false, "keep the processes of verbs-latency, those of its baselines too, on a processor each")
@@ -88,7 +88,7 @@ func parse(args []string, s streams) (given, error) {
 	if rest := flags.Args(); len(rest) > 0 {
 		return g, usagef("it takes no argument, and %q is one", rest[0])
 	}
-	o.Transports = severalWires(flags)
+	o.Transports = severalTransports(flags)
 	cfg, err := sources.Load(sources.Options{Flags: flags, Environ: s.env, Use: config.ForClient})
 	problems := append(complete(o, cfg, err == nil, sizes), err)
 	if err := errors.Join(problems...); err != nil {
@@ -132,21 +132,21 @@ func usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 
 const transportFlag = "transport"
 
-// severalWires returns the wires of a --transport that lists some, and leaves in the
-// flag the one of them that has the most settings, since a process has only one
-// wire; nil for a flag with one or none.
-func severalWires(flags *pflag.FlagSet) []string {
+// severalTransports returns the transports of a --transport that lists some, and leaves in
+// the flag the one of them that has the most settings, since a process has only one
+// transport; nil for a flag with one or none.
+func severalTransports(flags *pflag.FlagSet) []string {
 	f := flags.Lookup(transportFlag)
-	wires := strings.Split(f.Value.String(), ",")
-	if len(wires) == 1 || !f.Changed {
+	transports := strings.Split(f.Value.String(), ",")
+	if len(transports) == 1 || !f.Changed {
 		return nil
 	}
-	one := wires[0]
-	if slices.Contains(wires, config.Verbs) {
+	one := transports[0]
+	if slices.Contains(transports, config.Verbs) {
 		one = config.Verbs
 	}
 	_ = f.Value.Set(one) // takes any text, which Validate judges
-	return wires
+	return transports
 }
 
 func sizeTexts(sizes []int64) (texts []string) {

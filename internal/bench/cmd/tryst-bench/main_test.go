@@ -159,12 +159,12 @@ func TestHelpNamesEachBenchmarkAndTheSettings(t *testing.T) {
 	}
 }
 
-// TestSeveralWires: a list in --transport is which wires are compared, and the settings are
+// TestSeveralTransports: a list in --transport is which transports are compared, and the settings are
 // those of the one that has the most.
-func TestSeveralWires(t *testing.T) {
+func TestSeveralTransports(t *testing.T) {
 	for _, c := range []struct {
 		given, one string
-		wires      []string
+		transports []string
 	}{
 		{"", "grpc", nil},
 		{"verbs", "verbs", nil},
@@ -179,8 +179,8 @@ func TestSeveralWires(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if wires := severalWires(flags); !slices.Equal(wires, c.wires) || flags.Lookup(transportFlag).Value.String() != c.one {
-			t.Errorf("--transport %s: wires %q, settings of %s; want %q, %s", c.given, wires, flags.Lookup(transportFlag).Value, c.wires, c.one)
+		if transports := severalTransports(flags); !slices.Equal(transports, c.transports) || flags.Lookup(transportFlag).Value.String() != c.one {
+			t.Errorf("--transport %s: transports %q, settings of %s; want %q, %s", c.given, transports, flags.Lookup(transportFlag).Value, c.transports, c.one)
 		}
 	}
 }

@@ -153,7 +153,7 @@ func (s *section) newArena(size int, need *Domain) (*arena, error) {
 // logPartial logs once that a device does not register what another one does.
 func (s *section) logPartial(err error) {
 	s.pool.partial.Do(func() {
-		s.pool.log.Warn("a device does not register all memory; what it lacks is copied, or takes another way", "reason", err)
+		s.pool.log.Warn("a device does not register all memory; what it lacks is copied, or takes another route", "reason", err)
 	})
 }
 
