@@ -71,8 +71,8 @@ func (st *Step) SendDead(to, name string) error {
 // Recv waits for the next value that the task or device from sends here under name. The caller
 // releases its tensor. If ctx ends, Recv returns Cancelled or DeadlineExceeded, and no value is
 // consumed: the next receive gets it. A peer that is not reached for Config.PeerTimeout is
-// Unavailable; one that is reached may take as long as ctx permits. A peer that restarts or a
-// connection that breaks is asked again. A step that has ended is the error that ended it.
+// Unavailable; one that is reached may take as long as ctx permits. After a
+// restart of the peer or a break of the connection the request is sent again. A step that has ended is the error that ended it.
 //
 // Over verbs the calling goroutine polls for its own value, so Recv has less latency than RecvAsync.
 func (st *Step) Recv(ctx context.Context, from, name string) (Value, error) {

@@ -19,8 +19,8 @@ func byCaller(ctx context.Context) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || status.CodeOf(err) == status.DeadlineExceeded
 }
 
-// nameAbsent adds to the error of a call that has given up a group who is not there. Only the leader
-// knows; a Tryst process answers at once.
+// nameAbsent adds the absent members to the error of a call that has given up a group. Only the leader
+// knows them; a leader that is a Tryst process answers at once.
 func (c *Collectives) nameAbsent(ctx context.Context, r joinRequest, err error) error {
 	if !byCaller(ctx) {
 		return err

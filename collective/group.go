@@ -56,8 +56,8 @@ type GroupOptions struct {
 
 // NewGroup enters a group and waits until all members have entered. The members find each other
 // through the leader (Options.Leader), which may start later than they do. If ctx ends first, NewGroup
-// returns Cancelled or DeadlineExceeded, and names who has not entered; for that it asks a leader that is a
-// Tryst process, half a second at most. A group key that is in use with another size is Internal; a
+// returns Cancelled or DeadlineExceeded, and names the members that have not entered. A leader that is a Tryst
+// process tells them; the request takes half a second at most. A group key that is in use with another size is Internal; a
 // member whose process has restarted since the group was made is FailedPrecondition, and the next
 // NewGroup makes the group again.
 func (c *Collectives) NewGroup(ctx context.Context, o GroupOptions) (*Group, error) {

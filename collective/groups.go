@@ -22,7 +22,7 @@ type groups struct {
 	held  held[int32]    // the keys, for the limits
 	count int            // devices that have joined
 	joins map[string]int // these devices, by the caller that has made the group
-	// evicted are complete groups that have made room; who unlocks mu takes them for ended.
+	// evicted are complete groups that have made room; the function that unlocks mu ends them.
 	evicted []*members
 }
 

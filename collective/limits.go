@@ -42,7 +42,7 @@ const looks = 4
 // leaderRetry is how long a member waits before it calls a leader again that was not reached.
 const leaderRetry = 200 * time.Millisecond
 
-// askTimeout is how long a call that has given up a group asks the leader who is not there.
+// askTimeout bounds the request of a call that has given up a group to the leader for the absent members.
 const askTimeout = 500 * time.Millisecond
 
 // maxNamed is how many members an error names.

@@ -70,7 +70,7 @@ func (m *members) taskOf(rank int) int {
 }
 
 // isTryst reports whether a task is a Tryst process. Its process does not change as long as the
-// group lives, so it is asked once.
+// group lives, so one call is enough.
 func (m *members) isTryst(ctx context.Context, task cluster.Task, ask func(context.Context, cluster.Task) (bool, error)) (bool, error) {
 	m.mu.Lock()
 	is, known := m.tryst[task]

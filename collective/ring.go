@@ -13,7 +13,7 @@ import (
 //
 //	pass 0: the member at the chunk's own place provides its elements. Each other one receives the
 //	        chunk, merges its own elements into it, and provides the result. The member before the
-//	        chunk's place is the last: it has the final value, and divides it if that is asked for.
+//	        chunk's place is the last: it has the final value, and divides it if the operation does.
 //	pass 1: the last one provides the final value. Each other one receives it and, but for the one
 //	        before the last, provides it.
 //

@@ -43,8 +43,8 @@ func (s *Server) ownReason(ctx context.Context, step int64, err error) bool {
 }
 
 // outdated reports whether a receive ended with err only because its key names an earlier
-// process of the peer, which the request has not reached. Nothing is lost, then, if the present
-// process is asked.
+// process of the peer, which the request has not reached. Then nothing is lost if the request goes to
+// the present process.
 func (s *Server) outdated(src cluster.Device, err error) bool {
 	if src.Task == s.task || status.CodeOf(err) != status.Aborted || errors.Is(err, transport.ErrProcessGone) {
 		return false

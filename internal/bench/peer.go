@@ -39,7 +39,7 @@ type setup struct {
 	verbsSetup
 }
 
-// hello says where it serves, and who it is there.
+// hello has the address of the process and its task there.
 type hello struct {
 	Server      string `json:"server"`
 	Task        string `json:"task"`

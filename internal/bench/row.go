@@ -20,8 +20,7 @@ type Row struct {
 	// Transport is how the bytes travel, or "local" where nothing leaves the process; empty
 	// in the baseline's own row.
 	Transport string `json:"transport"`
-	// Provider is who moves the bytes for that transport; empty for gRPC,
-	// which has only one.
+	// Provider is the provider of that transport; empty for gRPC, which has none.
 	Provider string `json:"provider"`
 	// Size is the content of one tensor in bytes. In the rows on waiting keys
 	// it is the memory of one of them.

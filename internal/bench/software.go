@@ -102,7 +102,7 @@ func (r *Row) providedBy(from *receiver) {
 	}
 }
 
-// provider is who moves the bytes; "" for gRPC.
+// provider is the provider that moves the bytes; "" for gRPC.
 func (r *receiver) provider() string {
 	s, ok := r.client.Verbs()
 	if !ok {

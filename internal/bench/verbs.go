@@ -282,8 +282,8 @@ func usage() (u syscall.Rusage, err error) {
 }
 
 // smallReceives is a side that scores the receives in a second, by their median.
-// Each run has processes of its own, which are gone when the other side runs: who
-// polls busily takes a processor also when nothing comes.
+// Each run has processes of its own, which are gone when the other side runs: busy
+// polling takes a processor also when nothing comes.
 func (s *suite) smallReceives(poll string, how func(*receiver, target) side) side {
 	client := s.client()
 	client.Poll = poll

@@ -66,7 +66,7 @@ func ReachVerbs(c config.Client, o server.Options, rate bool) func(context.Conte
 }
 
 // measurePath measures the path to a task; nil with an error. Over TCP and shared memory it times receives
-// if that is asked for, and the server publishes something.
+// if receives is set and the server publishes something.
 func measurePath(ctx context.Context, cl *server.Client, task cluster.Task, receives bool) (*server.Measured, error) {
 	m, err := cl.Measure(ctx, task)
 	if err != nil {

@@ -9,7 +9,7 @@
 //
 // The scan allocates nothing and reads each byte at most once. The estimate counts structs with the
 // sizes of Go's allocator, slices and maps with the space that they grow into, and strings with their
-// bytes. Protobuf's Any is opaque: whoever parses its value scans that, too.
+// bytes. Protobuf's Any is opaque: a caller that parses its value scans that value, too.
 package wiresize
 
 import (

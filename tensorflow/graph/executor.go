@@ -168,7 +168,7 @@ func (e *Executor) closeKernels() error {
 
 // Run runs the graph once. It returns when no kernel of the run is under way any more, with the
 // first error that is not derived. When ctx ends the run ends with Cancelled or DeadlineExceeded,
-// which is derived: whoever has ended ctx knows why.
+// which is derived: the reason is known where ctx was ended.
 func (e *Executor) Run(ctx context.Context, step *Step) error {
 	done := make(chan error, 1)
 	r := e.newRun(ctx, step, func(err error) { done <- err })

@@ -7,7 +7,7 @@ import (
 )
 
 // The executor itself runs the ops of control flow and the calls of functions: they are rules of
-// propagation, which every KernelSet shares. No State is asked for a kernel of them. A KernelSet may
+// propagation, which every KernelSet shares. No State makes a kernel of them. A KernelSet may
 // have definitions of them, which are used in place of those below.
 
 // kind says how the executor treats a node.

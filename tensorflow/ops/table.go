@@ -13,7 +13,7 @@ import (
 )
 
 // WriteTable writes the table of ops in docs/ops.md, in Markdown: each op with the types that its
-// kernel supports, which it is asked for.
+// kernel supports.
 func (r *Registry) WriteTable(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("| op | types | inputs and outputs |\n| --- | --- | --- |\n")

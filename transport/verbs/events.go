@@ -9,7 +9,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// The events of the device in use, and what it tells when it is asked.
+// The events of the device in use, and the attributes that are read from it.
 
 // withPort refreshes the port and runs f, which makes or connects a link. The attributes do
 // not change while f runs. If the port cannot be queried, withPort checks whether the device

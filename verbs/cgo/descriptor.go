@@ -86,6 +86,6 @@ func (d *descriptor) wait(ctx context.Context, take func(fd uintptr) bool) error
 func (d *descriptor) close() {
 	_ = d.file.Close() // a second time it fails, and nothing else can be done about it
 	d.mu.Lock()
-	//nolint:staticcheck // An empty section: whoever waited has left it.
+	//nolint:staticcheck // An empty section: after it no goroutine waits.
 	d.mu.Unlock()
 }

@@ -181,8 +181,8 @@ func (p *Provider) Open(name string) (verbs.Device, error) {
 	return nil, verbs.Errorf("open", name, verbs.ErrNotFound, "there is no such device; there are %s", strings.Join(names, ", "))
 }
 
-// openContext opens a device. The library looks for its file in several ways
-// and keeps the reason of the last one, so the file itself is asked why.
+// openContext opens a device. The library tries several ways to open its file
+// and keeps the reason of the last one, so openContext opens the file itself to learn the reason.
 func (p *Provider) openContext(lib *C.shim_library, d *C.struct_ibv_device, name string) (*C.struct_ibv_context, error) {
 	ctx, errno := C.shim_open_device(lib, d)
 	err := pointerOrErrno(ctx == nil, errno)

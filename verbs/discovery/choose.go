@@ -141,7 +141,7 @@ func Choose(inv Inventory, want Want) (Choice, error) {
 	}
 	var good []*candidate
 	waits := false
-	var against, others []Rejected // others are what the device's name does not mean: they are told last
+	var against, others []Rejected // others are what the device's name does not mean: they are listed last
 	for i := range inv.Devices {
 		d := &inv.Devices[i]
 		if len(d.Ports) == 0 {

@@ -28,7 +28,7 @@ type Want struct {
 	// has 0 to 7.
 	ServiceLevel uint8
 	// LocalAddr is the address by which peers reach this process, on RoCE the best that
-	// there is; zero: not known. LocalAddrWhy says in words who says so.
+	// there is; zero: not known. LocalAddrWhy says in words how it is known.
 	LocalAddr    netip.Addr
 	LocalAddrWhy string
 	// Before is the address that was used until now, which is preferred to others that

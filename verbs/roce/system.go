@@ -75,7 +75,7 @@ type socket struct {
 	datagrams []udp.Datagram
 }
 
-// Buffer is the capacity that peers are told. It is that for super-packets, which
+// Buffer is the capacity that this side reports to peers. It is that for super-packets, which
 // devices of this package send. If the path splits these, it is too much: packets are
 // lost until the window has shrunk.
 func (s *socket) Buffer() int { return s.JoinedBuffer() }

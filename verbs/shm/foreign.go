@@ -54,7 +54,7 @@ func (d *device) noRights(_, _ string, raw syscall.RawConn) error {
 	return failed
 }
 
-// allowRights is called when the peer has proved itself, before it is told so.
+// allowRights is called when the peer has proved itself, before this side sends the welcome.
 func (d *device) allowRights(raw syscall.RawConn) error {
 	var failed error
 	if err := raw.Control(func(fd uintptr) { failed = d.passRights(fd, true) }); err != nil {

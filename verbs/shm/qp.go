@@ -33,7 +33,7 @@ type qp struct {
 	seen     words        // of the last step; guarded by drive
 	more     bool         // the last step may have left something; guarded by drive
 	barrier  fence
-	live     atomic.Pointer[link] // link; it stays usable for those who hold drive
+	live     atomic.Pointer[link] // link; the holder of drive may go on using an earlier one
 	polls    atomic.Uint64        // counts polls of completion queues of this queue pair
 	watched  atomic.Bool          // run relies on polls, and looks only now and then
 

@@ -335,7 +335,7 @@ func (q *qp) executedLocked(l *link) {
 	word(l.own.mem, atDone).Store(q.resp.executed)
 }
 
-// takeRecvLocked takes the oldest posted receive; false if there is none, which the peer is told.
+// takeRecvLocked takes the oldest posted receive; false if there is none, which it reports to the peer.
 func (q *qp) takeRecvLocked(l *link) bool {
 	if q.resp.consumed == q.resp.posted {
 		q.stallLocked(l)

@@ -270,7 +270,7 @@ func (q *qp) receive(l *link) bool {
 	if q.await(l) {
 		return true
 	}
-	// Packets are read by whoever holds drive, so that they are handled in order. Here the goroutine
+	// Only the holder of drive reads packets, so that they are handled in order. Here the goroutine
 	// only waits for them.
 	err := l.raw.Read(l.readable)
 	if errors.Is(err, os.ErrDeadlineExceeded) {

@@ -14,7 +14,7 @@ import (
 
 // taking takes a packet with descriptors from the socket of a proved peer, and maps its memfd, in a
 // goroutine of its own. A hostile peer may make that last: it can hold the lock of its memfd's inode,
-// for one. So whoever waits for it can leave (abandon).
+// for one. So a goroutine that waits for it can leave (abandon).
 type taking struct {
 	stop chan struct{} // closed by abandon
 	done chan struct{} // closed when the fields below are set

@@ -21,7 +21,7 @@
 // again: when the peer had no receive posted. A lost connection is a lost path: what is
 // outstanding fails when the retries are over, and nothing connects again.
 //
-// # Who waits for whom
+// # Which goroutine waits for which
 //
 //  1. A reader never writes. What it has to send it leaves to the writer. Only a post from a
 //     completion's callback (CallbackCQ) writes on the reader's goroutine, if it need not wait.

@@ -22,8 +22,8 @@ import (
 // A transfer waits or is sent. When its attempt was lost it waits again, and is sent
 // with the next attempt number when the peer has been reached and is still the same
 // process. When the peer is another process, the transfer ends with Aborted: what was
-// sent to it has gone with the old process. A peer that is not Tryst is asked once: it
-// has no ids, so it cannot tell a second request from a second receive.
+// sent to it has gone with the old process. A peer that is not Tryst gets one request:
+// without ids it cannot tell a second request from a second receive.
 //
 // Acknowledgements and cancels are in acks.go.
 type requests struct {

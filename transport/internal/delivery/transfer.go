@@ -22,7 +22,7 @@ type Transfer struct {
 	// Fallback reports that an earlier attempt ended with a *FallbackError: this one
 	// takes the other route.
 	Fallback bool
-	// Peer is the incarnation of the process that is asked.
+	// Peer is the incarnation of the process that gets the request.
 	Peer uint64
 	// Left is the highest generation of a channel to the peer that this side has left;
 	// 0 for none. A connection that has channels sets it. The peer does not respond to

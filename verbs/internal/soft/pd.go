@@ -68,8 +68,8 @@ func (p *PD) Register(mem []byte, access verbs.Access, backing any) (*Region, er
 	return d.Keys.add(&Region{pd: p, domain: &p.Domain, mem: mem, access: access, backing: backing}), nil
 }
 
-// CheckQPLocked checks what a provider is asked for in CreateQP, and completes it. send and recv
-// are nil if they are no completion queues of this kind of device.
+// CheckQPLocked checks the configuration of CreateQP, and sets its defaults. send and recv are nil
+// if they are no completion queues of this provider.
 func (p *PD) CheckQPLocked(op string, c *verbs.QPConfig, send, recv *CQ, maxInline int) error {
 	d := p.dev
 	if err := p.UsableLocked(op); err != nil {

@@ -96,7 +96,7 @@ func (r *Router) Want(now time.Time) []Action {
 }
 
 // Expedite is the event that a receive waits and has no other connection. It limits the wait
-// before the peer is asked again.
+// before the next call to the peer.
 func (r *Router) Expedite(now time.Time) []Action {
 	if soon := now.Add(MinAskBackoff); r.nextAsk.After(soon) {
 		r.nextAsk = soon
