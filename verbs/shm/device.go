@@ -52,17 +52,18 @@ func (p *Provider) Open(name string) (verbs.Device, error) {
 // mappings, completion queue and events.
 type device struct {
 	soft.Device
-	provider *Provider
-	logger   *slog.Logger
-	shareLog shareLog
-	gid      verbs.GID
-	userNS   uint64
-	maps     mappings
-	ctx      context.Context // ends with Close
-	cancel   context.CancelFunc
-	fileIDs  atomic.Uint32 // the last one that was given away
-	spinning atomic.Int32  // goroutines that look for work without sleeping
-	bans     bans          // processes that share no memory with this one any more
+	provider  *Provider
+	logger    *slog.Logger
+	shareLog  errorLog // that memory is not shared
+	breachLog errorLog // of peers against the protocol
+	gid       verbs.GID
+	userNS    uint64
+	maps      mappings
+	ctx       context.Context // ends with Close
+	cancel    context.CancelFunc
+	fileIDs   atomic.Uint32 // the last one that was given away
+	spinning  atomic.Int32  // goroutines that look for work without sleeping
+	bans      bans          // processes that share no memory with this one any more
 
 	listeners []*net.UnixListener
 	socket    string         // the name of the first one, in the abstract namespace

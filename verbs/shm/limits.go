@@ -87,8 +87,8 @@ const (
 	maxBans = 1024
 	// retryDelay is the pause before something is tried again that the kernel had no room for.
 	retryDelay = time.Millisecond
-	// shareLogPause is the time between two ERROR lines for one reason that memory cannot be shared.
-	shareLogPause = time.Minute
+	// errorLogPause is the time between two ERROR lines of one kind that peers cause.
+	errorLogPause = time.Minute
 	// minPatience is the least time without progress after which a queue pair fails. Nothing is lost in
 	// shared memory, but a peer's process may wait for a processor: on two of them under twenty
 	// threads for some 100 ms. verbs/tcp has the same.

@@ -294,7 +294,7 @@ func (q *qp) Close() error {
 
 // violatedLocked breaks the queue pair because its peer does not keep to the protocol.
 func (q *qp) violatedLocked(err error) {
-	q.pd.dev.logger.Error("shm: the peer breaks the protocol of the ring", "queue pair", q.number, "peer", q.ends.qpns, "error", err)
+	q.pd.dev.breach(q, err)
 	if q.state != verbs.StateErr {
 		q.event(verbs.EventQPProtocol)
 	}

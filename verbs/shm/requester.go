@@ -281,7 +281,7 @@ func (q *qp) bounceLocked(l *link, chunk int) (mem []byte, id uint32, ok bool) {
 	if l.bounce == nil {
 		f, err := newMemfd((sendChunks + readChunks) * chunkSize)
 		if err != nil {
-			q.pd.dev.shareLog.log(q.pd.dev.logger, q.number, err)
+			q.pd.dev.notShared(q.number, err)
 			return nil, 0, false
 		}
 		f.id = q.pd.dev.fileIDs.Add(1)
@@ -303,14 +303,14 @@ func (q *qp) announceLocked(l *link, f *file) bool {
 			}
 			if !errors.Is(err, unix.EAGAIN) && !l.failing {
 				l.failing = true
-				q.pd.dev.shareLog.log(q.pd.dev.logger, q.number, err)
+				q.pd.dev.notShared(q.number, err)
 			}
 			q.req.retryAt = time.Now().Add(retryDelay)
 			q.armLocked(q.req.retryAt)
 			return false
 		}
 	} else if err := q.mapOwn(l, f); err != nil {
-		q.pd.dev.shareLog.log(q.pd.dev.logger, q.number, err)
+		q.pd.dev.notShared(q.number, err)
 		return false
 	}
 	l.known[f.id] = struct{}{}

@@ -124,7 +124,7 @@ func (q *qp) takeRequestLocked(l *link, s *words) (wake, more bool) {
 		q.violatedLocked(fmt.Errorf("request %d is in the place of %d", e.number, p.executed))
 		return false, false
 	case err != nil:
-		q.pd.dev.logger.Error("shm: the peer breaks the protocol of the ring", "queue pair", q.number, "peer", q.ends.qpns, "error", err)
+		q.pd.dev.breach(q, err)
 		q.rejectLocked(l, verbs.StatusRemoteInvalidRequest)
 		return true, false
 	}

@@ -4,7 +4,6 @@ package shm
 
 import (
 	"bytes"
-	"errors"
 	"log/slog"
 	"strings"
 	"testing"
@@ -17,13 +16,13 @@ import (
 func TestOneReasonIsOneErrorLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer
-		var s shareLog
+		var s errorLog
 		log := slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		for i := range 160 {
-			s.log(log, i, errors.New("file too large"))
+			s.log(log, "file too large", "a line", "queue pair", i)
 			time.Sleep(time.Second)
 		}
-		s.log(log, 0, errors.New("no space left"))
+		s.log(log, "no space left", "a line")
 		if errors, all := strings.Count(text.String(), "level=ERROR"), strings.Count(text.String(), "\n"); errors != 4 || all != 161 {
 			t.Errorf("%d ERROR lines of %d, want 4 of 161: one a minute, and one of another reason", errors, all)
 		}
