@@ -98,6 +98,10 @@ func (e *TensorInfo) damaged(algorithm string, got []byte) *status.Error {
 		formatDigest(algorithm, got), formatDigest(algorithm, e.Digest)).WithPayload(damagedKey, []byte(e.Name))
 }
 
+// unreadable begins gRPC's text for a message that came whole, and that this process does not parse: it is
+// none of its kind, or would take too much memory. The next one would be the same.
+const unreadable = "grpc: failed to unmarshal the received message: "
+
 // failed returns the error of a call to the server, with the request before the text. It quotes
 // what the server said. An error that only says that there was no answer becomes Unavailable,
 // whatever gRPC or a proxy made of it, unless ctx has ended.
@@ -110,6 +114,9 @@ func (p *Puller) failed(ctx context.Context, what string, err error, trailer met
 			said = "the server " + said
 		}
 		return status.Errorf(code, "%s: %w", what, &status.Said{Peer: said, Text: text})
+	}
+	if why, ok := strings.CutPrefix(text, unreadable); ok && code == status.Internal {
+		return status.Errorf(status.InvalidArgument, "%s: what %s sent cannot be used: %s", what, p.server(), why)
 	}
 	switch code {
 	case status.Unimplemented:

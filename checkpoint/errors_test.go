@@ -39,6 +39,8 @@ func TestTheServerIsBlamedForWhatItSaid(t *testing.T) {
 			"Unavailable: asking: no connection to a:1: dial tcp a:1: connect: connection refused"},
 		{"no gRPC server", grpcstatus.Error(codes.Unavailable, `connection error: desc = "error reading server preface: a:1 is no gRPC server; check the port"`), nil, nil,
 			"Unavailable: asking: a:1 is no gRPC server; check the port"},
+		{"a message that is too large in memory", grpcstatus.Error(codes.Internal, "grpc: failed to unmarshal the received message: ResourceExhausted: too much"), nil, nil,
+			"InvalidArgument: asking: what a:1 sent cannot be used: ResourceExhausted: too much"},
 		{"another service", grpcstatus.Error(codes.Unimplemented, "unknown service"), nil, nil, "Unimplemented: asking: a:1 has no publications: it is not a Tryst server, or of another version"},
 		{"a refusal by gRPC", grpcstatus.Error(codes.PermissionDenied, "no"), nil, nil, "PermissionDenied: asking: a:1: no"},
 	} {
