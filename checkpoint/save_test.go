@@ -366,6 +366,13 @@ func TestSaveTakesOverAStalePart(t *testing.T) {
 	if err := save(); err == nil || string(readFile(t, victim)) != "precious" {
 		t.Errorf("a symbolic link as .part: %v, it leads to %q", err, readFile(t, victim))
 	}
+	must(t, os.Remove(out+".part"))
+	must(t, os.Link(victim, out+".part"))
+	err := save()
+	mustBe(t, err, status.InvalidArgument, "m.safetensors.part", "hard link")
+	if string(readFile(t, victim)) != "precious" {
+		t.Errorf("the file of which .part is a hard link is now %q", readFile(t, victim))
+	}
 }
 
 // A pull to a file that another one is writing is refused, and the other one

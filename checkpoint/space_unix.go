@@ -30,3 +30,9 @@ func usedSpace(f *os.File) int64 {
 	}
 	return st.Blocks * 512 // stat(2): whatever the block size of the file system
 }
+
+// manyNames reports whether a file has another name (a hard link).
+func manyNames(stat os.FileInfo) bool {
+	st, ok := stat.Sys().(*syscall.Stat_t)
+	return ok && st.Nlink > 1
+}

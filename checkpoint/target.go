@@ -185,6 +185,8 @@ func lockPart(f *os.File, path string) (current bool, err error) {
 		return false, err
 	case now.Mode().Type() == fs.ModeSymlink: // where noFollow does nothing
 		return false, status.New(status.InvalidArgument, "it is there, and a symbolic link")
+	case manyNames(now): // what is written would change a file of another name, and its owner could change the result
+		return false, status.New(status.InvalidArgument, "it is there, and has another name, too (a hard link); remove it")
 	}
 	return os.SameFile(opened, now), nil
 }
