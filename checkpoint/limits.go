@@ -73,6 +73,9 @@ const (
 	// keysPerMessage bounds the bytes of keys in one message of Open. It is far below 4 MiB,
 	// the default limit of a gRPC client.
 	keysPerMessage = 1 << 20
+	// messageHead is what a message of Open takes beside its keys, and keyHead what a key takes in it beside itself, in
+	// bytes: tags and lengths.
+	messageHead, keyHead = 16, 6
 
 	// maxOpenNames is the largest list of tensor names in an Open, in bytes. For a longer list
 	// the puller requests the keys of all tensors. The default limit of a gRPC server is 4 MiB.

@@ -31,18 +31,13 @@ func (e *entry) divisible() bool {
 	return e.info.DType.Plain() && (e.held != nil || e.file.header != nil || e.file.direct)
 }
 
-// pieces calls do with each piece of e, in order. It calls do once, with the zero piece, if e is
+// pieceAt returns the piece of e at off, one of pieces with size bytes; the zero piece, for all of e, if e is
 // not larger than size, or is not divisible, or if size is 0.
-func (e *entry) pieces(size int64, do func(piece) error) error {
+func (e *entry) pieceAt(off, size int64) piece {
 	if size == 0 || e.info.Bytes <= size || !e.divisible() {
-		return do(piece{})
+		return piece{}
 	}
-	for off := int64(0); off < e.info.Bytes; off += size {
-		if err := do(piece{off, min(size, e.info.Bytes-off)}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return piece{off, min(size, e.info.Bytes-off)}
 }
 
 // checkPieceBytes checks the length of pieces that a puller asks for.

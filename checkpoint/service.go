@@ -6,12 +6,12 @@ import (
 	"encoding/binary"
 	"log/slog"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
@@ -160,30 +160,79 @@ const measurementKey = "tryst-measurement"
 // sendKeys sends the keys of the entries, in messages of up to keysPerMessage. Tensors that are
 // larger than pieceBytes, if it is not 0, are given in pieces.
 func (c *Catalog) sendKeys(p *publication, entries []*entry, step int64, puller cluster.Task, pieceBytes int64, stream grpc.ServerStreamingServer[trystpb.OpenResponse]) error {
-	src := c.o.Device.String()
-	dst := cluster.Device{Task: puller, Type: "CPU"}.String()
-	resp := &trystpb.OpenResponse{StepId: step}
-	size := 0
-	for _, e := range entries {
-		err := e.pieces(pieceBytes, func(x piece) error {
-			edge := edgeName(p.manifest.Name, p.manifest.Version, e.info.Name, x)
-			key := rendezvous.CreateKey(src, c.o.Incarnation, dst, edge, rendezvous.FrameIter{})
-			if n := len(key) + len(e.info.Name); size > 0 && size+n > keysPerMessage {
-				if err := stream.Send(resp); err != nil {
-					return err
-				}
-				resp, size = &trystpb.OpenResponse{StepId: step}, 0
+	keys := keyCursor{
+		publication: &p.manifest.Publication, entries: entries, pieceBytes: pieceBytes,
+		src: c.o.Device.String(), dst: cluster.Device{Task: puller, Type: "CPU"}.String(), incarnation: c.o.Incarnation,
+	}
+	for last := false; !last; {
+		var n, size int
+		n, size, last = keys.measure()
+		err := sendBuilt(stream, size, func() *trystpb.OpenResponse {
+			resp := &trystpb.OpenResponse{StepId: step, Keys: make([]*trystpb.TensorKey, n), Last: last}
+			for i := range resp.Keys {
+				resp.Keys[i] = keys.next()
 			}
-			resp.Keys = append(resp.Keys, &trystpb.TensorKey{Name: e.info.Name, Key: key, Offset: uint64(x.off), Bytes: uint64(x.n)})
-			size += len(key) + len(e.info.Name)
-			return nil
+			return resp
 		})
 		if err != nil {
 			return err
 		}
 	}
-	resp.Last = true
-	return stream.Send(resp)
+	return nil
+}
+
+// builtSender is a stream that charges a message of up to size bytes to its client before it is built, so that
+// what waits for a client that does not read takes no memory (transport/grpc.LimitCalls).
+type builtSender interface {
+	SendBuilt(size int, build func() proto.Message) error
+}
+
+// sendBuilt sends what build returns, which takes up to size bytes.
+func sendBuilt(stream grpc.ServerStreamingServer[trystpb.OpenResponse], size int, build func() *trystpb.OpenResponse) error {
+	if s, ok := stream.(*grpc.GenericServerStream[trystpb.OpenRequest, trystpb.OpenResponse]); ok {
+		if b, ok := s.ServerStream.(builtSender); ok {
+			return b.SendBuilt(size, func() proto.Message { return build() })
+		}
+	}
+	return stream.Send(build())
+}
+
+// keyCursor makes the keys of entries, one after the other.
+type keyCursor struct {
+	publication *Publication
+	src, dst    string
+	incarnation uint64
+	pieceBytes  int64
+
+	entries []*entry // that are left
+	off     int64    // in the first one
+}
+
+// next returns the next key. There must be one.
+func (k *keyCursor) next() *trystpb.TensorKey {
+	e := k.entries[0]
+	x := e.pieceAt(k.off, k.pieceBytes)
+	if k.off += x.n; x.n == 0 || k.off == e.info.Bytes {
+		k.entries, k.off = k.entries[1:], 0
+	}
+	edge := edgeName(k.publication.Name, k.publication.Version, e.info.Name, x)
+	key := rendezvous.CreateKey(k.src, k.incarnation, k.dst, edge, rendezvous.FrameIter{})
+	return &trystpb.TensorKey{Name: e.info.Name, Key: key, Offset: uint64(x.off), Bytes: uint64(x.n)}
+}
+
+// measure returns how many keys the next message has, about its size in bytes, and whether no key is left after
+// it. It keeps none of them.
+func (k *keyCursor) measure() (n, size int, last bool) {
+	ahead := *k
+	for size = messageHead; len(ahead.entries) > 0; n++ {
+		key := ahead.next()
+		more := proto.Size(key) + keyHead
+		if n > 0 && size+more > keysPerMessage {
+			return n, size, false
+		}
+		size += more
+	}
+	return n, size, true
 }
 
 // choose returns the entries with the given names, each once, in the order of
@@ -201,7 +250,13 @@ func (p *publication) choose(names []string) ([]*entry, error) {
 		}
 		wanted[e] = true
 	}
-	return slices.DeleteFunc(slices.Clone(p.entries), func(e *entry) bool { return !wanted[e] }), nil
+	chosen := make([]*entry, 0, len(wanted)) // the pull holds it, however large the publication is
+	for _, e := range p.entries {
+		if wanted[e] {
+			chosen = append(chosen, e)
+		}
+	}
+	return chosen, nil
 }
 
 // streams counts the open pulls and chooses their steps.

@@ -377,3 +377,50 @@ func TestManifestsUnderWayAreBounded(t *testing.T) {
 		t.Errorf("%d MiB are held for answers that nobody reads", grown>>20)
 	}
 }
+
+// TestKeysUnderWayAreBounded: clients that do not read make the server hold no more keys of pulls than the limit of
+// copies, also for the pulls that wait for it.
+func TestKeysUnderWayAreBounded(t *testing.T) {
+	const (
+		tensors      = 4000 // with names of 1 KiB
+		conns, pulls = 4, 60
+	)
+	s := start(t, settings(func(c *config.Config) { c.Memory = 1 << 30 }), Options{}) // 16 MiB of copies for an address
+	x := float(t, 1)
+	defer x.Release()
+	var all []*tensor.Tensor
+	for i := range tensors {
+		all = append(all, x.Named(fmt.Sprint(strings.Repeat("name", 256), i)))
+	}
+	if _, err := s.Catalog().PublishTensors("p", all...); err != nil {
+		t.Fatal(err)
+	}
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc) //nolint:gosec // small
+	}
+	before := heap()
+	const window = 64<<10 - 1
+	for range conns {
+		conn := dialPlainly(t, s.Addr().String(), grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window))
+		for range pulls {
+			_, err := trystgrpc.NewPublicationsClient(conn).Open(t.Context(), &trystpb.OpenRequest{
+				Publication: "p", Puller: "/job:client/replica:0/task:1", PullerIncarnation: 1,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	stacks := make([]byte, 16<<20)
+	until(t, "the pulls beyond the limit wait", func() bool {
+		n := runtime.Stack(stacks, true)
+		return strings.Count(string(stacks[:n]), "(*connQuota).charge(") >= conns*(pulls-8)
+	})
+	stacks = nil
+	if grown := heap() - before; grown > 100<<20 {
+		t.Errorf("%d MiB are held for keys that nobody reads", grown>>20)
+	}
+}

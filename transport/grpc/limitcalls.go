@@ -72,6 +72,21 @@ func (s chargedStream) SendMsg(m any) error {
 	return s.ServerStream.SendMsg(m)
 }
 
+// SendBuilt charges size bytes and then builds the message, which must not be larger, and sends it. So a message
+// that waits for others to be read takes no memory.
+func (s chargedStream) SendBuilt(size int, build func() proto.Message) error {
+	c, err := s.quota.charge(s.Context(), int64(size), int64(size))
+	if err != nil {
+		return toGRPC(s.Context(), err)
+	}
+	m := build()
+	resp, err := encoded(m, proto.Size(m), c)
+	if err != nil {
+		return toGRPC(s.Context(), err)
+	}
+	return s.ServerStream.SendMsg(resp)
+}
+
 // charged returns m encoded and charged to q; m itself when it is small or no protobuf
 // message.
 func charged(ctx context.Context, q *connQuota, m any) (any, error) {
@@ -87,11 +102,20 @@ func charged(ctx context.Context, q *connQuota, m any) (any, error) {
 	if err != nil {
 		return nil, toGRPC(ctx, err)
 	}
-	l := newLease(nil, c)
-	defer l.end()
-	b, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(make([]byte, 0, size), message)
+	resp, err := encoded(message, size, c)
 	if err != nil {
 		return nil, toGRPC(ctx, err)
+	}
+	return resp, nil
+}
+
+// encoded returns m encoded, with the charge until it is written. proto.Size must have returned size.
+func encoded(m proto.Message, size int, c charge) (*response, error) {
+	l := newLease(nil, c)
+	defer l.end()
+	b, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(make([]byte, 0, size), m)
+	if err != nil {
+		return nil, err
 	}
 	return &response{buffers: mem.BufferSlice{l.buffer(b)}}, nil
 }
