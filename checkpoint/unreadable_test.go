@@ -22,10 +22,10 @@ import (
 type rawCodec struct{}
 
 func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
-	return mem.BufferSlice{mem.SliceBuffer(v.([]byte))}, nil
+	return mem.BufferSlice{mem.SliceBuffer(v.([]byte))}, nil //nolint:errcheck // its only user sends that
 }
 func (rawCodec) Unmarshal(d mem.BufferSlice, v any) error {
-	*(v.(*[]byte)) = d.Materialize()
+	*(v.(*[]byte)) = d.Materialize() //nolint:errcheck // the same
 	return nil
 }
 func (rawCodec) Name() string { return "proto" }
