@@ -15,8 +15,8 @@ func NewIncarnation() uint64 {
 	}
 }
 
-// NotProven is the reason of an error that refuses a name: the caller has not proven that it is his, or may
-// not have what the name's owner may. errors.As finds it in a status; it is not sent.
+// NotProven is the reason of an error that refuses a name: the caller has not proven that the name is its
+// own. errors.As finds the reason in a status of this process; peers get the text alone.
 type NotProven string
 
 // Error returns the reason.

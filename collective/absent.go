@@ -13,24 +13,25 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// byCaller reports whether a context has ended since a caller gave up, and not by an error of the operation.
+// byCaller reports whether a context was cancelled by its caller or has reached a deadline, and has not ended
+// by an error of the operation.
 func byCaller(ctx context.Context) bool {
 	err := context.Cause(ctx)
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || status.CodeOf(err) == status.DeadlineExceeded
 }
 
 // nameAbsent adds the absent members to the error of a call that has given up a group. Only the leader
-// knows them; a leader that is a Tryst process answers at once.
+// knows them; a leader that is a Tryst process answers at once. The error stays as it is if the leader does
+// not answer, or if the last member has joined meanwhile.
 func (c *Collectives) nameAbsent(ctx context.Context, r joinRequest, err error) error {
 	if !byCaller(ctx) {
 		return err
 	}
 	joined, known := c.askJoined(context.WithoutCancel(ctx), r)
-	e := status.From(err)
-	if !known {
-		return e
+	if !known || len(joined) >= r.size {
+		return err
 	}
-	return status.Errorf(e.Code(), "group %d is not complete: %s: %s", r.key, describeAbsent(joined, r.size, c.opts.Workers.Tasks()), e.Message())
+	return status.From(err).WithPrefix(fmt.Sprintf("group %d is not complete: %s", r.key, describeAbsent(joined, r.size, c.opts.Workers.Tasks())))
 }
 
 // askJoined asks the leader which devices have joined a group; false if it does not say.

@@ -74,10 +74,10 @@ func TestAMemberThatDoesNotCallIsNamed(t *testing.T) {
 		})
 		named := 0
 		for i, err := range errs {
-			if status.CodeOf(err) != status.DeadlineExceeded || !strings.Contains(err.Error(), "while it waited for rank ") {
+			if status.CodeOf(err) != status.DeadlineExceeded || !strings.Contains(err.Error(), "(while waiting for rank ") {
 				t.Errorf("member %d: %v", i, err)
 			}
-			if strings.Contains(err.Error(), "while it waited for rank 2, /job:worker/replica:0/task:2") {
+			if strings.Contains(err.Error(), "(while waiting for rank 2, /job:worker/replica:0/task:2)") {
 				named++
 			}
 		}

@@ -144,7 +144,7 @@ func (x *exchange) ended(rank int) error {
 	if !byCaller(x.ctx) {
 		return err
 	}
-	return status.Errorf(err.Code(), "%s, while it waited for rank %d, %s", err.Message(), rank, x.m.list[rank].device.Task)
+	return status.Errorf(err.Code(), "%s (while waiting for rank %d, %s)", err.Message(), rank, x.m.list[rank].device.Task)
 }
 
 // explain returns what an error of a member is for this one.

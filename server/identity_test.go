@@ -287,6 +287,11 @@ func TestNobodyShutsOutAConnectedPeer(t *testing.T) {
 	if grpcstatus.Code(err) != codes.PermissionDenied {
 		t.Errorf("its RecvTensor: %v", err)
 	}
+	for _, method := range []string{"Hello", "RecvTensor"} {
+		if n := refusals(t, a, method); n != 1 {
+			t.Errorf("%v refused names of %s are counted, want 1", n, method)
+		}
+	}
 	for step := int64(2); step < 5; step++ {
 		send(step, float32(step))
 		wantFloat(t, wait(t, b.recv(step, a.Task().String(), "x"), "a later one"), float32(step))

@@ -61,7 +61,8 @@ func wrongDir(err error) string {
 	return ""
 }
 
-// CheckOther opens the device of config.ProviderTCP or config.ProviderShm, as a process with these settings does, and closes it. It returns the name of the
+// CheckOther opens the device of config.ProviderTCP or config.ProviderShm, as a process with these settings
+// does, and closes it. It returns the name of the
 // device.
 func CheckOther(c config.Client, provider string) (device string, err error) {
 	for _, s := range otherSources(&c, Options{}, nodeConfig{}, slog.New(slog.DiscardHandler)) {

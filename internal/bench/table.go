@@ -94,7 +94,7 @@ func (r *Row) outcome() string {
 	return "reported"
 }
 
-// who is what was measured: the transport, this process, or the baseline itself.
+// who returns the subject of a row: the transport, this process, or the baseline itself.
 func (r *Row) who() string {
 	if r.itself {
 		return r.Baseline

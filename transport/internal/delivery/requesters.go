@@ -2,9 +2,11 @@ package delivery
 
 import (
 	"container/list"
+	"fmt"
 	"slices"
 	"time"
 
+	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/status"
 )
 
@@ -111,9 +113,9 @@ func (t *responses) verified(now time.Time, a Process, from string, is uint64, e
 	case err != nil:
 		return nil, nil, undecided("another process is connected as %s, and the address of that task does not tell which one is there: %v", a.Name, err)
 	case is != a.Incarnation:
-		return nil, nil, status.Errorf(status.PermissionDenied,
+		return nil, nil, status.Errorf(status.PermissionDenied, "%w", cluster.NotProven(fmt.Sprintf(
 			"another process is connected as %s, and the address of that task is that of the process with incarnation %016x, not %016x: give each process a name of its own",
-			a.Name, is, a.Incarnation)
+			a.Name, is, a.Incarnation)))
 	case k.connected() && k.connects != k.connectsAt: // the answer may be older than its connection
 		return nil, nil, undecided("another process has connected as %s while its address was called; try again", a.Name)
 	}
