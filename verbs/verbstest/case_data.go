@@ -96,13 +96,15 @@ func writeSizes(w *world, op verbs.Opcode) {
 // readSizes: ibv_post_send(3), IBV_WR_RDMA_READ.
 func readSizes(w *world) {
 	a, b, sizes := w.sizedPair()
+	// The source keeps its bytes: a request that was sent again is answered again, also after the
+	// read has completed, so a device may look at the source until the case ends.
+	pattern(b.mem, 1)
 	// The responder has sent before, as in most connections: a device may derive from it
 	// how to send responses.
 	b.post(b.to(a, 1000, verbs.OpWrite, 0, 300<<10, 0))
 	b.expect(1000, verbs.StatusOK)
 	for i, n := range sizes {
 		clear(a.mem)
-		pattern(b.mem[13:13+n], byte(i))
 		a.post(a.to(b, verbs.WRID(i), verbs.OpRead, 7, n, 13))
 		if wc := a.expect(verbs.WRID(i), verbs.StatusOK); wc.Op != verbs.WCRead {
 			w.Errorf("a read completes as %v", wc.Op)
