@@ -45,7 +45,8 @@ func (n *node) damage(b []byte) {
 }
 
 // hides reports whether the end of a receive is not logged. The receive then looks as one that has
-// not ended.
+// not ended. Its value is one that another follows, which then comes too early: the last value of a
+// key would only be missing.
 func (n *node) hides(r record) bool { return r.Code == "" && n.strikes(plantLose) }
 
 func (n *node) changed(r record) record {

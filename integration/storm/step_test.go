@@ -291,7 +291,8 @@ func (p *part) slot(ctx context.Context, i int, e edge, box *inbox) {
 		if e.into && !p.again && !e.values[next].dead { // after a restart it does not know the size
 			dst = p.memory(e.values[next].size)
 		}
-		err := p.receiveOne(one, i, e, dst)
+		follows := e.slots == 1 && next+1 < len(e.values)
+		err := p.receiveOne(one, i, e, dst, follows)
 		ended := one.Err() != nil
 		cancel()
 		if err == nil {
@@ -299,7 +300,7 @@ func (p *part) slot(ctx context.Context, i int, e edge, box *inbox) {
 			next++
 			continue
 		}
-		if status.CodeOf(err) == status.DataLoss {
+		if status.CodeOf(err) == status.DataLoss || errors.Is(err, errHidden) {
 			next++
 			continue // it stands for one value
 		}
@@ -328,8 +329,9 @@ func soonOver(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // receiveOne makes one receive, into dst if there is one, and logs how it ended, each time that it
-// does. It takes over the reference to dst.
-func (p *part) receiveOne(ctx context.Context, i int, e edge, dst *tensor.Tensor) error {
+// does. It takes over the reference to dst. follows says that the same goroutine receives a later
+// value of the key after it.
+func (p *part) receiveOne(ctx context.Context, i int, e edge, dst *tensor.Tensor, follows bool) error {
 	n := p.n
 	id := n.recvs.Add(1)
 	r := record{Kind: kindRecv, Step: p.step, Edge: i, Peer: e.from, Recv: id, Again: p.again}
@@ -350,7 +352,7 @@ func (p *part) receiveOne(ctx context.Context, i int, e edge, dst *tensor.Tensor
 		} else {
 			r.Content, r.Wire = content, wire
 		}
-		if n.hides(r) {
+		if follows && n.hides(r) {
 			return errHidden
 		}
 		n.log.write(n.changed(r))
