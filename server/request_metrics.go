@@ -9,6 +9,10 @@ import (
 // addRequests adds the metrics of what requests take.
 func (m *metrics) addRequests(r *grpctransport.RequestStats) {
 	m.gauge("tryst_request_bytes", "What the requests under way take, from their first byte to the end of their calls, in bytes.", func() float64 { return float64(r.Bytes()) })
+	m.all = append(m.all, prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "tryst_unread_connections_total",
+		Help: "Connections that were ended since their clients did not read their responses.",
+	}, func() float64 { return float64(r.Unread()) }))
 	for reason := range r.Refused() {
 		m.all = append(m.all, prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "tryst_refused_requests_total", ConstLabels: prometheus.Labels{"reason": reason},

@@ -42,6 +42,7 @@ func (t trackedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 	c := &connection{Conn: conn, raw: raw, handshakes: t.handshakes, quota: quota, disconnects: make(map[transport.Process]func())}
 	c.remote = address{conn.RemoteAddr(), conn.RemoteAddr().String(), c}
 	c.requests = newRequests(c)
+	quota.unread.conn, quota.unread.refuse = raw, c.requests.refuse
 	return c, auth, nil
 }
 
@@ -100,6 +101,7 @@ func (c *connection) Close() error {
 	if c.requests != nil {
 		c.requests.close()
 	}
+	c.quota.unread.close()
 	c.handshakes.done(c.raw)
 	c.quota.close()
 	c.mu.Lock()

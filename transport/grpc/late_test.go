@@ -51,6 +51,15 @@ func onPipe(t *testing.T, f func(t *testing.T, c *rawClient, frames <-chan http2
 				return &tfpb.RegisterGraphResponse{}, nil
 			}),
 		}}, &served)
+		answer := func(name string, bytes int) grpc.MethodDesc {
+			return method("test", name, func(context.Context, *tfpb.RegisterGraphRequest) (any, error) {
+				served++
+				return &tfpb.RegisterGraphResponse{GraphHandle: strings.Repeat("x", bytes)}, nil
+			})
+		}
+		LimitCalls(s).RegisterService(&grpc.ServiceDesc{ServiceName: "test", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{
+			answer("Large", largeResponse), answer("Middle", middleResponse),
+		}}, &served)
 		l := make(pipes)
 		go func() { _ = s.Serve(l) }()
 		client, server := net.Pipe()
@@ -81,6 +90,12 @@ func onPipe(t *testing.T, f func(t *testing.T, c *rawClient, frames <-chan http2
 		}
 	})
 }
+
+// The sizes of the responses to Large and Middle, about.
+const (
+	largeResponse  = 4 * responseProgress
+	middleResponse = responseProgress / 3
+)
 
 // endOf returns whether a stream has ended, by the frames that have come.
 func endOf(stream uint32, frames <-chan http2.FrameHeader) bool {

@@ -48,6 +48,11 @@ const (
 	requestTime     = time.Minute
 	requestProgress = 256 << 10
 
+	// responseTime is how long a client that has responses to read may take for responseProgress more bytes
+	// of them. A process that is stopped is gone sooner, by the keepalive.
+	responseTime     = time.Minute
+	responseProgress = 256 << 10
+
 	// requestHeaders is the size of the headers of a request in bytes, with 32 for each header: the
 	// default that gRPC's specification suggests (PROTOCOL-HTTP2.md, Requests). A byte may stand for a
 	// header of 4 KiB that came before.

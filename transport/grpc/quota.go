@@ -99,6 +99,7 @@ func (r *rareLine) now(now time.Time) (silent int, ok bool) {
 type connQuota struct {
 	addr          *addressQuota
 	bytes, copies *semaphore.Weighted
+	unread        unread
 
 	// All below are guarded by quotas.mu.
 	closed bool
@@ -288,6 +289,7 @@ func (g *charge) take(acquire func(limited) error) error {
 		}
 	}
 	c, q := g.conn, g.conn.addr.server
+	c.unread.begin()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	c.ofOthers = ofOthers{c.ofAddress + g.ofAddress, c.ofTotal + g.ofTotal, c.ofCopies + g.ofCopies}
@@ -345,6 +347,7 @@ func (g charge) end() {
 	if c == nil {
 		return
 	}
+	c.unread.end()
 	c.copies.Release(g.copies)
 	c.bytes.Release(g.ofConn)
 	q := c.addr.server
@@ -409,6 +412,8 @@ func (q *quotas) refuseRequest(from net.Addr, kind refusalKind, reason string) {
 		q.stats.late.Add(1)
 	case refusedSize:
 		q.stats.growth.Add(1)
+	case refusedUnread:
+		q.stats.unread.Add(1)
 	}
 	q.refusals.add(from, refusal{kind: kind, reason: reason})
 }

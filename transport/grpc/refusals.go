@@ -32,6 +32,7 @@ const (
 	refusedBytes                            // a request, since others take all that they may
 	refusedLate                             // a request that does not come whole
 	refusedSize                             // a request that takes too much when it is parsed
+	refusedUnread                           // responses that the client does not read
 	refusedOther                            // none of these, for instance a port scanner
 )
 
@@ -79,6 +80,8 @@ func (l *refusalLog) add(from net.Addr, r refusal) {
 	switch r.kind {
 	case refusedBytes, refusedLate, refusedSize:
 		text = "refusing a request"
+	case refusedUnread:
+		text = "ending a connection"
 	}
 	level, args := slog.LevelWarn, []any{"address", from.String(), "reason", r.reason}
 	if again || r.kind == refusedOther {

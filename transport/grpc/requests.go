@@ -134,6 +134,9 @@ func (r *requests) read(b []byte) error {
 func (r *requests) wrote(b []byte) { _ = r.out.scan(b, r.beginWrite, nil) }
 
 func (r *requests) beginWrite(f frame) bool {
+	if f.kind == frameData {
+		r.conn.quota.unread.sent.Add(int64(f.length))
+	}
 	switch {
 	case f.kind == frameReset || (f.kind == frameHeaders || f.kind == frameData) && f.flags&flagEndStream != 0:
 		r.end(f.stream)
@@ -421,11 +424,12 @@ func (r *requests) refuse(kind refusalKind, reason string) {
 	r.conn.quota.addr.server.refuseRequest(r.conn.Conn.RemoteAddr(), kind, reason)
 }
 
-// RequestStats has what the requests under way of a server take, and how many were refused. The zero
-// value is for one server. It is safe for concurrent use.
+// RequestStats has what the requests under way of a server take, how many were refused, and how many
+// connections were not read. The zero value is for one server. It is safe for concurrent use.
 type RequestStats struct {
 	bytes               atomic.Int64
 	crowd, late, growth atomic.Uint64
+	unread              atomic.Uint64
 }
 
 // Bytes returns what the requests under way take, in bytes.
@@ -436,3 +440,6 @@ func (s *RequestStats) Bytes() int64 { return s.bytes.Load() }
 func (s *RequestStats) Refused() map[string]uint64 {
 	return map[string]uint64{"bytes": s.crowd.Load(), "late": s.late.Load(), "size": s.growth.Load()}
 }
+
+// Unread returns how many connections were ended since their clients did not read their responses.
+func (s *RequestStats) Unread() uint64 { return s.unread.Load() }

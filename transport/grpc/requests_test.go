@@ -118,10 +118,13 @@ func (c *rawClient) must(err error) {
 }
 
 // headers begins a call of RegisterGraph.
-func (c *rawClient) headers(stream uint32) {
+func (c *rawClient) headers(stream uint32) { c.call(stream, "/tensorflow.WorkerService/RegisterGraph") }
+
+// call begins a call of a method.
+func (c *rawClient) call(stream uint32, path string) {
 	var headers bytes.Buffer
 	e := hpack.NewEncoder(&headers)
-	for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", "/tensorflow.WorkerService/RegisterGraph"}, {":authority", "a"}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
+	for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", path}, {":authority", "a"}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
 		c.must(e.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}))
 	}
 	c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: headers.Bytes(), EndHeaders: true}))
