@@ -4,7 +4,7 @@ import (
 	"context"
 	"iter"
 
-	"github.com/tryst-rdma/tryst/checkpoint"
+	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
@@ -21,6 +21,9 @@ type Client struct {
 // Manifest lists the contents of a publication: Entries has the Name, DType, Shape, Bytes and Digest of
 // each tensor, Files the files. It must not be changed.
 type Manifest = checkpoint.Manifest
+
+// TensorInfo describes a tensor of a publication: name, type, shape, bytes and digest.
+type TensorInfo = checkpoint.TensorInfo
 
 // Dial makes a client of the server at addr: HOST, which means port 2222, HOST:PORT,
 // or a task of the Cluster of WithConfig. The server need not be up yet; until it

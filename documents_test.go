@@ -187,7 +187,7 @@ func exported(t *testing.T, name string, text []byte) (calls []string) {
 func TestTextsNameSettings(t *testing.T) {
 	flag := regexp.MustCompile(`(^|[^-\w])--[a-z][-a-z]+`)
 	command := regexp.MustCompile(`tryst doctor( --[-a-z]+( verbs)?| with| or)+|docker: --ulimit|--ulimit memlock`)
-	for _, root := range []string{"cluster", "rendezvous", "server", "status", "tensor", "tensorflow/worker", "transport", "verbs"} {
+	for _, root := range []string{"cluster", "rendezvous", "server", "status", "tensor", "internal/tensorflow/worker", "transport", "verbs"} {
 		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/tryst-rdma/tryst"
+	"github.com/tryst-rdma/tryst/internal/proto/tensorflowgrpc"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
-	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
 	"github.com/tryst-rdma/tryst/status"
 )
 

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/tryst-rdma/tryst"
-	"github.com/tryst-rdma/tryst/checkpoint"
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
@@ -22,7 +21,7 @@ func ExampleInto() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	into, err := checkpoint.TensorsFor(slices.Values(m.Entries), c.Allocator()) // or tensors that exist already
+	into, err := tryst.TensorsFor(slices.Values(m.Entries), c.Allocator()) // or tensors that exist already
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst"
-	"github.com/tryst-rdma/tryst/checkpoint"
+	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/tensor"
 )
 

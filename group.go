@@ -3,7 +3,7 @@ package tryst
 import (
 	"context"
 
-	"github.com/tryst-rdma/tryst/collective"
+	"github.com/tryst-rdma/tryst/internal/collective"
 )
 
 // Group is this process's membership in a group of processes that compute together: AllReduce,

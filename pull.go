@@ -1,26 +1,30 @@
 package tryst
 
 import (
+	"iter"
 	"time"
 
-	"github.com/tryst-rdma/tryst/checkpoint"
+	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
 // PullOption is an option of Client.Pull. A function that sets other fields of the request, such as
 // InflightBytes or SkipDigests, is one, too.
-type PullOption func(*checkpoint.PullRequest)
+type PullOption func(*PullRequest)
+
+// PullRequest says what a pull does. The options below set its fields.
+type PullRequest = checkpoint.PullRequest
 
 // Tensors pulls only the tensors whose names match one of the patterns. In a
 // pattern * stands for any characters and ? for one. A pattern without a match is
 // NotFound.
 func Tensors(patterns ...string) PullOption {
-	return func(r *checkpoint.PullRequest) { r.Tensors = append(r.Tensors, patterns...) }
+	return func(r *PullRequest) { r.Tensors = append(r.Tensors, patterns...) }
 }
 
 // Into receives tensors into memory of the caller's, by name: m["h.0.weight"] gets the tensor of that
 // name. Without Tensors, the pull is of these alone. Describe tells the names, types and shapes, and
-// checkpoint.TensorsFor makes m in one call, in memory of Client.Allocator, which is filled without a
+// TensorsFor makes m in one call, in memory of Client.Allocator, which is filled without a
 // copy.
 //
 // The digest is checked in that memory. Pull yields the same tensor with a reference of its own, which
@@ -31,26 +35,33 @@ func Tensors(patterns ...string) PullOption {
 // is undefined, and they must not be read, written, sent or pulled into until Buffer().Unique() reports
 // true, which takes seconds at most; Buffer().WaitUnique waits for it.
 func Into(m map[string]*tensor.Tensor) PullOption {
-	return func(r *checkpoint.PullRequest) { r.Into = m }
+	return func(r *PullRequest) { r.Into = m }
+}
+
+// TensorsFor returns memory for tensors of a publication, by name, as Into takes it, from an allocator such
+// as Client.Allocator. The caller releases each; after an error there is none. Manifest.Entries has the tensors of a
+// publication.
+func TensorsFor(entries iter.Seq[TensorInfo], a tensor.Allocator) (map[string]*tensor.Tensor, error) {
+	return checkpoint.TensorsFor(entries, a)
 }
 
 // Version pulls the named version of the publication. The pull fails with NotFound if the server does
 // not have it. Without this option, the current version is pulled.
 func Version(v string) PullOption {
-	return func(r *checkpoint.PullRequest) { r.Version = v }
+	return func(r *PullRequest) { r.Version = v }
 }
 
 // Inflight sets how many tensors, or pieces of 4 MiB of larger ones, are received at once.
 func Inflight(n int) PullOption {
-	return func(r *checkpoint.PullRequest) { r.Inflight = n }
+	return func(r *PullRequest) { r.Inflight = n }
 }
 
 // Retry sets how long a pull tries to go on without progress when a connection or
 // the server fails; a negative value means not at all. The default is
-// checkpoint.DefaultRetry, one minute. The server may restart meanwhile, if it then
+// one minute. The server may restart meanwhile, if it then
 // has the same version of the publication.
 func Retry(d time.Duration) PullOption {
-	return func(r *checkpoint.PullRequest) { r.Retry = d }
+	return func(r *PullRequest) { r.Retry = d }
 }
 
 // Interruption says that a connection or the server failed during a pull (Err) and for how long the pull
@@ -62,7 +73,7 @@ type Interruption = checkpoint.Interruption
 // pull, too. The calls come one at a time on a goroutine of the pull, which waits for them. The error
 // that ends a pull is that of the loop.
 func Interrupted(f func(Interruption)) PullOption {
-	return func(r *checkpoint.PullRequest) { r.Interrupted = f }
+	return func(r *PullRequest) { r.Interrupted = f }
 }
 
 // PulledTensor says how a tensor of a pull came: its Name, and an Arrival for each transport and device
@@ -72,7 +83,7 @@ type PulledTensor = checkpoint.PulledTensor
 // Received calls f for each tensor with how it came, on the goroutine of the loop, right before Pull
 // yields the tensor.
 func Received(f func(PulledTensor)) PullOption {
-	return func(r *checkpoint.PullRequest) { r.Received = f }
+	return func(r *PullRequest) { r.Received = f }
 }
 
 // Summary is the result of a pull: Tensors and Bytes that came, the time (Total, and Transfer without
@@ -86,5 +97,5 @@ type Summary = checkpoint.Summary
 //
 //	if s.Over("grpc") > 0 { … }
 func Summarize(s *Summary) PullOption {
-	return func(r *checkpoint.PullRequest) { r.Summary = s }
+	return func(r *PullRequest) { r.Summary = s }
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tryst-rdma/tryst/transport/identity"
+	"github.com/tryst-rdma/tryst/internal/identity"
 )
 
 // listeners has what the listeners of a server have in common: their metrics and their log.

@@ -21,8 +21,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/tryst-rdma/tryst/internal/config"
-	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
-	"github.com/tryst-rdma/tryst/proto/trystgrpc"
+	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
+	"github.com/tryst-rdma/tryst/internal/proto/trystgrpc"
 )
 
 // strangers is a listener with the errors and connections of a test.

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/collective"
+	"github.com/tryst-rdma/tryst/internal/collective"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 )
 

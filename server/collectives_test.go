@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tryst-rdma/tryst/collective"
+	"github.com/tryst-rdma/tryst/internal/collective"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"

@@ -3,7 +3,7 @@ package server
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tryst-rdma/tryst/tensorflow/worker"
+	"github.com/tryst-rdma/tryst/internal/tensorflow/worker"
 )
 
 // addGraphs adds the metrics of the sessions and graphs of TensorFlow masters.

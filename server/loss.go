@@ -8,8 +8,8 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/tryst-rdma/tryst/internal/discovery"
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/discovery"
 	"github.com/tryst-rdma/tryst/verbs/roce"
 )
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"testing"
 
-	"github.com/tryst-rdma/tryst/checkpoint"
+	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/tensor"
 )
 

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/discovery"
 	"github.com/tryst-rdma/tryst/verbs"
 	libibverbs "github.com/tryst-rdma/tryst/verbs/cgo"
-	"github.com/tryst-rdma/tryst/verbs/discovery"
 	"github.com/tryst-rdma/tryst/verbs/roce"
 	"github.com/tryst-rdma/tryst/verbs/shm"
 	"github.com/tryst-rdma/tryst/verbs/tcp"

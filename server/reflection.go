@@ -6,7 +6,7 @@ import (
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	reflectionalpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 
-	"github.com/tryst-rdma/tryst/proto/registry"
+	"github.com/tryst-rdma/tryst/internal/proto/registry"
 )
 
 // registerReflection registers the reflection service in both versions that tools

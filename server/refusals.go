@@ -14,9 +14,9 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
+	"github.com/tryst-rdma/tryst/internal/identity"
+	"github.com/tryst-rdma/tryst/internal/proto/tensorflowgrpc"
 	"github.com/tryst-rdma/tryst/rendezvous"
-	"github.com/tryst-rdma/tryst/transport/identity"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 

@@ -5,9 +5,9 @@ import (
 	"errors"
 
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/discovery"
 	"github.com/tryst-rdma/tryst/status"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
-	"github.com/tryst-rdma/tryst/verbs/discovery"
 )
 
 // VerbsServer is a Server that moves tensors by RDMA to and from the peers that RDMA reaches.

@@ -1,7 +1,7 @@
 package transport
 
 import (
-	"github.com/tryst-rdma/tryst/transport/internal/delivery"
+	"github.com/tryst-rdma/tryst/internal/delivery"
 )
 
 // These are the types of the ledger of receives, package delivery.

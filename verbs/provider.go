@@ -88,7 +88,7 @@ type Device interface {
 }
 
 // CounterReader is a Device that keeps its own packet and error counters. The counters
-// of kernel devices are in sysfs (verbs/discovery).
+// of kernel devices are in sysfs (internal/discovery).
 type CounterReader interface {
 	// Counters returns the current counters of a port by name. The caller owns the map.
 	Counters(port uint8) (map[string]uint64, error)

@@ -22,7 +22,6 @@ import (
 	"github.com/tryst-rdma/tryst/internal/command"
 	"github.com/tryst-rdma/tryst/internal/config/sources"
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/tensorflow/collectives"
 	"github.com/tryst-rdma/tryst/tensorflow/graph"
 	"github.com/tryst-rdma/tryst/tensorflow/library"
 	"github.com/tryst-rdma/tryst/tensorflow/ops"
@@ -71,7 +70,7 @@ func (f *flags) kernels(log *slog.Logger) (graph.KernelSet, func(), error) {
 		return nil, nil, err
 	}
 	inGo := ops.New()
-	if err := collectives.Register(inGo); err != nil {
+	if err := inGo.AddCollectives(); err != nil {
 		return nil, nil, err
 	}
 	o := library.Options{Directory: f.library, Go: inGo}

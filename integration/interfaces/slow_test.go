@@ -11,8 +11,8 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/tryst-rdma/tryst/internal/config"
-	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
-	"github.com/tryst-rdma/tryst/proto/trystgrpc"
+	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
+	"github.com/tryst-rdma/tryst/internal/proto/trystgrpc"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/tensor"

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tryst-rdma/tryst/integration/roce/internal/cabletest"
-	softroce "github.com/tryst-rdma/tryst/soft-roce"
+	"github.com/tryst-rdma/tryst/internal/rocetest"
+	softroce "github.com/tryst-rdma/tryst/internal/softroce"
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/roce/rocetest"
 )
 
 // until waits for an acknowledgement with a syndrome.
@@ -54,7 +54,7 @@ func newPair(t *testing.T, family int, access verbs.Access) (a, b *kernel) {
 
 // TestRxeCapture captures packets between two rxe devices, checks that package wire
 // would build the same packets, and writes the capture to build/rxe.pcap.
-// verbs/roce/internal/wire/testdata has a copy.
+// internal/rocewire/testdata has a copy.
 func TestRxeCapture(t *testing.T) {
 	overTheCable(t)
 	c := cabletest.NewCapture(t, softroce.DefaultPair()[0].Netdev)

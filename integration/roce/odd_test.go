@@ -8,8 +8,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/tryst-rdma/tryst/internal/rocetest"
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/roce/rocetest"
 )
 
 // odd is a request that is unusual or invalid, for a queue pair that expects PSN 100

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tryst-rdma/tryst/internal/rocetest"
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/roce/rocetest"
 )
 
 // socket is an ordinary UDP socket at an address of our end, on the RoCE port.

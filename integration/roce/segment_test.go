@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tryst-rdma/tryst/internal/rocetest"
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/roce/rocetest"
 )
 
 // TestRxeTakesSuperPackets: rxe accepts packets that our kernel splits from one

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tryst-rdma/tryst/transport/transporttest"
+	"github.com/tryst-rdma/tryst/internal/transporttest"
 )
 
 // storm is one run: processes, steps and faults.

@@ -10,8 +10,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tryst-rdma/tryst/internal/proto/tensorflowgrpc"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
-	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
 )
 
 // fixtures is the directory of the graphs with which the tests and fuzz targets of package graph

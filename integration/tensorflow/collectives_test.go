@@ -10,12 +10,11 @@ import (
 	"testing"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/collective"
+	"github.com/tryst-rdma/tryst/internal/collective"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
-	"github.com/tryst-rdma/tryst/tensorflow/collectives"
 	"github.com/tryst-rdma/tryst/tensorflow/ops"
 )
 
@@ -60,7 +59,7 @@ func startMember(t *testing.T, c tasks, leader int) *server.Server {
 	cfg.Cluster, cfg.Task, cfg.Listen = spec, cluster.Task{Job: "worker", Index: 2}, c["worker"][2]
 	cfg.CollectiveLeader = cluster.Task{Job: "worker", Index: leader}
 	kernels := ops.New()
-	if err := collectives.Register(kernels); err != nil {
+	if err := kernels.AddCollectives(); err != nil {
 		t.Fatal(err)
 	}
 	s, err := server.Start(t.Context(), cfg, server.Options{Kernels: kernels, Allocator: tensortest.NewAllocator(t)})

@@ -12,7 +12,7 @@
 //
 //   - The test is the master. start starts TensorFlow's stock worker as task 0, by worker.py, in
 //     which only TensorFlow's C++ code runs, and a Tryst server as task 1. The test registers graphs
-//     at TensorFlow by package tensorflow/master, and exchanges tensors.
+//     at TensorFlow by package internal/tensorflow/master, and exchanges tensors.
 //   - TensorFlow is the master. tasks.startTask starts a chief by driver.py, which runs the programs
 //     of programs.py as a client of its own session. Tryst servers are tasks of the cluster: one for
 //     each kernel set. A program gives the same values on their tasks as on one of TensorFlow.

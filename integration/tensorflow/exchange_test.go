@@ -6,10 +6,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/tryst-rdma/tryst/internal/tensorflow/master"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
-	"github.com/tryst-rdma/tryst/tensorflow/master"
 )
 
 // TestTensorFlowToTryst: a value that TensorFlow's _Send sends arrives here unchanged. TensorFlow

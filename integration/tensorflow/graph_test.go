@@ -4,8 +4,8 @@ package tensorflow_test
 
 import (
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/tensorflow/master"
 	"github.com/tryst-rdma/tryst/tensor"
-	"github.com/tryst-rdma/tryst/tensorflow/master"
 )
 
 // The devices of the two tasks.

@@ -5,10 +5,10 @@ package tensorflow_test
 import (
 	"testing"
 
+	"github.com/tryst-rdma/tryst/internal/tensorflow/master"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
-	"github.com/tryst-rdma/tryst/tensorflow/master"
 )
 
 // TestGoMasterFeedsAndFetches: a Go program feeds values to a stock TensorFlow worker and fetches

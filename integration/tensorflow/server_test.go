@@ -18,7 +18,6 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
-	"github.com/tryst-rdma/tryst/tensorflow/collectives"
 	"github.com/tryst-rdma/tryst/tensorflow/graph"
 	"github.com/tryst-rdma/tryst/tensorflow/library"
 	"github.com/tryst-rdma/tryst/tensorflow/ops"
@@ -66,7 +65,7 @@ func (s serverTask) kernels() (graph.KernelSet, error) {
 // goKernels returns the kernels in Go, those of collectives included.
 func goKernels() (*ops.Registry, error) {
 	k := ops.New()
-	return k, collectives.Register(k)
+	return k, k.AddCollectives()
 }
 
 // libraryDirectory returns the directory of the TensorFlow that the tests run against.

@@ -5,10 +5,10 @@ package tensorflow_test
 import (
 	"context"
 
+	"github.com/tryst-rdma/tryst/internal/tensorflow/master"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
-	"github.com/tryst-rdma/tryst/tensorflow/master"
 )
 
 // step is one run of a graph at TensorFlow, and the step with the same id here.

@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	softroce "github.com/tryst-rdma/tryst/soft-roce"
+	softroce "github.com/tryst-rdma/tryst/internal/softroce"
 )
 
 // Faults of the cable between the devices. Only RDMA uses it.

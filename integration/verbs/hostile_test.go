@@ -21,18 +21,20 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/bootstrap"
+	"github.com/tryst-rdma/tryst/internal/bootstrap/bootstraptest"
+	"github.com/tryst-rdma/tryst/internal/discovery"
+	"github.com/tryst-rdma/tryst/internal/handshake"
+	"github.com/tryst-rdma/tryst/internal/hostiletest"
+	"github.com/tryst-rdma/tryst/internal/proto/tensorflowgrpc"
+	"github.com/tryst-rdma/tryst/internal/wire"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
-	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
-	"github.com/tryst-rdma/tryst/transport/verbs/bootstrap"
-	"github.com/tryst-rdma/tryst/transport/verbs/bootstrap/bootstraptest"
-	"github.com/tryst-rdma/tryst/transport/verbs/hostiletest"
 	"github.com/tryst-rdma/tryst/verbs"
 	libibverbs "github.com/tryst-rdma/tryst/verbs/cgo"
-	"github.com/tryst-rdma/tryst/verbs/discovery"
 )
 
 // The hostile peer is the process of the test. It has a queue pair on the device that the victim
@@ -256,7 +258,7 @@ func TestRxeRequesterThatNeverAcknowledges(t *testing.T) {
 		m := hostile.Request(k)
 		m.Header = hostile.Header()
 		hostile.Send(m.Append(nil))
-		hostile.Await(hostiletest.KindEager)
+		hostile.Await(wire.KindEager)
 	}
 	bed.exchangeOverVerbs(other, p)
 	if s := p.state(); s.Kept < requests || s.Links[2].Breaks != 0 {
@@ -381,7 +383,7 @@ func TestRxeGetRemoteAddress(t *testing.T) {
 				t.Errorf("got %v, %v; want an introduction", response, err)
 			}
 		}
-		<-time.After(2 * hostiletest.CheckEvery) // b calls the address of task 0, and finds the known incarnation
+		<-time.After(2 * handshake.CheckEvery) // b calls the address of task 0, and finds the known incarnation
 	})
 	run("twice", func(t *testing.T) {
 		hostile.Open()

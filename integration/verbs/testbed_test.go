@@ -18,9 +18,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tryst-rdma/tryst/internal/discovery"
+	"github.com/tryst-rdma/tryst/internal/transporttest"
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/transport/transporttest"
-	"github.com/tryst-rdma/tryst/verbs/discovery"
 )
 
 // testTimeout limits how long a test waits for one event, on a shared and emulated processor.

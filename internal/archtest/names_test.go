@@ -9,13 +9,12 @@ import (
 )
 
 // packageNames are the packages that are not named as their directories. Two directories have the name of what they connect to, which
-// importers use in the same file; one has the name of the mechanism; and a dash cannot be part of a package name.
+// importers use in the same file; one has the name of the mechanism.
 var packageNames = map[string]string{
 	".":               "tryst",
 	"transport/grpc":  "grpctransport",
 	"transport/verbs": "verbstransport",
 	"verbs/cgo":       "libibverbs",
-	"soft-roce":       "softroce",
 }
 
 // checkNames returns one line for each directory whose package has another name. Commands (package main) are skipped.

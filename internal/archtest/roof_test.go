@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// tensorflowUsers are the directories whose code may import what is below tensorflow/. A reader of all others leaves that folder
-// closed. The messages of TensorFlow, in proto/tensorflow, are the wire of all.
+// tensorflowUsers are the directories whose code may import what is below tensorflow/ and internal/tensorflow/ (what importers do not
+// need of it). A reader of all others leaves these two closed. The messages of TensorFlow, in proto/tensorflow, are the wire of all.
 var tensorflowUsers = []string{
 	".",                // WithKernels takes the kernels of graphs
 	"server",           // serves the worker
@@ -17,6 +17,7 @@ var tensorflowUsers = []string{
 	"internal/bench",
 	"examples",
 	"tensorflow",
+	"internal/tensorflow",
 }
 
 // checkRoof returns one line for each import of TensorFlow's folder by code that is not of the users. Tests are apart.
@@ -27,7 +28,7 @@ func checkRoof(files []source, users []string) (complaints []string) {
 		}
 		for _, imp := range s.file.Imports {
 			p := strings.Trim(imp.Path.Value, `"`)
-			if strings.HasPrefix(p, module+"/tensorflow/") {
+			if strings.HasPrefix(p, module+"/tensorflow/") || strings.HasPrefix(p, module+"/internal/tensorflow/") {
 				complaints = append(complaints, fmt.Sprintf("%s imports %s: only %s may import what is below tensorflow/", s.path, p, strings.Join(users, ", ")))
 			}
 		}
@@ -50,9 +51,11 @@ func TestCheckRoof(t *testing.T) {
 		"serverless/x.go", "package serverless"+imports,
 		"transport/x.go", "package transport"+imports,
 		"transport/x_test.go", "package transport"+imports,
+		"transport/z.go", "package transport\n\nimport _ \""+module+"/internal/tensorflow/worker\"\n",
 		"transport/y.go", "package transport\n\nimport _ \""+module+"/proto/tensorflow\"\n",
 	), []string{".", "server"}),
 		"serverless/x.go imports "+module+"/tensorflow/graph: only ., server may import what is below tensorflow/",
 		"transport/x.go imports "+module+"/tensorflow/graph: only ., server may import what is below tensorflow/",
+		"transport/z.go imports "+module+"/internal/tensorflow/worker: only ., server may import what is below tensorflow/",
 	)
 }

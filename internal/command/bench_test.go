@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tryst-rdma/tryst/checkpoint"
+	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/config"
 )
 

@@ -14,12 +14,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tryst-rdma/tryst/checkpoint"
+	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/config/sources"
 	"github.com/tryst-rdma/tryst/internal/telemetry"
 	"github.com/tryst-rdma/tryst/server"
-	"github.com/tryst-rdma/tryst/tensorflow/collectives"
 	"github.com/tryst-rdma/tryst/tensorflow/graph"
 	"github.com/tryst-rdma/tryst/tensorflow/ops"
 )
@@ -204,7 +203,7 @@ func (s streams) kernels(log *slog.Logger, name string) (set graph.KernelSet, en
 		return nil, nil, fmt.Errorf("kernels %q: this binary has the kernels in Go only; run tryst-tensorflow, which opens TensorFlow's library", name)
 	case name == config.KernelsGo, open == nil:
 		kernels := ops.New()
-		if err := collectives.Register(kernels); err != nil {
+		if err := kernels.AddCollectives(); err != nil {
 			return nil, nil, err
 		}
 		return kernels, func() {}, nil

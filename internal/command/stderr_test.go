@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/tryst-rdma/tryst/transport/transporttest"
+	"github.com/tryst-rdma/tryst/internal/transporttest"
 )
 
 // startPiped starts a process whose stderr is a pipe, and returns the end to read. With a true

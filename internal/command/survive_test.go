@@ -13,12 +13,12 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/tryst-rdma/tryst/checkpoint"
+	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/transporttest"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/safetensors"
-	"github.com/tryst-rdma/tryst/transport/transporttest"
 )
 
 // oneTensor makes a checkpoint of one tensor of 160 MiB.

@@ -55,5 +55,5 @@ const (
 	leastWaiting = 1024
 )
 
-// maxRememberedIDs is what transport/internal/delivery remembers at most for a requester.
+// maxRememberedIDs is what internal/delivery remembers at most for a requester.
 const maxRememberedIDs = 1_000_000

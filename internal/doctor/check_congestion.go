@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tryst-rdma/tryst/internal/discovery"
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/discovery"
 )
 
 func (e *examiner) congestion() {

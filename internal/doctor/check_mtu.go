@@ -3,8 +3,8 @@ package doctor
 import (
 	"strings"
 
+	"github.com/tryst-rdma/tryst/internal/discovery"
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/discovery"
 )
 
 func (e *examiner) mtu() {

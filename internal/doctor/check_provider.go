@@ -2,8 +2,8 @@ package doctor
 
 import (
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/discovery"
 	"github.com/tryst-rdma/tryst/server"
-	"github.com/tryst-rdma/tryst/verbs/discovery"
 )
 
 // noKernel returns why no RDMA port of the kernel can be used, or nil if one can.

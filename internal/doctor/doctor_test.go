@@ -20,11 +20,11 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/discovery"
+	"github.com/tryst-rdma/tryst/internal/discovery/discoverytest"
 	"github.com/tryst-rdma/tryst/server"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/discovery"
-	"github.com/tryst-rdma/tryst/verbs/discovery/discoverytest"
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
 

@@ -9,9 +9,9 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/discovery"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/discovery"
 	"github.com/tryst-rdma/tryst/verbs/roce"
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/tryst-rdma/tryst/internal/config"
-	"github.com/tryst-rdma/tryst/verbs/discovery"
+	"github.com/tryst-rdma/tryst/internal/discovery"
 	"github.com/tryst-rdma/tryst/verbs/roce"
 )
 

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
-	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
 	"github.com/tryst-rdma/tryst/status"
 )
 

@@ -9,7 +9,7 @@
 package tensorflow
 
 import (
-	registry "github.com/tryst-rdma/tryst/proto/registry"
+	registry "github.com/tryst-rdma/tryst/internal/proto/registry"
 )
 
 import (

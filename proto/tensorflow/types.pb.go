@@ -11,7 +11,7 @@
 package tensorflow
 
 import (
-	registry "github.com/tryst-rdma/tryst/proto/registry"
+	registry "github.com/tryst-rdma/tryst/internal/proto/registry"
 )
 
 import (

@@ -4,9 +4,9 @@ import (
 	"context"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/identity"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
-	"github.com/tryst-rdma/tryst/transport/identity"
 )
 
 // accept checks the identity that a request claims for its caller. If it is accepted,

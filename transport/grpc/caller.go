@@ -5,7 +5,7 @@ import (
 	"sync"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/transport/identity"
+	"github.com/tryst-rdma/tryst/internal/identity"
 )
 
 // callers is what the callers of one connection have proven. It is found out once, by the first call.

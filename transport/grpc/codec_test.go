@@ -16,14 +16,14 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/tryst-rdma/tryst/internal/delivery"
+	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
-	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensorproto"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
 	"github.com/tryst-rdma/tryst/transport"
-	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 )
 
 // wireBytes encodes r and frees what was lent, as gRPC does after writing.

@@ -12,14 +12,14 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/delivery"
+	"github.com/tryst-rdma/tryst/internal/proto/tensorflowgrpc"
+	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
+	"github.com/tryst-rdma/tryst/internal/proto/trystgrpc"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
-	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
-	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
-	"github.com/tryst-rdma/tryst/proto/trystgrpc"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
-	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 )
 
 // conn implements delivery.Conn to one task.

@@ -8,13 +8,13 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/tryst-rdma/tryst/internal/delivery"
+	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
-	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensorproto"
 	"github.com/tryst-rdma/tryst/transport"
-	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 )
 
 // received is a received RecvTensorResponse.

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc"
 	grpcstatus "google.golang.org/grpc/status"
 
-	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
-	"github.com/tryst-rdma/tryst/proto/trystgrpc"
+	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
+	"github.com/tryst-rdma/tryst/internal/proto/trystgrpc"
 	"github.com/tryst-rdma/tryst/transport"
 )
 

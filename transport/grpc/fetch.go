@@ -9,12 +9,12 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
-	"github.com/tryst-rdma/tryst/proto/trystgrpc"
+	"github.com/tryst-rdma/tryst/internal/delivery"
+	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
+	"github.com/tryst-rdma/tryst/internal/proto/trystgrpc"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensorproto"
-	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 )
 
 // content describes the content that a ticket is for.

@@ -11,15 +11,15 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/tryst-rdma/tryst/internal/delivery"
+	"github.com/tryst-rdma/tryst/internal/proto/tensorflowgrpc"
+	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
+	"github.com/tryst-rdma/tryst/internal/proto/trystgrpc"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
-	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
-	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
-	"github.com/tryst-rdma/tryst/proto/trystgrpc"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensorproto"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
-	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 )
 
 // largest is an allocator that records the largest allocated size.

@@ -5,12 +5,12 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tryst-rdma/tryst/internal/delivery"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
-	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 )
 
 // TestDecodeInto: a message of any form, also one with a list of values as TensorFlow sends it,

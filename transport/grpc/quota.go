@@ -13,10 +13,10 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/tryst-rdma/tryst/internal/identity"
 	"github.com/tryst-rdma/tryst/internal/wiresize"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
-	"github.com/tryst-rdma/tryst/transport/identity"
 )
 
 // The memory that clients use in a server is charged to their connection, to its address and

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tryst-rdma/tryst/transport/identity"
+	"github.com/tryst-rdma/tryst/internal/identity"
 )
 
 // refusal is why a server does not serve a connection.

@@ -3,7 +3,7 @@ package grpctransport
 import (
 	"context"
 
-	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
+	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
 	"github.com/tryst-rdma/tryst/transport"
 )
 

@@ -9,11 +9,11 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/tensorflow/worker"
+	"github.com/tryst-rdma/tryst/internal/transporttest"
 	"github.com/tryst-rdma/tryst/rendezvous"
-	"github.com/tryst-rdma/tryst/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/transport"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
-	"github.com/tryst-rdma/tryst/transport/transporttest"
 )
 
 // TestSuite runs the conformance suite with tensors up to 1 GiB; up to 64 MiB with -short and under

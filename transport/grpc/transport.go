@@ -9,9 +9,9 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/transport"
-	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 )
 
 // Name is the name of this transport.

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tryst-rdma/tryst/internal/channel"
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/transport/internal/channel"
 )
 
 // batch is a batch of acknowledgements or cancels that the peer has not confirmed.

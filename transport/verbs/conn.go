@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 )
 
 // conn is the delivery.Conn to a peer: the channel while one is up, and gRPC otherwise.

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/tryst-rdma/tryst/transport/internal/channel"
-	"github.com/tryst-rdma/tryst/transport/internal/wire"
+	"github.com/tryst-rdma/tryst/internal/channel"
+	"github.com/tryst-rdma/tryst/internal/wire"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/regmem"
 	"github.com/tryst-rdma/tryst/verbs"
 )

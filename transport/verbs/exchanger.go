@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
+	"github.com/tryst-rdma/tryst/internal/handshake"
 )
 
 // Exchanger makes the bootstrap call: it sends an offer to a peer and returns the peer's

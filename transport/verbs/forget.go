@@ -4,7 +4,7 @@ import (
 	"errors"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
+	"github.com/tryst-rdma/tryst/internal/handshake"
 )
 
 // errForgotten means that the record of a peer was dropped; its task may have a new one.

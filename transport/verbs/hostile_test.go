@@ -10,14 +10,14 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/handshake"
+	"github.com/tryst-rdma/tryst/internal/hostiletest"
+	"github.com/tryst-rdma/tryst/internal/transporttest"
+	"github.com/tryst-rdma/tryst/internal/wire"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
-	"github.com/tryst-rdma/tryst/transport/internal/wire"
-	"github.com/tryst-rdma/tryst/transport/transporttest"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
-	"github.com/tryst-rdma/tryst/transport/verbs/hostiletest"
-	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 

@@ -9,19 +9,19 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/delivery"
+	"github.com/tryst-rdma/tryst/internal/handshake"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport"
-	"github.com/tryst-rdma/tryst/transport/internal/delivery"
-	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/regmem"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
 
 // Rule c of ARCHITECTURE.md section 6 at the responder: the generation that a request
-// names is closed before the request is served. TestSearch of transport/internal/delivery
+// names is closed before the request is served. TestSearch of internal/delivery
 // shows why; these tests check that links do it.
 
 // leftPair is a requester and a responder with a channel of generation 1.

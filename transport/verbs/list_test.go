@@ -27,54 +27,54 @@ const here = "transport/verbs"
 // extension had no test for: V1 to V26.
 var conformance = []proof{
 	{1, "layout and round trip of every message type", []string{
-		"transport/internal/wire TestV1EveryKindIsAsProtocolWritesIt", "transport/internal/wire TestV1FieldsComeBack", "transport/internal/wire TestV1EveryByteCounts",
-		"transport/internal/wire FuzzParse",
+		"internal/wire TestV1EveryKindIsAsProtocolWritesIt", "internal/wire TestV1FieldsComeBack", "internal/wire TestV1EveryByteCounts",
+		"internal/wire FuzzParse",
 	}},
-	{2, "META on first use and on change only", []string{here + " TestV02MetaOnFirstUseAndOnChange", "transport/internal/channel TestV2MetaOnlyAtFirstAndOnChange"}},
+	{2, "META on first use and on change only", []string{here + " TestV02MetaOnFirstUseAndOnChange", "internal/channel TestV2MetaOnlyAtFirstAndOnChange"}},
 	{3, "a steady state of one request and one content", []string{
-		here + " TestV03SteadyStateOfALargeTensor", "transport/internal/channel TestV3SteadyStateIsOneRequestAndItsWrites",
-		"transport/internal/channel TestSteadyStateAllocatesNothing", "transport/verbs/internal/regmem TestATensorIsFoundWhateverItsSize",
+		here + " TestV03SteadyStateOfALargeTensor", "internal/channel TestV3SteadyStateIsOneRequestAndItsWrites",
+		"internal/channel TestSteadyStateAllocatesNothing", "transport/verbs/internal/regmem TestATensorIsFoundWhateverItsSize",
 	}},
 	{4, "a dead value has no bytes and keeps its place", []string{
-		here + " TestV04V05NoContentTakesNoMemory", "transport/internal/channel TestV4DeadValue", here + " TestSuiteRequired/Content/DeadKeepsTheOrder",
+		here + " TestV04V05NoContentTakesNoMemory", "internal/channel TestV4DeadValue", here + " TestSuiteRequired/Content/DeadKeepsTheOrder",
 	}},
 	{5, "an empty tensor needs no memory region", []string{
-		here + " TestV04V05NoContentTakesNoMemory", "transport/internal/channel TestV5EmptyTensorNeedsNoMemory", here + " TestSuiteRequired/Content/NoElements",
+		here + " TestV04V05NoContentTakesNoMemory", "internal/channel TestV5EmptyTensorNeedsNoMemory", here + " TestSuiteRequired/Content/NoElements",
 	}},
 	{6, "strings: empty ones, none, longer than 2^16", []string{
-		here + " TestSuiteRequired/Content/Strings", here + " TestSuiteRequired/Content/LargeString", "transport/internal/channel TestV6StringsGoAsProto",
+		here + " TestSuiteRequired/Content/Strings", here + " TestSuiteRequired/Content/LargeString", "internal/channel TestV6StringsGoAsProto",
 	}},
 	{7, "a size that shrinks and grows", []string{
-		here + " TestSuiteRequired/Size/ChangingUnderOneKey", here + " TestShapeThatChangesEveryStep", "transport/internal/channel TestV7ValueShrinksAndGrows",
+		here + " TestSuiteRequired/Size/ChangingUnderOneKey", here + " TestShapeThatChangesEveryStep", "internal/channel TestV7ValueShrinksAndGrows",
 	}},
-	{8, "0 to 254 dimensions", []string{here + " TestSuiteRequired/Content/Dimensions", "transport/internal/wire TestV8Dims0To254"}},
-	{9, "a key of more than 512 bytes", []string{here + " TestV09LongKeys", "transport/internal/channel TestV9LongKeyFallsBack"}},
+	{8, "0 to 254 dimensions", []string{here + " TestSuiteRequired/Content/Dimensions", "internal/wire TestV8Dims0To254"}},
+	{9, "a key of more than 512 bytes", []string{here + " TestV09LongKeys", "internal/channel TestV9LongKeyFallsBack"}},
 	{10, "another incarnation is Aborted at the receiver", []string{
-		here + " TestV10OtherIncarnation", "transport/internal/channel TestV10RequestNamesTheIncarnation", here + " TestSuite/Peer/OtherIncarnation",
+		here + " TestV10OtherIncarnation", "internal/channel TestV10RequestNamesTheIncarnation", here + " TestSuite/Peer/OtherIncarnation",
 	}},
 	{11, "a step aborted at the sender: its status, and the process lives", []string{
-		here + " TestV11StepAbortedAtTheSender", "transport/internal/channel TestV11StepAbortedAtTheSender", here + " TestSuiteRequired/Abort/AtTheSenderInMidTransfer",
+		here + " TestV11StepAbortedAtTheSender", "internal/channel TestV11StepAbortedAtTheSender", here + " TestSuiteRequired/Abort/AtTheSenderInMidTransfer",
 	}},
 	{12, "cancelled or aborted by the receiver, with a late write", []string{
 		here + " TestV12CancelWhileWritesLand", here + " TestCancelOfMoreThanMayBeInQuarantine",
-		"transport/internal/channel TestV12DestinationIsHeldUntilConfirmed", here + " TestSuiteRequired/Abort/AtTheReceiverInMidTransfer",
+		"internal/channel TestV12DestinationIsHeldUntilConfirmed", here + " TestSuiteRequired/Abort/AtTheReceiverInMidTransfer",
 	}},
 	{13, "slot and generation wrap with requests outstanding", []string{
-		here + " TestV13SlotsAndGenerationsWrap", "transport/internal/channel TestV13SlotsAndGenerationsWrap", "transport/internal/channel TestV13StaleImmClosesTheChannel",
+		here + " TestV13SlotsAndGenerationsWrap", "internal/channel TestV13SlotsAndGenerationsWrap", "internal/channel TestV13StaleImmClosesTheChannel",
 	}},
 	{14, "more requests outstanding than the queue is deep", []string{
-		here + " TestV14ManyMoreRequestsThanTheWindow", "transport/internal/channel TestV14MoreRequestsThanTheWindow",
+		here + " TestV14ManyMoreRequestsThanTheWindow", "internal/channel TestV14MoreRequestsThanTheWindow",
 	}},
 	{15, "a peer killed in the midst of a write: Unavailable in a bounded time", []string{
-		here + " TestSuite/Peer/GoneInMidTransfer", "transport/internal/channel TestV15BreakGivesBackWhatHasNotEnded",
+		here + " TestSuite/Peer/GoneInMidTransfer", "internal/channel TestV15BreakGivesBackWhatHasNotEnded",
 		"integration/verbs TestRxeSenderKilledMidWriteAndRestarted",
 	}},
 	{16, "a peer that restarts is connected again", []string{
 		here + " TestSuite/Peer/RestartedWhileWaiting", here + " TestSuite/Peer/RestartedInBetween", here + " TestSuite/Peer/RequesterRestarted",
-		"server TestVerbsServerMeetsARestartedPeer", "transport/verbs/bootstrap TestRestartedPeer",
+		"server TestVerbsServerMeetsARestartedPeer", "internal/bootstrap TestRestartedPeer",
 	}},
 	{17, "any order of starts, a slow peer", []string{
-		here + " TestV17SlowPeer", "transport/verbs/bootstrap TestStartInAnyOrder", "server TestVerbsServersMeetInAnyOrder", "integration/verbs TestRxeStartInAnyOrder",
+		here + " TestV17SlowPeer", "internal/bootstrap TestStartInAnyOrder", "server TestVerbsServersMeetInAnyOrder", "integration/verbs TestRxeStartInAnyOrder",
 	}},
 	{18, "no RDMA device: gRPC", []string{"server TestVerbsWithoutADevice", "server TestVerbsServerAndAPeerWithoutVerbs"}},
 	{19, "a memlock limit: a clear error", []string{
@@ -82,19 +82,19 @@ var conformance = []proof{
 		"integration/verbs TestRxeMemlockTooSmall",
 	}},
 	{20, "a message that comes while the channel is made is not lost", []string{
-		"transport/internal/channel TestV20MessageBeforeOwnReadyIsNotLost", "transport/verbs/internal/handshake TestSimulationSearch",
+		"internal/channel TestV20MessageBeforeOwnReadyIsNotLost", "internal/handshake TestSimulationSearch",
 	}},
 	{21, "tensors of over 2 and over 4 GiB", []string{
-		here + " TestV21LargerThan4GiB", "transport/internal/channel TestV21ContentOver4GiB", "transport/verbs/internal/regmem TestATensorOfMoreThan4GiB",
+		here + " TestV21LargerThan4GiB", "internal/channel TestV21ContentOver4GiB", "transport/verbs/internal/regmem TestATensorOfMoreThan4GiB",
 	}},
 	{22, "an error text of 1 MiB is cut validly", []string{
-		here + " TestSuiteRequired/Abort/LongTextIsShortened", "transport/internal/channel TestV22LongErrorTextIsCut", "transport/internal/wire TestV22ErrorText",
+		here + " TestSuiteRequired/Abort/LongTextIsShortened", "internal/channel TestV22LongErrorTextIsCut", "internal/wire TestV22ErrorText",
 	}},
 	{23, "both spellings of the environment", []string{"internal/config/sources TestBothSpellings", "internal/config/sources TestInheritedValuesAreJudged"}},
-	{24, "an MTU equal to the active one", []string{"verbs/discovery TestPathMTUMayEqualTheActiveOne"}},
+	{24, "an MTU equal to the active one", []string{"internal/discovery TestPathMTUMayEqualTheActiveOne"}},
 	{25, "an update in place during a send is not torn", []string{here + " TestV25InPlaceUpdateDuringASend"}},
 	{26, "two steps at once with different shapes for one key", []string{
-		here + " TestV26TwoStepsWithTwoShapesForOneKey", "transport/internal/channel TestV26TwoShapesForOneKeyAtOnce", "integration/verbs TestRxeShapesOfOneKey",
+		here + " TestV26TwoStepsWithTwoShapesForOneKey", "internal/channel TestV26TwoShapesForOneKeyAtOnce", "integration/verbs TestRxeShapesOfOneKey",
 	}},
 }
 
@@ -103,7 +103,7 @@ var conformance = []proof{
 var faults = []proof{
 	{1, "a bad completion ends the requests of its peer alone", []string{here + " TestHostilePeer", here + " TestVerbsCutWhileGRPCLives", here + " TestSuite/Peer/OthersGoOn"}},
 	{2, "an error of the receive at the sender is sent", []string{here + " TestV11StepAbortedAtTheSender", here + " TestSuiteRequired/Abort/CodesArrive"}},
-	{3, "what is stale is dropped, by its generation", []string{here + " TestHostilePeer", "transport/internal/channel TestHostileMessages"}},
+	{3, "what is stale is dropped, by its generation", []string{here + " TestHostilePeer", "internal/channel TestHostileMessages"}},
 	{4, "an abort and a cancel end receives", []string{
 		here + " TestSuiteRequired/Abort/AtTheReceiverWhileWaiting", here + " TestSuiteRequired/Cancel/WhileTheConnectionHangs", here + " TestAThousandCancelsBeyondTheWindow",
 	}},
@@ -113,10 +113,10 @@ var faults = []proof{
 	{8, "callbacks run elsewhere than completions", []string{here + " TestSuite/Callback/Blocks", here + " TestSuite/Callback/Receives", here + " TestValuesThatDependOnLaterRequests"}},
 	{9, "a peer that restarts is a new incarnation", []string{here + " TestSuite/Peer/RestartedWhileWaiting", "server TestVerbsServerMeetsARestartedPeer"}},
 	{10, "peers come and go", []string{"server TestVerbsClientReceives", here + " TestSuite/Peer/StartsAfterItsRequester"}},
-	{11, "a bootstrap that fails is told, and tried again, never as a storm", []string{here + " TestV17SlowPeer", "transport/verbs/internal/handshake TestNeverAStorm", "transport/verbs/bootstrap TestStartInAnyOrder"}},
-	{12, "the length of keys is checked", []string{here + " TestV09LongKeys", "transport/internal/wire TestV1EveryByteCounts"}},
-	{13, "every byte that is sent was written", []string{"transport/internal/wire TestV1EveryKindIsAsProtocolWritesIt"}},
-	{14, "dimensions are numbers on the wire", []string{here + " TestSuiteRequired/Content/Dimensions", "transport/internal/wire TestV8Dims0To254"}},
+	{11, "a bootstrap that fails is told, and tried again, never as a storm", []string{here + " TestV17SlowPeer", "internal/handshake TestNeverAStorm", "internal/bootstrap TestStartInAnyOrder"}},
+	{12, "the length of keys is checked", []string{here + " TestV09LongKeys", "internal/wire TestV1EveryByteCounts"}},
+	{13, "every byte that is sent was written", []string{"internal/wire TestV1EveryKindIsAsProtocolWritesIt"}},
+	{14, "dimensions are numbers on the wire", []string{here + " TestSuiteRequired/Content/Dimensions", "internal/wire TestV8Dims0To254"}},
 	{15, "a refused registration is an error that names RLIMIT_MEMLOCK", []string{
 		here + " TestV19MemlockTooSmall", "transport/verbs/internal/regmem TestAttachTellsWhatCannotBeRegisteredAndLeavesNothing",
 	}},
@@ -125,18 +125,18 @@ var faults = []proof{
 	{18, "no hook in another allocator: what lies elsewhere is copied once", []string{"transport/verbs/internal/regmem TestATensorOfOurOwnMemoryIsFoundAndAnyOtherCopiedOnce"}},
 	{19, "large contents are cut into writes", []string{here + " TestV21LargerThan4GiB", here + " TestV03SteadyStateOfALargeTensor"}},
 	{20, "a bad bootstrap is answered, and TLS proves the name", []string{
-		"transport/verbs/bootstrap TestNothingInAMessageStopsAProcess", "transport/verbs/bootstrap TestWithMutualTLSTheNameIsTheCertificates", "transport/verbs/bootstrap FuzzRequest",
+		"internal/bootstrap TestNothingInAMessageStopsAProcess", "internal/bootstrap TestWithMutualTLSTheNameIsTheCertificates", "internal/bootstrap FuzzRequest",
 	}},
 	{21, "indices that wrap skip what is in use", []string{here + " TestV13SlotsAndGenerationsWrap"}},
-	{22, "a response that goes while others have it", []string{here + " TestSuiteRequired/Cancel/RacingTheValue", "transport/internal/channel TestSimulationSearch", "transport/internal/channel TestPlaceTooLate"}},
-	{23, "the cache of meta-data is bounded, its entries copies", []string{"transport/internal/channel TestMetasAreBounded", here + " TestV26TwoStepsWithTwoShapesForOneKey"}},
-	{24, "a text is cut before it is written", []string{"transport/internal/channel TestV22LongErrorTextIsCut", here + " TestSuiteRequired/Abort/LongTextIsShortened"}},
+	{22, "a response that goes while others have it", []string{here + " TestSuiteRequired/Cancel/RacingTheValue", "internal/channel TestSimulationSearch", "internal/channel TestPlaceTooLate"}},
+	{23, "the cache of meta-data is bounded, its entries copies", []string{"internal/channel TestMetasAreBounded", here + " TestV26TwoStepsWithTwoShapesForOneKey"}},
+	{24, "a text is cut before it is written", []string{"internal/channel TestV22LongErrorTextIsCut", here + " TestSuiteRequired/Abort/LongTextIsShortened"}},
 	{25, "there are tests", []string{here + " TestSuite", here + " TestSuiteRequired", here + " TestRxeSuite"}},
-	{26, "one reader of completions from the start", []string{"transport/internal/channel TestV20MessageBeforeOwnReadyIsNotLost"}},
+	{26, "one reader of completions from the start", []string{"internal/channel TestV20MessageBeforeOwnReadyIsNotLost"}},
 	{27, "memory of serialised values is given back", []string{here + " TestStringsThatChangeAndFail"}},
 	{28, "in-place updates tear nothing", []string{here + " TestV25InPlaceUpdateDuringASend"}},
 	{29, "a failed registration fails one request", []string{here + " TestV19MemlockTooSmall", here + " TestPoolIsEmpty", "transport/verbs/internal/regmem TestARefusedRegistrationIsNotTriedWithEachTensor"}},
-	{30, "the GID entry itself is looked at", []string{"verbs/discovery TestChooseTellsItsReasons", "verbs/discovery TestReadEmptyGIDs", "internal/config/sources TestGIDIndexZero"}},
+	{30, "the GID entry itself is looked at", []string{"internal/discovery TestChooseTellsItsReasons", "internal/discovery TestReadEmptyGIDs", "internal/config/sources TestGIDIndexZero"}},
 }
 
 // TestListsAreTrue: the lists are complete, and every test that they name exists.
@@ -186,7 +186,7 @@ func missing(t *testing.T, packages map[string]map[string]bool, named string) st
 	}
 	group, name, _ := strings.Cut(sub, "/")
 	for _, part := range []string{group, name} {
-		if !names(t, packages, "transport/transporttest", ".go")[strconv.Quote(part)] {
+		if !names(t, packages, "internal/transporttest", ".go")[strconv.Quote(part)] {
 			return "the suite has no " + strconv.Quote(part)
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/handshake"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
-	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
 )
 
 // olderExchange carries what a build carries that knows no other devices than RDMA.

@@ -3,8 +3,8 @@ package verbstransport
 import (
 	"time"
 
+	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 )
 
 // How receives go over to a better channel (PROTOCOL.md section 9). Both channels are up:

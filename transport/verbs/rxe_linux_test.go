@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/transport/transporttest"
+	"github.com/tryst-rdma/tryst/internal/discovery"
+	"github.com/tryst-rdma/tryst/internal/transporttest"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs"
 	libibverbs "github.com/tryst-rdma/tryst/verbs/cgo"
-	"github.com/tryst-rdma/tryst/verbs/discovery"
 )
 
 // slow is how many times slower an emulated processor is than a real one.

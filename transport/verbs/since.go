@@ -3,7 +3,7 @@ package verbstransport
 import (
 	"time"
 
-	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
+	"github.com/tryst-rdma/tryst/internal/handshake"
 )
 
 // since is when the state of a peer, as Connections reports it, began. peer.mu guards it.

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/wire"
 	"github.com/tryst-rdma/tryst/rendezvous"
-	"github.com/tryst-rdma/tryst/transport/internal/wire"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs"
 )

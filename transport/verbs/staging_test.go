@@ -5,10 +5,10 @@ import (
 	"testing"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/transport/internal/wire"
-	"github.com/tryst-rdma/tryst/transport/transporttest"
+	"github.com/tryst-rdma/tryst/internal/hostiletest"
+	"github.com/tryst-rdma/tryst/internal/transporttest"
+	"github.com/tryst-rdma/tryst/internal/wire"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
-	"github.com/tryst-rdma/tryst/transport/verbs/hostiletest"
 )
 
 // Content outside registered memory is copied into the sending pool, which all peers

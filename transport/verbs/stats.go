@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/channel"
+	"github.com/tryst-rdma/tryst/internal/delivery"
+	"github.com/tryst-rdma/tryst/internal/handshake"
 	"github.com/tryst-rdma/tryst/transport"
-	"github.com/tryst-rdma/tryst/transport/internal/channel"
-	"github.com/tryst-rdma/tryst/transport/internal/delivery"
-	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/progress"
 	"github.com/tryst-rdma/tryst/verbs"
 )

@@ -3,8 +3,8 @@ package verbstransport
 import (
 	"time"
 
+	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/regmem"
 	"github.com/tryst-rdma/tryst/verbs"
 )

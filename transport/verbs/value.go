@@ -1,11 +1,11 @@
 package verbstransport
 
 import (
+	"github.com/tryst-rdma/tryst/internal/wire"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensorproto"
-	"github.com/tryst-rdma/tryst/transport/internal/wire"
 )
 
 // describe returns the meta-data of a value whose elements are plain memory.

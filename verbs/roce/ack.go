@@ -3,12 +3,12 @@ package roce
 import (
 	"time"
 
-	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
+	"github.com/tryst-rdma/tryst/internal/rocewire"
 )
 
 // queueAck queues an ACK or NAK, to be sent after the queued READ and atomic responses.
 // It replaces a queued ACK or NAK, since the later one implies the earlier one.
-func (m *machine) queueAck(s wire.Syndrome, number uint64) {
+func (m *machine) queueAck(s rocewire.Syndrome, number uint64) {
 	r := &m.resp
 	r.ack, r.ackNumber, r.ackPending, r.ackDelayed, r.ackFirst = s, number, true, false, false
 }
@@ -20,7 +20,7 @@ func (m *machine) queueAck(s wire.Syndrome, number uint64) {
 // acknowledged by their responses.
 func (m *machine) queueSequenceNAK() {
 	r := &m.resp
-	m.queueAck(wire.NAKSequence, r.expected)
+	m.queueAck(rocewire.NAKSequence, r.expected)
 	r.ackFirst = r.lastWasData
 }
 
@@ -42,7 +42,7 @@ func (m *machine) delayAck(now time.Duration, alreadyDelayed bool) {
 
 // mayDelayAck reports whether the ACK of a packet may be delayed: the packet is a whole
 // message and consumes a receive, so the application learns of it and may reply.
-func mayDelayAck(h *wire.Header) bool {
+func mayDelayAck(h *rocewire.Header) bool {
 	return h.Op.StartsMessage() && h.Op.EndsMessage() && (h.Op.IsSend() || h.Op.HasImm())
 }
 

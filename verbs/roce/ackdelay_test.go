@@ -4,12 +4,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tryst-rdma/tryst/internal/rocewire"
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // shortMessage requests an ACK.
-var shortMessage = wire.Header{Op: wire.SendOnly, AckReq: true}
+var shortMessage = rocewire.Header{Op: rocewire.SendOnly, AckReq: true}
 
 // serveInConversation returns a responder whose side has sent a request.
 func serveInConversation(t *testing.T) *responderTest {
@@ -18,7 +18,7 @@ func serveInConversation(t *testing.T) *responderTest {
 	if got := s.packets(0); len(got) != 1 {
 		t.Fatalf("it sends %+v, want the request", got)
 	}
-	s.machine.handlePacket(0, &wire.Header{Op: wire.Ack, PSN: defaultConnection().psn[1], Syndrome: wire.AckUnlimited, MSN: 1}, nil)
+	s.machine.handlePacket(0, &rocewire.Header{Op: rocewire.Ack, PSN: defaultConnection().psn[1], Syndrome: rocewire.AckUnlimited, MSN: 1}, nil)
 	if at, ok := s.machine.deadline(); ok {
 		t.Fatalf("the request is not acknowledged: there is a deadline at %v", at)
 	}
@@ -93,7 +93,7 @@ func TestDelayedACKTravelsWithARequest(t *testing.T) {
 			}
 			s.machine.postSend(&verbs.SendWR{Op: verbs.OpSend, Inline: make([]byte, c.bytes)})
 			got := s.packets(c.after)
-			if !got[len(got)-1].Op.IsSend() || (got[0].Op == wire.Ack) != c.along {
+			if !got[len(got)-1].Op.IsSend() || (got[0].Op == rocewire.Ack) != c.along {
 				t.Errorf("it sends %+v, want the message, and an ACK before it: %v", got, c.along)
 			}
 			if !c.along {
@@ -119,10 +119,10 @@ func TestDelayedACKIsSentInTime(t *testing.T) {
 	s.expectNow(ack(maxDelayedAcks-1, maxDelayedAcks))
 	s.request(shortMessage, 1)
 	s.expectNow() // a new delay begins
-	s.request(s.write(wire.WriteOnly, 0, 1), 1)
+	s.request(s.write(rocewire.WriteOnly, 0, 1), 1)
 	s.expectNow(ack(maxDelayedAcks+1, maxDelayedAcks+2))
-	s.request(wire.Header{Op: wire.SendFirst}, make([]byte, 1024)...)
-	s.request(wire.Header{Op: wire.SendLast, AckReq: true}, 1)
+	s.request(rocewire.Header{Op: rocewire.SendFirst}, make([]byte, 1024)...)
+	s.request(rocewire.Header{Op: rocewire.SendLast, AckReq: true}, 1)
 	s.expectNow(ack(maxDelayedAcks+3, maxDelayedAcks+3))
 }
 

@@ -1,8 +1,8 @@
 package roce
 
 import (
+	"github.com/tryst-rdma/tryst/internal/rocewire"
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/udp"
-	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // batch collects the packets of one call of the kernel. It joins packets of one length
@@ -39,7 +39,7 @@ const (
 
 func (b *batch) reset() {
 	if b.buf == nil {
-		b.buf = make([]byte, 0, maxBatch*(wire.MaxHeaderLen+wire.MaxOverhead+maxCopied))
+		b.buf = make([]byte, 0, maxBatch*(rocewire.MaxHeaderLen+rocewire.MaxOverhead+maxCopied))
 	}
 	clear(b.pieces) // drop references to memory of regions
 	b.buf, b.pieceStart, b.pieces, b.starts, b.msgs = b.buf[:0], 0, b.pieces[:0], b.starts[:0], b.msgs[:0]
@@ -60,8 +60,8 @@ func (b *batch) segmentOf(p *packet) int {
 // add adds a packet. It joins the last message if lengths and traffic class allow it
 // and the message has fewer than limit segments, and reports whether it did. A CNP is
 // sent without ECN: nobody reacts to a mark on it.
-func (b *batch) add(path *wire.Path, p *packet, tos uint8, limit int) (joined bool) {
-	if p.Op == wire.CNP {
+func (b *batch) add(path *rocewire.Path, p *packet, tos uint8, limit int) (joined bool) {
+	if p.Op == rocewire.CNP {
 		tos &^= ecnMask
 	}
 	size := p.size()
@@ -75,14 +75,14 @@ func (b *batch) add(path *wire.Path, p *packet, tos uint8, limit int) (joined bo
 	crc := path.BeginID(size, uint16(b.segments)) //nolint:gosec // less than maxBatch
 	at := len(b.buf)
 	b.buf = p.Append(b.buf)
-	crc = wire.UpdateHeader(crc, b.buf[at:])
+	crc = rocewire.UpdateHeader(crc, b.buf[at:])
 	at = len(b.buf)
 	if p.Len > maxCopied {
 		b.flush()
 		b.borrowed = true
 		for _, piece := range p.Payload {
 			b.pieces = append(b.pieces, piece)
-			crc = wire.Update(crc, piece)
+			crc = rocewire.Update(crc, piece)
 		}
 	} else {
 		for _, piece := range p.Payload {
@@ -90,8 +90,8 @@ func (b *batch) add(path *wire.Path, p *packet, tos uint8, limit int) (joined bo
 		}
 	}
 	b.buf = append(b.buf, zeros[:p.Pad]...)
-	crc = wire.Update(crc, b.buf[at:])
-	b.buf = wire.AppendICRC(b.buf, crc)
+	crc = rocewire.Update(crc, b.buf[at:])
+	b.buf = rocewire.AppendICRC(b.buf, crc)
 	b.packets++
 	b.segments++
 	b.length += size

@@ -6,21 +6,21 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/tryst-rdma/tryst/internal/rocewire"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/udp"
-	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // joinedMessage is a message of a batch, as the kernel would split it.
 type joinedMessage struct {
-	ops   []wire.Opcode
+	ops   []rocewire.Opcode
 	cuts  [][]byte
 	bytes []byte // the payloads
 }
 
 // joinedMessages parses the messages and checks the ICRC of each packet: that of
 // segment i covers identification i.
-func joinedMessages(t *testing.T, path *wire.Path, msgs []udp.Message) (list []joinedMessage) {
+func joinedMessages(t *testing.T, path *rocewire.Path, msgs []udp.Message) (list []joinedMessage) {
 	t.Helper()
 	for _, m := range msgs {
 		var g joinedMessage
@@ -34,7 +34,7 @@ func joinedMessages(t *testing.T, path *wire.Path, msgs []udp.Message) (list []j
 			if len(b) < m.Segment && len(rest) > 0 {
 				t.Error("a short segment is not the last")
 			}
-			var h wire.Header
+			var h rocewire.Header
 			payload, err := h.Decode(b)
 			if err != nil {
 				t.Fatalf("segment %d: %v", i, err)
@@ -51,7 +51,7 @@ func joinedMessages(t *testing.T, path *wire.Path, msgs []udp.Message) (list []j
 }
 
 // fill adds the packets of a machine to a batch.
-func (b *batch) fill(path *wire.Path, h *peerMachine, limit int) {
+func (b *batch) fill(path *rocewire.Path, h *peerMachine, limit int) {
 	b.reset()
 	for b.hasSpace() && h.machine.nextPacket(0, 1<<30, &h.packet) {
 		b.add(path, &h.packet, 0, limit)
@@ -103,7 +103,7 @@ func TestBatches(t *testing.T) {
 			a.post(a.to(b, verbs.WRID(i), o.op, i, o.size, 0))
 			want = append(want, a.mem[i:i+o.size]...)
 		}
-		path := wire.NewPath(netip.MustParseAddrPort("10.0.0.1:7000"), netip.MustParseAddrPort("10.0.0.2:4791"))
+		path := rocewire.NewPath(netip.MustParseAddrPort("10.0.0.1:7000"), netip.MustParseAddrPort("10.0.0.2:4791"))
 		var out batch
 		out.fill(&path, a, c.limit)
 		list := joinedMessages(t, &path, out.messages(nil))
@@ -127,14 +127,14 @@ func TestBatches(t *testing.T) {
 
 // TestTrafficClassesAreNotJoined: a super-packet has one traffic class.
 func TestTrafficClassesAreNotJoined(t *testing.T) {
-	path := wire.NewPath(netip.MustParseAddrPort("10.0.0.1:7000"), netip.MustParseAddrPort("10.0.0.2:4791"))
+	path := rocewire.NewPath(netip.MustParseAddrPort("10.0.0.1:7000"), netip.MustParseAddrPort("10.0.0.2:4791"))
 	var out batch
 	out.reset()
 	classes := []uint8{2, 2, 106, 2}
 	for _, c := range classes {
-		out.add(&path, &packet{Header: wire.Header{Op: wire.Ack}}, c, 64)
+		out.add(&path, &packet{Header: rocewire.Header{Op: rocewire.Ack}}, c, 64)
 	}
-	out.add(&path, &packet{Header: wire.Header{Op: wire.CNP}}, 2, 64)
+	out.add(&path, &packet{Header: rocewire.Header{Op: rocewire.CNP}}, 2, 64)
 	var got [][2]int
 	for _, m := range out.messages(nil) {
 		n := 0
@@ -152,7 +152,7 @@ func TestTrafficClassesAreNotJoined(t *testing.T) {
 func TestBatchesOverIPv6(t *testing.T) {
 	a, b := join(defaultConnection())
 	a.post(a.to(b, 1, verbs.OpWrite, 0, 4096, 0))
-	path := wire.NewPath(netip.MustParseAddrPort("[fd00::1]:7000"), netip.MustParseAddrPort("[fd00::2]:4791"))
+	path := rocewire.NewPath(netip.MustParseAddrPort("[fd00::1]:7000"), netip.MustParseAddrPort("[fd00::2]:4791"))
 	var out batch
 	out.fill(&path, a, 64)
 	for _, m := range out.messages(nil) {
@@ -173,7 +173,7 @@ func TestBatchesAreBounded(t *testing.T) {
 	p.mtu, p.memory = verbs.MTU4096, 1<<20
 	a, b := join(p)
 	a.post(a.to(b, 1, verbs.OpWrite, 0, 1<<20, 0))
-	path := wire.NewPath(netip.MustParseAddrPort("10.0.0.1:7000"), netip.MustParseAddrPort("10.0.0.2:4791"))
+	path := rocewire.NewPath(netip.MustParseAddrPort("10.0.0.1:7000"), netip.MustParseAddrPort("10.0.0.2:4791"))
 	var out batch
 	out.fill(&path, a, 64)
 	text := &out.buf[0]
@@ -205,10 +205,10 @@ func TestBatchesAllocateNothing(t *testing.T) {
 	p := defaultConnection()
 	p.memory = 1 << 20
 	a, b := join(p)
-	path := wire.NewPath(netip.MustParseAddrPort("10.0.0.1:7000"), netip.MustParseAddrPort("10.0.0.2:4791"))
+	path := rocewire.NewPath(netip.MustParseAddrPort("10.0.0.1:7000"), netip.MustParseAddrPort("10.0.0.2:4791"))
 	var out batch
 	wr := a.to(b, 1, verbs.OpWrite, 0, 40<<10, 0)
-	ack := wire.Header{Op: wire.Ack, Syndrome: wire.AckUnlimited}
+	ack := rocewire.Header{Op: rocewire.Ack, Syndrome: rocewire.AckUnlimited}
 	a.sent = make([]verbs.WC, 0, 1<<12)
 	round := func() {
 		a.machine.postSend(&wr)

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tryst-rdma/tryst/internal/rocewire"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/udp"
-	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // TestDuplicateReadOfAClosedRegion: a READ may be repeated after its requester has the
@@ -84,8 +84,8 @@ func TestLatePacketWhileSocketsClose(t *testing.T) {
 	cq2 := must(d2.CreateCQ(verbs.CQConfig{Size: 1}))(t)
 	q2 := must(pd2.CreateQP(verbs.QPConfig{SendCQ: cq2, RecvCQ: cq2}))(t)
 
-	stray := wire.Header{Op: wire.Ack, PKey: wire.DefaultPKey, DestQP: q2.QPN()}
-	b := wire.AppendICRC(stray.Append(nil), 0)
+	stray := rocewire.Header{Op: rocewire.Ack, PKey: rocewire.DefaultPKey, DestQP: q2.QPN()}
+	b := rocewire.AppendICRC(stray.Append(nil), 0)
 	h.last.Store(&udp.Datagram{Data: b, Segment: len(b), From: netip.AddrPortFrom(addr, 9)})
 
 	for _, c := range []interface{ Close() error }{q1, cq1, pd1} {

@@ -4,12 +4,12 @@ import (
 	"encoding/binary"
 	"time"
 
+	"github.com/tryst-rdma/tryst/internal/rocewire"
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // handleResponse processes a packet of the peer's responder.
-func (m *machine) handleResponse(now time.Duration, h *wire.Header, payload []byte) {
+func (m *machine) handleResponse(now time.Duration, h *rocewire.Header, payload []byte) {
 	r := &m.req
 	number, ok := numberOf(r.first, h.PSN, r.acked)
 	if !ok || number >= r.highest { // for a packet that was not sent (9.7.5.1.1: ghost acknowledgements)
@@ -34,12 +34,12 @@ func (m *machine) handleResponse(now time.Duration, h *wire.Header, payload []by
 	}
 	defer progress()
 	switch {
-	case h.Op == wire.Ack && h.Syndrome.IsAck():
+	case h.Op == rocewire.Ack && h.Syndrome.IsAck():
 		m.acknowledge(number + 1)
 		return
 	case m.acknowledge(number) || r.acked != number || r.completed == r.posted:
 		return
-	case h.Op == wire.Ack:
+	case h.Op == rocewire.Ack:
 		progress() // a NAK acknowledges all packets before it
 		m.handleNAK(now, h.Syndrome)
 		return
@@ -48,7 +48,7 @@ func (m *machine) handleResponse(now time.Duration, h *wire.Header, payload []by
 	switch {
 	case h.Op.IsReadResponse() && w.wr.Op == verbs.OpRead:
 		m.handleReadResponse(w, payload)
-	case h.Op == wire.AtomicAck && w.wr.Op >= verbs.OpCompareSwap:
+	case h.Op == rocewire.AtomicAck && w.wr.Op >= verbs.OpCompareSwap:
 		var b [8]byte
 		binary.NativeEndian.PutUint64(b[:], h.Orig)
 		m.storeResponse(w, 0, b[:])
@@ -98,13 +98,13 @@ func (m *machine) advance(w *sendWork, number uint64) {
 }
 
 // handleNAK processes a NAK or RNR NAK of the oldest packet.
-func (m *machine) handleNAK(now time.Duration, s wire.Syndrome) {
+func (m *machine) handleNAK(now time.Duration, s rocewire.Syndrome) {
 	r := &m.req
 	switch {
 	case s.IsRNR():
 		m.counters.rnrReceived.Add(1)
 		m.waitForReceiver(now, s.Delay())
-	case s == wire.NAKSequence:
+	case s == rocewire.NAKSequence:
 		m.counters.nakSeqReceived.Add(1)
 		if r.next > r.acked {
 			m.path.lost.Add(1)
@@ -112,11 +112,11 @@ func (m *machine) handleNAK(now time.Duration, s wire.Syndrome) {
 			m.goBack()
 			r.onRetransmit(now)
 		}
-	case s == wire.NAKInvalidRequest:
+	case s == rocewire.NAKInvalidRequest:
 		m.failSend(verbs.StatusRemoteInvalidRequest)
-	case s == wire.NAKRemoteAccess:
+	case s == rocewire.NAKRemoteAccess:
 		m.failSend(verbs.StatusRemoteAccess)
-	case s == wire.NAKRemoteOperation:
+	case s == rocewire.NAKRemoteOperation:
 		m.failSend(verbs.StatusRemoteOperation)
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tryst-rdma/tryst/internal/rocewire"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/udp"
-	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // testClass is a DSCP with ECN-capable transport.
@@ -22,7 +22,7 @@ func withClass(class uint8) func(*verbs.Path, *verbs.Endpoint) {
 }
 
 // opcode returns the opcode of the first packet.
-func opcode(m *udp.Message) wire.Opcode { return wire.Opcode(m.Pieces[0][0]) }
+func opcode(m *udp.Message) rocewire.Opcode { return rocewire.Opcode(m.Pieces[0][0]) }
 
 // windowOf returns the congestion window of an end's flow.
 func (x *testEnd) windowOf() uint64 {
@@ -56,7 +56,7 @@ func TestCongestionMarksReduceTheWindow(t *testing.T) {
 			var reported []time.Time
 			f.class = func(from netip.AddrPort, m *udp.Message) uint8 {
 				switch {
-				case opcode(m) == wire.CNP:
+				case opcode(m) == rocewire.CNP:
 					reported = append(reported, time.Now())
 				case marks && from.Addr() == x.addr && m.TOS&ecnMask != 0:
 					return m.TOS | congestionExperienced
@@ -100,7 +100,7 @@ func TestCNPsAreSentWithoutECN(t *testing.T) {
 		joinEnds(x, y, withClass(testClass))
 		reported := 0
 		f.class = func(_ netip.AddrPort, m *udp.Message) uint8 {
-			if opcode(m) != wire.CNP {
+			if opcode(m) != rocewire.CNP {
 				return m.TOS | congestionExperienced
 			}
 			reported++
@@ -137,7 +137,7 @@ func TestMarkedCNPCausesNoCNP(t *testing.T) {
 		q, _ := y.inner()
 		_, at := y.sockets()
 		sent := y.counter("sent_pkts")
-		b := packetOf(from, at, wire.Header{Op: wire.CNP, BECN: true, DestQP: q.number})
+		b := packetOf(from, at, rocewire.Header{Op: rocewire.CNP, BECN: true, DestQP: q.number})
 		f.mu.Lock()
 		f.receivers[at].deliverLocked(udp.Datagram{Data: b, Segment: len(b), From: from, ECN: congestionExperienced})
 		f.mu.Unlock()
@@ -167,7 +167,7 @@ func TestAllPacketsHaveTheTrafficClass(t *testing.T) {
 				p.TrafficClass = classes[y.addr]
 			}
 		})
-		sent := make(map[wire.Opcode]int)
+		sent := make(map[rocewire.Opcode]int)
 		last, again := uint64(0), 0
 		f.class = func(from netip.AddrPort, m *udp.Message) uint8 {
 			op := opcode(m)
@@ -175,8 +175,8 @@ func TestAllPacketsHaveTheTrafficClass(t *testing.T) {
 			if m.TOS != classes[from.Addr()] {
 				t.Errorf("%v from %v has traffic class %#x", op, from, m.TOS)
 			}
-			if op == wire.WriteMiddle {
-				var h wire.Header
+			if op == rocewire.WriteMiddle {
+				var h rocewire.Header
 				if _, err := h.Decode(slices.Concat(m.Pieces...)[:m.Segment]); err != nil {
 					t.Error(err)
 				}
@@ -194,7 +194,7 @@ func TestAllPacketsHaveTheTrafficClass(t *testing.T) {
 		x.ends(2, verbs.StatusOK)
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if sent[wire.WriteMiddle] == 0 || sent[wire.Ack] == 0 || sent[wire.ReadRequest] == 0 || sent[wire.ReadResponseMiddle] == 0 || again == 0 {
+		if sent[rocewire.WriteMiddle] == 0 || sent[rocewire.Ack] == 0 || sent[rocewire.ReadRequest] == 0 || sent[rocewire.ReadResponseMiddle] == 0 || again == 0 {
 			t.Errorf("%v were sent, %d of the writes again", sent, again)
 		}
 	})

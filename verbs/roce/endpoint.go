@@ -8,10 +8,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tryst-rdma/tryst/internal/rocewire"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/udp"
-	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // endpoint is a local address with its sockets: one that receives, and several that
@@ -68,7 +68,7 @@ type remote struct {
 
 func remoteOf(addr netip.Addr, e verbs.UDPEndpoint) remote {
 	if e.Port == 0 {
-		return remote{at: netip.AddrPortFrom(addr, wire.Port)}
+		return remote{at: netip.AddrPortFrom(addr, rocewire.Port)}
 	}
 	return remote{at: netip.AddrPortFrom(addr, e.Port), userSpace: true, buffer: e.Buffer}
 }
@@ -153,9 +153,9 @@ func (e *endpoint) release(f *flow) {
 
 // sourceOf returns where the packets of a peer come from.
 func (e *endpoint) sourceOf(r remote, ports []uint16) source {
-	src := source{remote: r, ports: ports, anyPort: !r.userSpace && len(ports) == 0, identifications: wire.IdentificationsAny}
+	src := source{remote: r, ports: ports, anyPort: !r.userSpace && len(ports) == 0, identifications: rocewire.IdentificationsAny}
 	if r.userSpace {
-		src.identifications = wire.IdentificationsRoCE
+		src.identifications = rocewire.IdentificationsRoCE
 	}
 	return src
 }
@@ -246,13 +246,13 @@ func (e *endpoint) flush() {
 // handleDatagram processes the packets of a datagram. It locks a queue pair once for
 // consecutive packets, and usually all of them are for the same queue pair.
 func (e *endpoint) handleDatagram(d *udp.Datagram) {
-	var h wire.Header
+	var h rocewire.Header
 	var q *qp
 	for rest := d.Data; len(rest) > 0; {
 		b := rest[:min(d.Segment, len(rest))]
 		rest = rest[len(b):]
 		payload, err := h.Decode(b)
-		if err != nil || h.PKey&partition != wire.DefaultPKey&partition {
+		if err != nil || h.PKey&partition != rocewire.DefaultPKey&partition {
 			e.drops.malformed.Add(1)
 			continue
 		}
@@ -282,7 +282,7 @@ const partition = 0x7fff
 // handlePacketLocked processes a packet for a queue pair. Unless it comes from the
 // peer, has a right ICRC, and the queue pair is in RTR or RTS, it only increments a
 // counter.
-func (q *qp) handlePacketLocked(e *endpoint, d *udp.Datagram, h *wire.Header, b, payload []byte) {
+func (q *qp) handlePacketLocked(e *endpoint, d *udp.Datagram, h *rocewire.Header, b, payload []byte) {
 	switch {
 	case q.closed || q.endpoint != e || q.machine.state != verbs.StateRTR && q.machine.state != verbs.StateRTS:
 		e.drops.closed.Add(1)
@@ -292,7 +292,7 @@ func (q *qp) handlePacketLocked(e *endpoint, d *udp.Datagram, h *wire.Header, b,
 		return
 	}
 	if q.source.fromPort != d.From.Port() {
-		q.source.path = wire.NewPath(d.From, e.receiver.Addr())
+		q.source.path = rocewire.NewPath(d.From, e.receiver.Addr())
 		q.source.fromPort = d.From.Port()
 	}
 	if !q.source.path.Check(b, q.source.identifications) {
@@ -310,7 +310,7 @@ func (q *qp) handlePacketLocked(e *endpoint, d *udp.Datagram, h *wire.Header, b,
 		e.unflushed = e.flushLimit
 	}
 	now := q.pd.dev.now()
-	if d.ECN == congestionExperienced && h.Op != wire.CNP { // a CNP must not cause another CNP
+	if d.ECN == congestionExperienced && h.Op != rocewire.CNP { // a CNP must not cause another CNP
 		q.machine.onCongestionMark(now)
 	}
 	q.machine.counters.received.Add(1)

@@ -3,14 +3,14 @@ package roce
 import (
 	"time"
 
+	"github.com/tryst-rdma/tryst/internal/rocewire"
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
-func (m *machine) handleSend(now time.Duration, h *wire.Header, payload []byte) {
+func (m *machine) handleSend(now time.Duration, h *rocewire.Header, payload []byte) {
 	r := &m.resp
 	if !m.fitsMessage(sendMessage, h, payload) {
-		m.reject(wire.NAKInvalidRequest)
+		m.reject(rocewire.NAKInvalidRequest)
 		return
 	}
 	if h.Op.StartsMessage() {
@@ -21,17 +21,17 @@ func (m *machine) handleSend(now time.Duration, h *wire.Header, payload []byte) 
 	}
 	w := r.recvs.At(r.consumed - 1)
 	if r.message.received+uint64(len(payload)) > w.length {
-		m.failRecv(verbs.StatusLocalLength, wire.NAKInvalidRequest)
+		m.failRecv(verbs.StatusLocalLength, rocewire.NAKInvalidRequest)
 		return
 	}
 	if len(payload) > 0 && !m.scatter(w.sgl, r.message.received, payload) {
-		m.failRecv(verbs.StatusLocalProtection, wire.NAKRemoteOperation)
+		m.failRecv(verbs.StatusLocalProtection, rocewire.NAKRemoteOperation)
 		return
 	}
 	r.message.received += uint64(len(payload))
 	if h.Op.EndsMessage() {
 		if h.Op.HasIeth() && !m.keys.InvalidateLocked(h.Invalidate, m) {
-			m.failRecv(verbs.StatusRemoteInvalidRequest, wire.NAKInvalidRequest)
+			m.failRecv(verbs.StatusRemoteInvalidRequest, rocewire.NAKInvalidRequest)
 			return
 		}
 		m.completeRecv(verbs.WC{Op: verbs.WCRecv, Len: uint32(r.message.received), HasImm: h.Op.HasImm(), Imm: h.Imm}, h.Solicited) //nolint:gosec // at most the length of the receive
@@ -39,10 +39,10 @@ func (m *machine) handleSend(now time.Duration, h *wire.Header, payload []byte) 
 	m.acceptPacket(now, h)
 }
 
-func (m *machine) handleWrite(now time.Duration, h *wire.Header, payload []byte) {
+func (m *machine) handleWrite(now time.Duration, h *rocewire.Header, payload []byte) {
 	r := &m.resp
 	if m.access&verbs.AccessRemoteWrite == 0 || !m.fitsMessage(writeMessage, h, payload) {
-		m.reject(wire.NAKInvalidRequest)
+		m.reject(rocewire.NAKInvalidRequest)
 		return
 	}
 	w := r.message
@@ -51,7 +51,7 @@ func (m *machine) handleWrite(now time.Duration, h *wire.Header, payload []byte)
 	}
 	n := uint64(len(payload))
 	if w.length > maxMessage || w.received+n > w.length || h.Op.EndsMessage() != (w.received+n == w.length) {
-		m.reject(wire.NAKInvalidRequest)
+		m.reject(rocewire.NAKInvalidRequest)
 		return
 	}
 	// An empty WRITE needs no key (specification, volume 1, 9.7.5.2.4). Each packet
@@ -60,7 +60,7 @@ func (m *machine) handleWrite(now time.Duration, h *wire.Header, payload []byte)
 	if w.length > 0 {
 		var ok bool
 		if mem, ok = m.keys.GrantedLocked(m.domain, m, w.addr, w.length, w.rkey, verbs.AccessRemoteWrite); !ok {
-			m.reject(wire.NAKRemoteAccess)
+			m.reject(rocewire.NAKRemoteAccess)
 			return
 		}
 	}
@@ -77,26 +77,26 @@ func (m *machine) handleWrite(now time.Duration, h *wire.Header, payload []byte)
 }
 
 // checkRead returns the NAK for a READ that must not be executed, 0 for a valid READ.
-func (m *machine) checkRead(h *wire.Header) wire.Syndrome {
+func (m *machine) checkRead(h *rocewire.Header) rocewire.Syndrome {
 	if m.access&verbs.AccessRemoteRead == 0 || m.resp.maxReadAtomic == 0 || h.Length > maxMessage {
-		return wire.NAKInvalidRequest
+		return rocewire.NAKInvalidRequest
 	}
 	if h.Length > 0 {
 		if _, ok := m.keys.GrantedLocked(m.domain, m, h.Addr, uint64(h.Length), h.RKey, verbs.AccessRemoteRead); !ok {
-			return wire.NAKRemoteAccess
+			return rocewire.NAKRemoteAccess
 		}
 	}
 	return 0
 }
 
-func (m *machine) handleRead(h *wire.Header) {
+func (m *machine) handleRead(h *rocewire.Header) {
 	r := &m.resp
 	if s := m.checkRead(h); s != 0 {
 		m.reject(s)
 		return
 	}
 	if !r.makeSpace() {
-		m.reject(wire.NAKInvalidRequest)
+		m.reject(rocewire.NAKInvalidRequest)
 		return
 	}
 	r.completed = (r.completed + 1) & psnMask
@@ -105,20 +105,20 @@ func (m *machine) handleRead(h *wire.Header) {
 	m.supersedeAck()
 }
 
-func (m *machine) handleAtomic(h *wire.Header) {
+func (m *machine) handleAtomic(h *rocewire.Header) {
 	r := &m.resp
 	if m.access&verbs.AccessRemoteAtomic == 0 || h.Addr%8 != 0 || !r.makeSpace() {
-		m.reject(wire.NAKInvalidRequest)
+		m.reject(rocewire.NAKInvalidRequest)
 		return
 	}
 	mem, ok := m.keys.GrantedLocked(m.domain, m, h.Addr, 8, h.RKey, verbs.AccessRemoteAtomic)
 	if !ok {
-		m.reject(wire.NAKRemoteAccess)
+		m.reject(rocewire.NAKRemoteAccess)
 		return
 	}
 	old := m.keys.FetchAndUpdate(mem, func(old uint64) uint64 {
 		switch {
-		case h.Op == wire.FetchAdd:
+		case h.Op == rocewire.FetchAdd:
 			return old + h.Swap
 		case old == h.Compare:
 			return h.Swap

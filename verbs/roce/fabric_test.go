@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tryst-rdma/tryst/internal/rocewire"
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/udp"
-	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
 
@@ -115,7 +115,7 @@ func (h *memoryHost) listen(addr netip.Addr) (receiver, error) {
 	f := h.f
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	at := netip.AddrPortFrom(addr, wire.Port)
+	at := netip.AddrPortFrom(addr, rocewire.Port)
 	for f.receivers[at] != nil {
 		f.nextPort++
 		at = netip.AddrPortFrom(addr, f.nextPort)

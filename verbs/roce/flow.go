@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tryst-rdma/tryst/internal/rocewire"
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/udp"
-	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // flow carries everything from one sending socket to one peer. Its queue pairs share a
@@ -32,7 +32,7 @@ type flow struct {
 	users    int // queue pairs; guarded by the endpoint's lock
 
 	mu            sync.Mutex // guards the fields below
-	path          wire.Path
+	path          rocewire.Path
 	window        window
 	flight        uint64
 	ready         []*qp // queue pairs with something to send, in the order of their turns
@@ -57,7 +57,7 @@ func newFlow(e *endpoint, key flowKey, r remote, p *peer, mtu uint64) *flow {
 	// READs count for more.
 	own := newWindow(uint64(e.receiver.Buffer()), mtu) //nolint:gosec // a size
 	f.readCost = max(readCostUnit, readCostUnit*f.window.capacity/own.capacity)
-	f.path = wire.NewPath(f.sender.Addr(), r.at)
+	f.path = rocewire.NewPath(f.sender.Addr(), r.at)
 	if r.userSpace {
 		f.probe.state = probeSucceeded
 	}

@@ -12,29 +12,29 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tryst-rdma/tryst/internal/rocewire"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/udp"
-	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // seal sets the ICRC of a packet for that path.
 func seal(from, to netip.AddrPort, b []byte) []byte {
-	path := wire.NewPath(from, to)
-	crc := wire.UpdateHeader(path.Begin(len(b)), b[:wire.BTHLen])
-	end := len(b) - wire.ICRCLen
-	wire.PutICRC(b[end:], wire.Update(crc, b[wire.BTHLen:end]))
+	path := rocewire.NewPath(from, to)
+	crc := rocewire.UpdateHeader(path.Begin(len(b)), b[:rocewire.BTHLen])
+	end := len(b) - rocewire.ICRCLen
+	rocewire.PutICRC(b[end:], rocewire.Update(crc, b[rocewire.BTHLen:end]))
 	return b
 }
 
 // packetOf builds a whole packet.
-func packetOf(from, to netip.AddrPort, h wire.Header, payload ...byte) []byte {
+func packetOf(from, to netip.AddrPort, h rocewire.Header, payload ...byte) []byte {
 	if h.PKey == 0 {
-		h.PKey = wire.DefaultPKey
+		h.PKey = rocewire.DefaultPKey
 	}
-	h.Pad = wire.PadOf(len(payload))
+	h.Pad = rocewire.PadOf(len(payload))
 	b := append(h.Append(nil), payload...)
 	b = append(b, zeros[:h.Pad]...)
-	return seal(from, to, append(b, zeros[:wire.ICRCLen]...))
+	return seal(from, to, append(b, zeros[:rocewire.ICRCLen]...))
 }
 
 // inner returns the queue pair and the endpoint of an end.
@@ -63,8 +63,8 @@ func TestDrops(t *testing.T) {
 		if err := y.path().Init(idle); err != nil {
 			t.Fatal(err)
 		}
-		good := wire.Header{Op: wire.WriteOnly, DestQP: q.number, PSN: x.psn, Addr: y.mr.Addr(), RKey: y.mr.RKey(), Length: 1, AckReq: true}
-		with := func(change func(*wire.Header)) wire.Header { h := good; change(&h); return h }
+		good := rocewire.Header{Op: rocewire.WriteOnly, DestQP: q.number, PSN: x.psn, Addr: y.mr.Addr(), RKey: y.mr.RKey(), Length: 1, AckReq: true}
+		with := func(change func(*rocewire.Header)) rocewire.Header { h := good; change(&h); return h }
 		cut := func(b []byte, n int) []byte { return b[:n] }
 		spoil := func(b []byte, i int) []byte { b[i] ^= 1; return b }
 		otherPort := netip.AddrPortFrom(from.Addr(), from.Port()+1)
@@ -87,18 +87,18 @@ func TestDrops(t *testing.T) {
 			"a cut header":        {from, cut(packetOf(from, at, good, 1), 20), &s.drops.malformed},
 			"not a multiple of 4": {from, cut(packetOf(from, at, good, 1), 33), &s.drops.malformed},
 			"another version":     {from, seal(from, at, spoil(packetOf(from, at, good, 1), 1)), &s.drops.malformed},
-			"an unknown opcode":   {from, packetOf(from, at, with(func(h *wire.Header) { h.Op = 0x15 })), &s.drops.malformed},
-			"an opcode of UD":     {from, packetOf(from, at, with(func(h *wire.Header) { h.Op = 0x64 })), &s.drops.malformed},
-			"another partition":   {from, packetOf(from, at, with(func(h *wire.Header) { h.PKey = 0x8001 }), 1), &s.drops.malformed},
-			"no queue pair":       {from, packetOf(from, at, with(func(h *wire.Header) { h.DestQP ^= 1 << 20 }), 1), &s.drops.unknown},
-			"queue pair 0":        {from, packetOf(from, at, with(func(h *wire.Header) { h.DestQP = 0 }), 1), &s.drops.unknown},
+			"an unknown opcode":   {from, packetOf(from, at, with(func(h *rocewire.Header) { h.Op = 0x15 })), &s.drops.malformed},
+			"an opcode of UD":     {from, packetOf(from, at, with(func(h *rocewire.Header) { h.Op = 0x64 })), &s.drops.malformed},
+			"another partition":   {from, packetOf(from, at, with(func(h *rocewire.Header) { h.PKey = 0x8001 }), 1), &s.drops.malformed},
+			"no queue pair":       {from, packetOf(from, at, with(func(h *rocewire.Header) { h.DestQP ^= 1 << 20 }), 1), &s.drops.unknown},
+			"queue pair 0":        {from, packetOf(from, at, with(func(h *rocewire.Header) { h.DestQP = 0 }), 1), &s.drops.unknown},
 			"another port":        {otherPort, packetOf(otherPort, at, good, 1), &s.drops.source},
 			"another address":     {otherAddr, packetOf(otherAddr, at, good, 1), &s.drops.source},
 			"a damaged payload":   {from, spoil(packetOf(from, at, good, 1), 28), &s.drops.damaged},
 			"a damaged header":    {from, spoil(packetOf(from, at, good, 1), 20), &s.drops.damaged},
 			"a damaged ICRC":      {from, spoil(packetOf(from, at, good, 1), 33), &s.drops.damaged},
 			"another way's ICRC":  {from, packetOf(otherPort, at, good, 1), &s.drops.damaged},
-			"not yet connected":   {from, packetOf(from, at, with(func(h *wire.Header) { h.DestQP = idle.QPN() }), 1), &s.drops.closed},
+			"not yet connected":   {from, packetOf(from, at, with(func(h *rocewire.Header) { h.DestQP = idle.QPN() }), 1), &s.drops.closed},
 		} {
 			all := func() (n uint64) {
 				for _, c := range []*atomic.Uint64{&s.drops.malformed, &s.drops.unknown, &s.drops.source, &s.drops.damaged, &s.drops.closed} {
@@ -126,9 +126,9 @@ func TestDrops(t *testing.T) {
 		if sent != 1 || y.mem[0] != 1 {
 			t.Fatalf("the right packet: %d responses, memory %d", sent, y.mem[0])
 		}
-		one := packetOf(from, at, with(func(h *wire.Header) { h.PSN++ }), 2)
-		two := packetOf(from, at, with(func(h *wire.Header) { h.PSN += 2; h.Addr++ }), 3)
-		bad := packetOf(from, at, with(func(h *wire.Header) { h.DestQP = 1 }), 3)
+		one := packetOf(from, at, with(func(h *rocewire.Header) { h.PSN++ }), 2)
+		two := packetOf(from, at, with(func(h *rocewire.Header) { h.PSN += 2; h.Addr++ }), 3)
+		bad := packetOf(from, at, with(func(h *rocewire.Header) { h.DestQP = 1 }), 3)
 		f.mu.Lock()
 		f.receivers[at].deliverLocked(udp.Datagram{Data: bytes.Join([][]byte{one, bad, two}, nil), Segment: len(one), From: from})
 		f.mu.Unlock()
@@ -140,7 +140,7 @@ func TestDrops(t *testing.T) {
 			t.Fatal(err)
 		}
 		closed := s.drops.closed.Load()
-		f.inject(from, at, packetOf(from, at, with(func(h *wire.Header) { h.PSN += 3 }), 9))
+		f.inject(from, at, packetOf(from, at, with(func(h *rocewire.Header) { h.PSN += 3 }), 9))
 		arrived()
 		if s.drops.closed.Load() != closed+1 || y.mem[0] != 2 {
 			t.Errorf("in ERR it is taken: memory %d", y.mem[0])
@@ -158,7 +158,7 @@ func TestKernelsMayUseAnyPort(t *testing.T) {
 	if !src.allows(netip.MustParseAddrPort("10.0.0.1:49153")) || src.allows(netip.MustParseAddrPort("10.0.0.2:49153")) {
 		t.Error("the address does not count, or the port does")
 	}
-	if src.userSpace || src.at.Port() != wire.Port {
+	if src.userSpace || src.at.Port() != rocewire.Port {
 		t.Errorf("it is parsed as %+v", src.remote)
 	}
 }
@@ -169,7 +169,7 @@ func TestKernelsMayUseAnyPort(t *testing.T) {
 func TestPeerWithoutSourcePortsIsRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, y := newFabric().pair(t, 64)
-		for _, port := range []uint16{wire.Port, 5000} {
+		for _, port := range []uint16{rocewire.Port, 5000} {
 			peer := y.endpoint()
 			peer.UDP.Port, peer.UDP.Sources = port, nil
 			if err := x.path().Connect(x.qp, x.psn, peer); !errors.Is(err, verbs.ErrInvalid) {
@@ -193,7 +193,7 @@ func TestDroppedPacketsAllocateNothing(t *testing.T) {
 		q, s := y.inner()
 		_, at := y.sockets()
 		synctest.Wait() // the endpoint's goroutine is idle, so the test may use its fields
-		good := wire.Header{Op: wire.WriteOnly, DestQP: q.number, PSN: x.psn, Length: 1}
+		good := rocewire.Header{Op: rocewire.WriteOnly, DestQP: q.number, PSN: x.psn, Length: 1}
 		ahead, other, bad := good, good, packetOf(from, at, good, 1)
 		ahead.PSN = psnOf(ahead.PSN, 1<<20)
 		other.DestQP++
@@ -304,7 +304,7 @@ func (g *packetForger) forge(kind, end int) {
 				from = netip.AddrPortFrom(netip.MustParseAddr("10.0.0.7"), from.Port())
 			}
 		}
-		if len(b) < wire.MinPacketLen {
+		if len(b) < rocewire.MinPacketLen {
 			break
 		}
 		if kind == forgeStranger {
@@ -312,7 +312,7 @@ func (g *packetForger) forge(kind, end int) {
 		}
 		seal(from, at, b)
 	case forgeBehind:
-		var h wire.Header
+		var h rocewire.Header
 		payload, err := h.Decode(b)
 		if err != nil || !h.Op.Request() {
 			return

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tryst-rdma/tryst/internal/rocewire"
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // longPath is what a stream of WRITEs reached on a path with a long round trip: from its
@@ -191,7 +191,7 @@ func TestDeadPeerOnALongPath(t *testing.T) {
 			n.run(10 * time.Second)
 		}
 		sent := 0
-		n.lose = func(int, *wire.Header) bool { sent++; return true }
+		n.lose = func(int, *rocewire.Header) bool { sent++; return true }
 		a.post(a.to(b, 3, verbs.OpWrite, 0, 8, 0))
 		n.run(time.Duration(p.retry+1)*verbs.TimeoutDuration(p.timeout) - 1)
 		if a.machine.state != verbs.StateRTS || sent < 4 {

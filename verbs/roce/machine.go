@@ -3,9 +3,9 @@ package roce
 import (
 	"time"
 
+	"github.com/tryst-rdma/tryst/internal/rocewire"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/internal/soft"
-	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // machine is a reliable-connected (RC) queue pair of the specification as a pure state
@@ -69,7 +69,7 @@ type feedback struct {
 
 // packet is a packet to be sent.
 type packet struct {
-	wire.Header
+	rocewire.Header
 	Payload    [][]byte // memory of work requests, valid while keys.mu is held
 	Len        uint64   // of the payload, in bytes
 	Retransmit bool     // it was sent before
@@ -77,7 +77,7 @@ type packet struct {
 
 // size returns the length of the packet after the UDP header, in bytes.
 func (p *packet) size() int {
-	return p.Header.Len() + int(p.Len) + int(p.Pad) + wire.ICRCLen //nolint:gosec // a packet
+	return p.Header.Len() + int(p.Len) + int(p.Pad) + rocewire.ICRCLen //nolint:gosec // a packet
 }
 
 // windowCost is what a number of packets with that much payload together (bytes) count
@@ -136,7 +136,7 @@ func (m *machine) enterError() {
 
 // handlePacket processes a packet. The caller has checked that it comes from the peer,
 // that its ICRC is right, and that it is for this queue pair.
-func (m *machine) handlePacket(now time.Duration, h *wire.Header, payload []byte) {
+func (m *machine) handlePacket(now time.Duration, h *rocewire.Header, payload []byte) {
 	if m.state != verbs.StateRTR && m.state != verbs.StateRTS {
 		return
 	}
@@ -145,7 +145,7 @@ func (m *machine) handlePacket(now time.Duration, h *wire.Header, payload []byte
 		m.completer.asyncEvent(verbs.EventCommEstablished)
 	}
 	switch {
-	case h.Op == wire.CNP:
+	case h.Op == rocewire.CNP:
 		m.feedback.congested = true
 		m.counters.cnpReceived.Add(1)
 	case h.Op.Request():
@@ -159,7 +159,7 @@ func (m *machine) handlePacket(now time.Duration, h *wire.Header, payload []byte
 // what the congestion window leaves. Requests need space; responses need none, but READ
 // responses stop while pauseReads is in effect.
 func (m *machine) nextPacket(now time.Duration, space int64, p *packet) bool {
-	p.Header = wire.Header{MigReq: true, PKey: wire.DefaultPKey, DestQP: m.peer} // always "migrated": there is no alternate path
+	p.Header = rocewire.Header{MigReq: true, PKey: rocewire.DefaultPKey, DestQP: m.peer} // always "migrated": there is no alternate path
 	p.Payload, p.Len, p.Retransmit = p.Payload[:0], 0, false
 	piggyback := space > 0 && m.state == verbs.StateRTS && m.req.canSend() && (!m.req.nextIsSinglePacket() || m.resp.piggybackDue(now))
 	return m.nextResponse(piggyback, p) || space > 0 && m.nextRequest(now, uint64(space), p)

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tryst-rdma/tryst/internal/rocewire"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/internal/soft"
-	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // peerMachine is a machine with its memory and the completions of its work requests,
@@ -129,13 +129,13 @@ func (h *peerMachine) next(now time.Duration) []byte {
 		b = append(b, piece...)
 	}
 	b = append(b, zeros[:p.Pad]...)
-	return append(b, zeros[:wire.ICRCLen]...)
+	return append(b, zeros[:rocewire.ICRCLen]...)
 }
 
 // packets returns all packets that the machine has to send.
-func (h *peerMachine) packets(now time.Duration) (list []wire.Header) {
+func (h *peerMachine) packets(now time.Duration) (list []rocewire.Header) {
 	for b := h.next(now); b != nil; b = h.next(now) {
-		var header wire.Header
+		var header rocewire.Header
 		if _, err := header.Decode(b); err != nil {
 			panic(err) //nolint:forbidigo // the test encoded it
 		}
@@ -146,7 +146,7 @@ func (h *peerMachine) packets(now time.Duration) (list []wire.Header) {
 
 // take delivers a packet.
 func (h *peerMachine) take(now time.Duration, b []byte) {
-	var header wire.Header
+	var header rocewire.Header
 	payload, err := header.Decode(b)
 	if err != nil {
 		panic(err) //nolint:forbidigo // the peer encoded it
@@ -189,9 +189,9 @@ type network struct {
 	delay    time.Duration
 	// lose decides whether a packet is lost; nil: no loss. change, if not nil, returns
 	// the packets that arrive instead, and when.
-	lose  func(from int, h *wire.Header) bool
+	lose  func(from int, h *rocewire.Header) bool
 	carry func(from int, b []byte)
-	seen  func(from int, h *wire.Header)
+	seen  func(from int, h *rocewire.Header)
 	batch func() time.Duration // how long a machine waits before it sends, to respond to several packets at once
 	sends [2]bool              // a send is scheduled
 }
@@ -240,7 +240,7 @@ func (n *network) flush(i int) {
 }
 
 func (n *network) send(from int, b []byte) {
-	var h wire.Header
+	var h rocewire.Header
 	if _, err := h.Decode(b); err != nil {
 		n.t.Fatalf("%x: %v", b, err)
 	}

@@ -4,13 +4,13 @@ import (
 	"errors"
 	"net/netip"
 
+	"github.com/tryst-rdma/tryst/internal/rocewire"
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/udp"
-	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // Port is the UDP port of RoCEv2 (IBTA specification, volume 1, annex A17.4.3). The
 // devices of kernels and NICs send to this port only.
-const Port = wire.Port
+const Port = rocewire.Port
 
 // SocketReport describes the sockets that the kernel gives a device for a local
 // address.

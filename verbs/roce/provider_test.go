@@ -5,8 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/tryst-rdma/tryst/internal/rocewire"
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // slowToClose is a host whose receiving sockets close only when gate is closed.
@@ -64,7 +64,7 @@ func TestEndpointOpensAfterItsClose(t *testing.T) {
 		synctest.Wait()
 		close(h.gate)
 		synctest.Wait()
-		if port != wire.Port {
+		if port != rocewire.Port {
 			t.Errorf("the port is %d", port)
 		}
 		endSecond()

@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tryst-rdma/tryst/internal/rocewire"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/internal/soft"
-	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // qp implements verbs.QP: a machine and the flow that carries its packets.
@@ -48,11 +48,11 @@ type qp struct {
 // source describes where the packets of the peer must come from.
 type source struct {
 	remote
-	ports           []uint16  // named by the peer at bootstrap
-	anyPort         bool      // the peer is a kernel or NIC, which names no ports
-	identifications int       // number of IPv4 identifications to accept, see wire.Path.Check
-	path            wire.Path // from the peer's port fromPort to this endpoint
-	fromPort        uint16    // 0: path is not set
+	ports           []uint16      // named by the peer at bootstrap
+	anyPort         bool          // the peer is a kernel or NIC, which names no ports
+	identifications int           // number of IPv4 identifications to accept, see rocewire.Path.Check
+	path            rocewire.Path // from the peer's port fromPort to this endpoint
+	fromPort        uint16        // 0: path is not set
 }
 
 // allows reports whether packets from an address may belong to the peer.

@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tryst-rdma/tryst/internal/rocewire"
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // TestReadResponsesArePaced: the response to the largest READ of a kernel is sent one
@@ -39,8 +39,8 @@ func TestReadResponsesArePaced(t *testing.T) {
 				packets++
 			}
 			f.mu.Unlock()
-			f.inject(from, at, packetOf(from, at, wire.Header{
-				Op: wire.ReadRequest, DestQP: q.number, PSN: y.psn, Addr: x.mr.Addr(), RKey: x.mr.RKey(), Length: size, AckReq: true,
+			f.inject(from, at, packetOf(from, at, rocewire.Header{
+				Op: rocewire.ReadRequest, DestQP: q.number, PSN: y.psn, Addr: x.mr.Addr(), RKey: x.mr.RKey(), Length: size, AckReq: true,
 			}))
 			time.Sleep(time.Millisecond)
 			if breaks {
@@ -78,7 +78,7 @@ func TestQueuePairsShareTheReadPacer(t *testing.T) {
 		}
 		f.mu.Lock()
 		f.see = func(sender, _ netip.AddrPort, _ int, b []byte) {
-			var h wire.Header
+			var h rocewire.Header
 			if _, err := h.Decode(b); err == nil && h.Op.IsReadResponse() && sender.Addr() == list[0].x.addr {
 				i := number[h.DestQP]
 				ends[i] = time.Now()
@@ -90,8 +90,8 @@ func TestQueuePairsShareTheReadPacer(t *testing.T) {
 			q, _ := s.x.inner()
 			from, _ := s.y.sockets()
 			_, at := s.x.sockets()
-			f.inject(from, at, packetOf(from, at, wire.Header{
-				Op: wire.ReadRequest, DestQP: q.number, PSN: s.y.psn, Addr: s.x.mr.Addr(), RKey: s.x.mr.RKey(), Length: size, AckReq: true,
+			f.inject(from, at, packetOf(from, at, rocewire.Header{
+				Op: rocewire.ReadRequest, DestQP: q.number, PSN: s.y.psn, Addr: s.x.mr.Addr(), RKey: s.x.mr.RKey(), Length: size, AckReq: true,
 			}))
 		}
 		begin := time.Now()
@@ -177,18 +177,18 @@ func TestReadOfClosedRegionIsRejected(t *testing.T) {
 		_, at := x.sockets()
 		whole, damaged := 0, 0
 		f.see = func(sender, to netip.AddrPort, _ int, b []byte) {
-			var h wire.Header
-			if _, err := h.Decode(b); err != nil || sender.Addr() != x.addr || h.Op != wire.Ack || h.Syndrome != wire.NAKRemoteAccess {
+			var h rocewire.Header
+			if _, err := h.Decode(b); err != nil || sender.Addr() != x.addr || h.Op != rocewire.Ack || h.Syndrome != rocewire.NAKRemoteAccess {
 				return
 			}
-			if path := wire.NewPath(sender, to); path.Check(b, 64) {
+			if path := rocewire.NewPath(sender, to); path.Check(b, 64) {
 				whole++
 			} else {
 				damaged++
 			}
 		}
-		f.inject(from, at, packetOf(from, at, wire.Header{ // the whole memory, as a kernel does: the response is paced
-			Op: wire.ReadRequest, DestQP: q.number, PSN: y.psn, Addr: x.mr.Addr(), RKey: x.mr.RKey(), Length: size, AckReq: true,
+		f.inject(from, at, packetOf(from, at, rocewire.Header{ // the whole memory, as a kernel does: the response is paced
+			Op: rocewire.ReadRequest, DestQP: q.number, PSN: y.psn, Addr: x.mr.Addr(), RKey: x.mr.RKey(), Length: size, AckReq: true,
 		}))
 		time.Sleep(time.Millisecond)
 		if err := x.mr.Close(); err != nil {

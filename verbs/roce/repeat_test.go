@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
+	"github.com/tryst-rdma/tryst/internal/rocewire"
 )
 
 // TestReadIsRepeatedDuringItsResponse: a requester that misses a packet of a response
@@ -15,7 +15,7 @@ func TestReadIsRepeatedDuringItsResponse(t *testing.T) {
 	for _, missing := range []int{0, 2, sent - 1, sent, packets - 1} {
 		s := newResponderTest(t)
 		first, mtu := s.psn, int(s.machine.mtu)
-		s.request(s.write(wire.ReadRequest, 0, packets*mtu))
+		s.request(s.write(rocewire.ReadRequest, 0, packets*mtu))
 		behind := s.psn
 		var p packet
 		next := func() uint64 {
@@ -28,7 +28,7 @@ func TestReadIsRepeatedDuringItsResponse(t *testing.T) {
 			next()
 		}
 		s.psn = psnOf(first, uint64(missing))
-		s.request(s.write(wire.ReadRequest, missing*mtu, (packets-missing)*mtu))
+		s.request(s.write(rocewire.ReadRequest, missing*mtu, (packets-missing)*mtu))
 		if s.psn != behind {
 			t.Fatalf("the next packet is %v, not %v", s.psn, behind)
 		}
@@ -40,7 +40,7 @@ func TestReadIsRepeatedDuringItsResponse(t *testing.T) {
 		for range want {
 			got = append(got, next())
 		}
-		if !slices.Equal(got, want) || p.Op != wire.ReadResponseLast && p.Op != wire.ReadResponseOnly {
+		if !slices.Equal(got, want) || p.Op != rocewire.ReadResponseLast && p.Op != rocewire.ReadResponseOnly {
 			t.Errorf("packet %d was missing when %d were sent: then come %v, %v, want %v", missing, sent, got, p.Op, want)
 		}
 		if s.machine.nextPacket(0, 0, &p) && p.Op.IsReadResponse() {

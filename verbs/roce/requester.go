@@ -4,9 +4,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tryst-rdma/tryst/internal/rocewire"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/internal/soft"
-	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // requester is the half of a queue pair that sends requests. It numbers work requests
@@ -208,17 +208,17 @@ func (m *machine) dataRequest(w *sendWork, space uint64, p *packet) verbs.Status
 }
 
 // dataOpcode returns the opcode of a packet by its position in the message.
-func dataOpcode(op verbs.Opcode, first, last bool) wire.Opcode {
-	var o [5]wire.Opcode // first, middle, last, only; the last two with immediate data if the message has any
+func dataOpcode(op verbs.Opcode, first, last bool) rocewire.Opcode {
+	var o [5]rocewire.Opcode // first, middle, last, only; the last two with immediate data if the message has any
 	switch op {
 	case verbs.OpSend:
-		o = [5]wire.Opcode{wire.SendFirst, wire.SendMiddle, wire.SendLast, wire.SendOnly}
+		o = [5]rocewire.Opcode{rocewire.SendFirst, rocewire.SendMiddle, rocewire.SendLast, rocewire.SendOnly}
 	case verbs.OpSendImm:
-		o = [5]wire.Opcode{wire.SendFirst, wire.SendMiddle, wire.SendLastImm, wire.SendOnlyImm}
+		o = [5]rocewire.Opcode{rocewire.SendFirst, rocewire.SendMiddle, rocewire.SendLastImm, rocewire.SendOnlyImm}
 	case verbs.OpWrite:
-		o = [5]wire.Opcode{wire.WriteFirst, wire.WriteMiddle, wire.WriteLast, wire.WriteOnly}
+		o = [5]rocewire.Opcode{rocewire.WriteFirst, rocewire.WriteMiddle, rocewire.WriteLast, rocewire.WriteOnly}
 	default:
-		o = [5]wire.Opcode{wire.WriteFirst, wire.WriteMiddle, wire.WriteLastImm, wire.WriteOnlyImm}
+		o = [5]rocewire.Opcode{rocewire.WriteFirst, rocewire.WriteMiddle, rocewire.WriteLastImm, rocewire.WriteOnlyImm}
 	}
 	switch {
 	case first && last:
@@ -240,7 +240,7 @@ func (m *machine) readRequest(w *sendWork, space uint64, p *packet) uint64 {
 	if r.toRepeat > 0 {
 		count = r.outstanding[r.numOutstanding-r.toRepeat] - r.next
 	}
-	p.Op, p.AckReq = wire.ReadRequest, true
+	p.Op, p.AckReq = rocewire.ReadRequest, true
 	p.Addr, p.RKey = w.wr.RemoteAddr+off, w.wr.RKey
 	p.Length = uint32(min(count*m.mtu, w.length-off)) //nolint:gosec // at most maxMessage
 	return count
@@ -249,10 +249,10 @@ func (m *machine) readRequest(w *sendWork, space uint64, p *packet) uint64 {
 func (m *machine) atomicRequest(w *sendWork, p *packet) {
 	p.AckReq, p.Addr, p.RKey = true, w.wr.RemoteAddr, w.wr.RKey
 	if w.wr.Op == verbs.OpFetchAdd {
-		p.Op, p.Swap = wire.FetchAdd, w.wr.Add
+		p.Op, p.Swap = rocewire.FetchAdd, w.wr.Add
 		return
 	}
-	p.Op, p.Swap, p.Compare = wire.CompareSwap, w.wr.Swap, w.wr.Compare
+	p.Op, p.Swap, p.Compare = rocewire.CompareSwap, w.wr.Swap, w.wr.Compare
 }
 
 // canSend reports whether there is a request to send, given enough space in the window.

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tryst-rdma/tryst/internal/rocewire"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/internal/soft"
-	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // TestFailsAfterRetryPlusOneTimeouts: neither earlier nor later, whatever was
@@ -19,7 +19,7 @@ func TestFailsAfterRetryPlusOneTimeouts(t *testing.T) {
 		p.retry = retry
 		n, a, b := connect(t, p)
 		sent := 0
-		n.lose = func(int, *wire.Header) bool { sent++; return true }
+		n.lose = func(int, *rocewire.Header) bool { sent++; return true }
 		a.post(a.to(b, 1, verbs.OpWrite, 0, 8, 0), a.to(b, 2, verbs.OpWrite, 0, 8, 0))
 		timeout := verbs.TimeoutDuration(p.timeout)
 		giveUp := time.Duration(retry+1) * timeout
@@ -48,7 +48,7 @@ func TestProgressRestartsTheTimeout(t *testing.T) {
 	n, a, b := connect(t, p)
 	giveUp := time.Duration(p.retry+1) * verbs.TimeoutDuration(p.timeout)
 	dead := false
-	n.lose = func(int, *wire.Header) bool { return dead }
+	n.lose = func(int, *rocewire.Header) bool { return dead }
 	for i := range 5 {
 		a.post(a.to(b, verbs.WRID(i), verbs.OpWrite, 0, 8, 0))
 		n.run(giveUp / 2)
@@ -77,7 +77,7 @@ func TestRetransmitsFarBelowTheTimeout(t *testing.T) {
 		n.run(time.Second)
 		b.recv(1, 0, 8)
 		lost := 0
-		n.lose = func(from int, _ *wire.Header) bool { lost++; return lost == 1 }
+		n.lose = func(from int, _ *rocewire.Header) bool { lost++; return lost == 1 }
 		start := n.now
 		a.post(a.to(b, 2, op, 0, 8, 0))
 		for len(a.sent) < 2 && n.now < start+time.Second {
@@ -95,7 +95,7 @@ func TestNoTimeout(t *testing.T) {
 	p.timeout = 0
 	n, a, b := connect(t, p)
 	sent := 0
-	n.lose = func(int, *wire.Header) bool { sent++; return true }
+	n.lose = func(int, *rocewire.Header) bool { sent++; return true }
 	a.post(a.to(b, 1, verbs.OpWrite, 0, 8, 0))
 	if n.run(time.Hour); sent != 1 || len(a.sent) > 0 {
 		t.Errorf("%d packets, ended %q", sent, short(a.sent))
@@ -110,8 +110,8 @@ func TestRNRRetries(t *testing.T) {
 		p.rnr, p.rnrTimer = rnr, 14
 		n, a, b := connect(t, p)
 		var at []time.Duration
-		n.seen = func(from int, h *wire.Header) {
-			if from == 0 && h.Op == wire.SendOnly {
+		n.seen = func(from int, h *rocewire.Header) {
+			if from == 0 && h.Op == rocewire.SendOnly {
 				at = append(at, n.now)
 			}
 		}
@@ -122,7 +122,7 @@ func TestRNRRetries(t *testing.T) {
 			t.Errorf("RNR retry %d: %d tries", rnr, len(at))
 		}
 		for i := 1; i < len(at); i++ {
-			if gap := at[i] - at[i-1]; gap != wire.RNRDelay(14)+2*n.delay {
+			if gap := at[i] - at[i-1]; gap != rocewire.RNRDelay(14)+2*n.delay {
 				t.Errorf("RNR retry %d: try %d came after %v", rnr, i, gap)
 			}
 		}
@@ -166,15 +166,15 @@ func TestRNROfALaterMessage(t *testing.T) {
 // TestResponsesToUnsentRequests: "ghost" ACKs, NAKs and responses change nothing
 // (specification, volume 1, 9.7.5.1.1).
 func TestResponsesToUnsentRequests(t *testing.T) {
-	for _, h := range []wire.Header{
-		{Op: wire.Ack, Syndrome: wire.AckUnlimited},
-		{Op: wire.Ack, Syndrome: wire.NAKSequence},
-		{Op: wire.Ack, Syndrome: wire.NAKInvalidRequest},
-		{Op: wire.Ack, Syndrome: wire.NAKRemoteAccess},
-		{Op: wire.Ack, Syndrome: wire.NAKRemoteOperation},
-		{Op: wire.Ack, Syndrome: wire.RNR(31)},
-		{Op: wire.ReadResponseOnly, Syndrome: wire.AckUnlimited},
-		{Op: wire.AtomicAck, Syndrome: wire.AckUnlimited},
+	for _, h := range []rocewire.Header{
+		{Op: rocewire.Ack, Syndrome: rocewire.AckUnlimited},
+		{Op: rocewire.Ack, Syndrome: rocewire.NAKSequence},
+		{Op: rocewire.Ack, Syndrome: rocewire.NAKInvalidRequest},
+		{Op: rocewire.Ack, Syndrome: rocewire.NAKRemoteAccess},
+		{Op: rocewire.Ack, Syndrome: rocewire.NAKRemoteOperation},
+		{Op: rocewire.Ack, Syndrome: rocewire.RNR(31)},
+		{Op: rocewire.ReadResponseOnly, Syndrome: rocewire.AckUnlimited},
+		{Op: rocewire.AtomicAck, Syndrome: rocewire.AckUnlimited},
 	} {
 		for _, ahead := range []uint64{0, 1, 100, 1 << 23, psnMask - 1} {
 			a, b := join(defaultConnection())
@@ -226,8 +226,8 @@ func TestReadsAreRequestedInPieces(t *testing.T) {
 	}
 	var lengths []uint32
 	under, most := 0, 0
-	n.seen = func(from int, h *wire.Header) {
-		if h.Op == wire.ReadRequest {
+	n.seen = func(from int, h *rocewire.Header) {
+		if h.Op == rocewire.ReadRequest {
 			lengths = append(lengths, h.Length)
 			under++
 			most = max(most, under)
@@ -254,12 +254,12 @@ func TestLostResponsesAreRequestedAgain(t *testing.T) {
 	n, a, b := connect(t, defaultConnection())
 	var requested [][2]uint64
 	responses := 0
-	n.seen = func(_ int, h *wire.Header) {
-		if h.Op == wire.ReadRequest {
+	n.seen = func(_ int, h *rocewire.Header) {
+		if h.Op == rocewire.ReadRequest {
 			requested = append(requested, [2]uint64{h.Addr - b.mr.Addr(), uint64(h.Length)})
 		}
 	}
-	n.lose = func(_ int, h *wire.Header) bool {
+	n.lose = func(_ int, h *rocewire.Header) bool {
 		if h.Op.IsReadResponse() {
 			responses++
 			return responses == 4
@@ -288,13 +288,13 @@ func TestFence(t *testing.T) {
 			if !fence {
 				continue
 			}
-			h := wire.Header{Op: wire.ReadResponseOnly, PSN: defaultConnection().psn[0], Syndrome: wire.AckUnlimited}
+			h := rocewire.Header{Op: rocewire.ReadResponseOnly, PSN: defaultConnection().psn[0], Syndrome: rocewire.AckUnlimited}
 			payload := make([]byte, 8)
 			if op == verbs.OpFetchAdd {
-				h.Op, payload = wire.AtomicAck, nil
+				h.Op, payload = rocewire.AtomicAck, nil
 			}
 			a.machine.handlePacket(1, &h, payload)
-			if list := a.packets(1); len(list) != 1 || list[0].Op != wire.WriteOnly {
+			if list := a.packets(1); len(list) != 1 || list[0].Op != rocewire.WriteOnly {
 				t.Errorf("%v: %v are sent after the response", op, list)
 			}
 		}
@@ -306,21 +306,21 @@ func TestFence(t *testing.T) {
 func TestMismatchedResponses(t *testing.T) {
 	for name, c := range map[string]struct {
 		op      verbs.Opcode
-		h       wire.Header
+		h       rocewire.Header
 		payload int
 	}{
-		"a read's, too short":     {verbs.OpRead, wire.Header{Op: wire.ReadResponseOnly}, 99},
-		"a read's, too long":      {verbs.OpRead, wire.Header{Op: wire.ReadResponseOnly}, 101},
-		"a read's, empty":         {verbs.OpRead, wire.Header{Op: wire.ReadResponseMiddle}, 0},
-		"an atomic's to a read":   {verbs.OpRead, wire.Header{Op: wire.AtomicAck}, 0},
-		"a read's to an atomic":   {verbs.OpFetchAdd, wire.Header{Op: wire.ReadResponseOnly}, 8},
-		"a read's to a write":     {verbs.OpWrite, wire.Header{Op: wire.ReadResponseOnly}, 100},
-		"an atomic's to a write":  {verbs.OpWrite, wire.Header{Op: wire.AtomicAck}, 0},
-		"an ACK of a read":        {verbs.OpRead, wire.Header{Op: wire.Ack, Syndrome: wire.AckUnlimited}, 0},
-		"an ACK of an atomic":     {verbs.OpFetchAdd, wire.Header{Op: wire.Ack, Syndrome: wire.AckUnlimited}, 0},
-		"an unknown NAK":          {verbs.OpWrite, wire.Header{Op: wire.Ack, Syndrome: 0x7f}, 0},
-		"a reserved syndrome":     {verbs.OpWrite, wire.Header{Op: wire.Ack, Syndrome: 0xdf}, 0},
-		"an unknown kind of AETH": {verbs.OpWrite, wire.Header{Op: wire.Ack, Syndrome: 0x5f}, 0},
+		"a read's, too short":     {verbs.OpRead, rocewire.Header{Op: rocewire.ReadResponseOnly}, 99},
+		"a read's, too long":      {verbs.OpRead, rocewire.Header{Op: rocewire.ReadResponseOnly}, 101},
+		"a read's, empty":         {verbs.OpRead, rocewire.Header{Op: rocewire.ReadResponseMiddle}, 0},
+		"an atomic's to a read":   {verbs.OpRead, rocewire.Header{Op: rocewire.AtomicAck}, 0},
+		"a read's to an atomic":   {verbs.OpFetchAdd, rocewire.Header{Op: rocewire.ReadResponseOnly}, 8},
+		"a read's to a write":     {verbs.OpWrite, rocewire.Header{Op: rocewire.ReadResponseOnly}, 100},
+		"an atomic's to a write":  {verbs.OpWrite, rocewire.Header{Op: rocewire.AtomicAck}, 0},
+		"an ACK of a read":        {verbs.OpRead, rocewire.Header{Op: rocewire.Ack, Syndrome: rocewire.AckUnlimited}, 0},
+		"an ACK of an atomic":     {verbs.OpFetchAdd, rocewire.Header{Op: rocewire.Ack, Syndrome: rocewire.AckUnlimited}, 0},
+		"an unknown NAK":          {verbs.OpWrite, rocewire.Header{Op: rocewire.Ack, Syndrome: 0x7f}, 0},
+		"a reserved syndrome":     {verbs.OpWrite, rocewire.Header{Op: rocewire.Ack, Syndrome: 0xdf}, 0},
+		"an unknown kind of AETH": {verbs.OpWrite, rocewire.Header{Op: rocewire.Ack, Syndrome: 0x5f}, 0},
 	} {
 		a, b := join(defaultConnection())
 		size := 100
@@ -340,10 +340,10 @@ func TestMismatchedResponses(t *testing.T) {
 // TestNAKsFailTheOldestRequest: each NAK has its status. Later requests are flushed,
 // also unsignaled ones, and earlier ones complete.
 func TestNAKsFailTheOldestRequest(t *testing.T) {
-	for s, status := range map[wire.Syndrome]verbs.Status{
-		wire.NAKInvalidRequest:  verbs.StatusRemoteInvalidRequest,
-		wire.NAKRemoteAccess:    verbs.StatusRemoteAccess,
-		wire.NAKRemoteOperation: verbs.StatusRemoteOperation,
+	for s, status := range map[rocewire.Syndrome]verbs.Status{
+		rocewire.NAKInvalidRequest:  verbs.StatusRemoteInvalidRequest,
+		rocewire.NAKRemoteAccess:    verbs.StatusRemoteAccess,
+		rocewire.NAKRemoteOperation: verbs.StatusRemoteOperation,
 	} {
 		a, b := join(defaultConnection())
 		quiet := a.to(b, 3, verbs.OpWrite, 0, 8, 0)
@@ -352,7 +352,7 @@ func TestNAKsFailTheOldestRequest(t *testing.T) {
 		a.recv(9, 0, 8)
 		a.post(a.to(b, 1, verbs.OpWrite, 0, 8, 0), a.to(b, 2, verbs.OpWrite, 0, 8, 0), quiet, a.to(b, 4, verbs.OpRead, 0, 8, 0))
 		a.packets(0)
-		a.machine.handlePacket(1, &wire.Header{Op: wire.Ack, PSN: defaultConnection().psn[0] + 1, Syndrome: s}, nil)
+		a.machine.handlePacket(1, &rocewire.Header{Op: rocewire.Ack, PSN: defaultConnection().psn[0] + 1, Syndrome: s}, nil)
 		expectWCs(t, s.String(), a.sent, ok(1), ended(2, status), ended(3, verbs.StatusFlushed), ended(4, verbs.StatusFlushed))
 		expectWCs(t, s.String(), a.received, ended(8, verbs.StatusFlushed), ended(9, verbs.StatusFlushed))
 		if _, waits := a.machine.deadline(); waits || a.machine.state != verbs.StateErr || len(a.packets(1)) > 0 || a.machine.req.flight != 0 {
@@ -457,7 +457,7 @@ func TestPSNsWrap(t *testing.T) {
 		a.mem[i] = byte(i >> 4)
 	}
 	var psns []verbs.PSN
-	n.seen = func(from int, h *wire.Header) {
+	n.seen = func(from int, h *rocewire.Header) {
 		if from == 0 {
 			psns = append(psns, h.PSN)
 		}
@@ -477,17 +477,17 @@ func TestPSNsWrap(t *testing.T) {
 // after it count as lost only if they are not acknowledged, too.
 func TestTimeoutIsALossIfTheProbeShowsIt(t *testing.T) {
 	for name, c := range map[string]struct {
-		lost func(from int, h *wire.Header) bool
+		lost func(from int, h *rocewire.Header) bool
 		want bool
 	}{
-		"only responses": {func(from int, _ *wire.Header) bool { return from == 1 }, false},
-		"requests":       {func(from int, h *wire.Header) bool { return from == 0 && h.Op == wire.WriteLast }, true},
+		"only responses": {func(from int, _ *rocewire.Header) bool { return from == 1 }, false},
+		"requests":       {func(from int, h *rocewire.Header) bool { return from == 0 && h.Op == rocewire.WriteLast }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n, a, b := connect(t, defaultConnection())
 			a.post(a.to(b, 1, verbs.OpWrite, 0, 3*1024, 0))
 			on := true
-			n.lose = func(from int, h *wire.Header) bool { return on && c.lost(from, h) }
+			n.lose = func(from int, h *rocewire.Header) bool { return on && c.lost(from, h) }
 			for a.machine.feedback.timeouts == 0 && n.now < time.Second {
 				n.run(ms)
 			}

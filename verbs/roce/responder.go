@@ -3,9 +3,9 @@ package roce
 import (
 	"time"
 
+	"github.com/tryst-rdma/tryst/internal/rocewire"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/internal/soft"
-	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // responder is the half of a queue pair that executes the requests of the peer
@@ -40,7 +40,7 @@ type responder struct {
 	readsPaused      bool
 	readsPausedUntil time.Duration
 	readCredit       uint64
-	ack              wire.Syndrome
+	ack              rocewire.Syndrome
 	ackNumber        uint64 // the packet that ack is for
 	ackFirst         bool   // send an ACK of the packet before ackNumber first
 	ackPending       bool
@@ -109,7 +109,7 @@ func (m *machine) postRecv(wr *verbs.RecvWR, freed uint64) {
 }
 
 // handleRequest processes a request packet of the peer.
-func (m *machine) handleRequest(now time.Duration, h *wire.Header, payload []byte) {
+func (m *machine) handleRequest(now time.Duration, h *rocewire.Header, payload []byte) {
 	r := &m.resp
 	number, ok := numberOf(r.first, h.PSN, r.expected)
 	switch {
@@ -134,28 +134,28 @@ func (m *machine) handleRequest(now time.Duration, h *wire.Header, payload []byt
 	case h.Op.IsWrite():
 		m.handleWrite(now, h, payload)
 	case r.message.kind != noMessage:
-		m.reject(wire.NAKInvalidRequest)
-	case h.Op == wire.ReadRequest:
+		m.reject(rocewire.NAKInvalidRequest)
+	case h.Op == rocewire.ReadRequest:
 		m.handleRead(h)
 	case h.Op.IsAtomic():
 		m.handleAtomic(h)
 	default: // FLUSH and ATOMIC WRITE are not supported
-		m.reject(wire.NAKInvalidRequest)
+		m.reject(rocewire.NAKInvalidRequest)
 	}
 }
 
 // handleDuplicate processes a request that was executed before: its response was lost.
-func (m *machine) handleDuplicate(number uint64, h *wire.Header) {
+func (m *machine) handleDuplicate(number uint64, h *rocewire.Header) {
 	r := &m.resp
 	m.counters.duplicates.Add(1)
-	if !h.Op.IsAtomic() && h.Op != wire.ReadRequest {
+	if !h.Op.IsAtomic() && h.Op != rocewire.ReadRequest {
 		if !r.ackPending {
-			m.queueAck(wire.AckUnlimited, r.expected-1)
+			m.queueAck(rocewire.AckUnlimited, r.expected-1)
 		}
 		return
 	}
 	// A READ of more than was requested before is no duplicate.
-	read := h.Op == wire.ReadRequest && number+m.packetsOf(uint64(h.Length)) <= r.expected && m.checkRead(h) == 0
+	read := h.Op == rocewire.ReadRequest && number+m.packetsOf(uint64(h.Length)) <= r.expected && m.checkRead(h) == 0
 	repeated := response{number: number, read: true, addr: h.Addr, rkey: h.RKey, length: uint64(h.Length), duplicate: true}
 	for i := range r.numResponses {
 		switch a := &r.responses[i]; {
@@ -172,7 +172,7 @@ func (m *machine) handleDuplicate(number uint64, h *wire.Header) {
 	if r.numResponses >= int(r.maxReadAtomic) {
 		return
 	}
-	if h.Op == wire.ReadRequest {
+	if h.Op == rocewire.ReadRequest {
 		if read {
 			m.queueResponse(repeated)
 		}
@@ -187,7 +187,7 @@ func (m *machine) handleDuplicate(number uint64, h *wire.Header) {
 
 // reject answers the current request with a NAK and moves the queue pair to ERR
 // (specification, volume 1, 9.9.3.1, class C).
-func (m *machine) reject(s wire.Syndrome) {
+func (m *machine) reject(s rocewire.Syndrome) {
 	m.counters.rejected.Add(1)
 	m.queueAck(s, m.resp.expected)
 	if m.resp.message.kind == sendMessage {
@@ -195,7 +195,7 @@ func (m *machine) reject(s wire.Syndrome) {
 	}
 	m.resp.message.kind = noMessage
 	m.enterError()
-	if s == wire.NAKRemoteAccess {
+	if s == rocewire.NAKRemoteAccess {
 		m.completer.asyncEvent(verbs.EventQPAccess)
 	} else {
 		m.completer.asyncEvent(verbs.EventQPRequest)
@@ -203,14 +203,14 @@ func (m *machine) reject(s wire.Syndrome) {
 }
 
 // failRecv completes the current receive with an error and sends a NAK to the peer.
-func (m *machine) failRecv(own verbs.Status, theirs wire.Syndrome) {
+func (m *machine) failRecv(own verbs.Status, theirs rocewire.Syndrome) {
 	m.resp.message.kind = noMessage
 	m.completeRecv(verbs.WC{Status: own}, false)
 	m.reject(theirs)
 }
 
 // acceptPacket advances to the next packet, and counts a message that has ended.
-func (m *machine) acceptPacket(now time.Duration, h *wire.Header) {
+func (m *machine) acceptPacket(now time.Duration, h *rocewire.Header) {
 	r := &m.resp
 	r.expected++
 	r.lastWasData = true
@@ -222,7 +222,7 @@ func (m *machine) acceptPacket(now time.Duration, h *wire.Header) {
 		return
 	}
 	mayDelay, alreadyDelayed := !r.ackPending || r.ackDelayed, r.ackPending && r.ackDelayed
-	m.queueAck(wire.AckUnlimited, r.expected-1)
+	m.queueAck(rocewire.AckUnlimited, r.expected-1)
 	if mayDelay && r.sendsRequests && m.state == verbs.StateRTS && mayDelayAck(h) {
 		m.delayAck(now, alreadyDelayed)
 	}
@@ -230,7 +230,7 @@ func (m *machine) acceptPacket(now time.Duration, h *wire.Header) {
 
 // fitsMessage checks a packet's position in its message, and its size (specification,
 // volume 1, 9.7.4.1.2).
-func (m *machine) fitsMessage(kind messageKind, h *wire.Header, payload []byte) bool {
+func (m *machine) fitsMessage(kind messageKind, h *rocewire.Header, payload []byte) bool {
 	n := uint64(len(payload))
 	switch begun := m.resp.message.kind; {
 	case h.Op.StartsMessage() != (begun == noMessage), begun != noMessage && begun != kind:
@@ -251,7 +251,7 @@ func (m *machine) consumeRecv() bool {
 	if r.consumed == r.posted {
 		r.nakSent = true // drop what follows
 		m.counters.rnrSent.Add(1)
-		m.queueAck(wire.RNR(r.minRNR), r.expected)
+		m.queueAck(rocewire.RNR(r.minRNR), r.expected)
 		return false
 	}
 	r.consumed++

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tryst-rdma/tryst/internal/rocewire"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/internal/soft"
-	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // responderTest is a responder whose requester is the test.
@@ -28,24 +28,24 @@ func newResponderTest(t *testing.T, change ...func(*connection)) *responderTest 
 }
 
 // request sends the next request, or packet of a request.
-func (s *responderTest) request(h wire.Header, payload ...byte) {
+func (s *responderTest) request(h rocewire.Header, payload ...byte) {
 	h.PSN = s.psn
 	s.psn = psnOf(s.psn, 1)
-	if h.Op == wire.ReadRequest {
+	if h.Op == rocewire.ReadRequest {
 		s.psn = psnOf(s.psn, s.machine.packetsOf(uint64(h.Length))-1)
 	}
 	s.machine.handlePacket(0, &h, payload)
 }
 
 // write returns the header of a WRITE to the memory.
-func (s *responderTest) write(op wire.Opcode, at, n int) wire.Header {
-	return wire.Header{Op: op, Addr: s.mr.Addr() + uint64(at), RKey: s.mr.RKey(), Length: uint32(n), AckReq: op.EndsMessage()}
+func (s *responderTest) write(op rocewire.Opcode, at, n int) rocewire.Header {
+	return rocewire.Header{Op: op, Addr: s.mr.Addr() + uint64(at), RKey: s.mr.RKey(), Length: uint32(n), AckReq: op.EndsMessage()}
 }
 
 // wantPacket is an expected response: opcode, syndrome, packet number and MSN.
 type wantPacket struct {
-	op       wire.Opcode
-	syndrome wire.Syndrome
+	op       rocewire.Opcode
+	syndrome rocewire.Syndrome
 	number   uint64
 	msn      uint32
 }
@@ -69,7 +69,7 @@ func (s *responderTest) expectNow(want ...wantPacket) {
 }
 
 func ack(number uint64, msn uint32) wantPacket {
-	return wantPacket{wire.Ack, wire.AckUnlimited, number, msn}
+	return wantPacket{rocewire.Ack, rocewire.AckUnlimited, number, msn}
 }
 
 // TestDuplicates: WRITEs and SENDs are acknowledged again and not executed, READs are
@@ -77,7 +77,7 @@ func ack(number uint64, msn uint32) wantPacket {
 func TestDuplicates(t *testing.T) {
 	s := newResponderTest(t)
 	first := s.psn
-	again := func(number uint64, h wire.Header, payload ...byte) {
+	again := func(number uint64, h rocewire.Header, payload ...byte) {
 		now := s.psn
 		s.psn = psnOf(first, number)
 		s.request(h, payload...)
@@ -85,42 +85,42 @@ func TestDuplicates(t *testing.T) {
 	}
 	s.recv(1, 100, 8)
 	s.recv(2, 200, 8)
-	s.request(s.write(wire.WriteOnly, 0, 1), 1)
-	s.request(wire.Header{Op: wire.SendOnly}, 5)
-	add := wire.Header{Op: wire.FetchAdd, Addr: s.mr.Addr() + 8, RKey: s.mr.RKey(), Swap: 7}
+	s.request(s.write(rocewire.WriteOnly, 0, 1), 1)
+	s.request(rocewire.Header{Op: rocewire.SendOnly}, 5)
+	add := rocewire.Header{Op: rocewire.FetchAdd, Addr: s.mr.Addr() + 8, RKey: s.mr.RKey(), Swap: 7}
 	s.request(add)
-	s.request(s.write(wire.ReadRequest, 0, 3000)) // packets 3 to 5
-	s.request(s.write(wire.WriteOnly, 0, 1), 2)
+	s.request(s.write(rocewire.ReadRequest, 0, 3000)) // packets 3 to 5
+	s.request(s.write(rocewire.WriteOnly, 0, 1), 2)
 	s.packets(0)
 
-	again(0, s.write(wire.WriteOnly, 0, 1), 1)
+	again(0, s.write(rocewire.WriteOnly, 0, 1), 1)
 	s.expect(ack(6, 5))
-	again(1, wire.Header{Op: wire.SendOnly}, 5)
+	again(1, rocewire.Header{Op: rocewire.SendOnly}, 5)
 	s.expect(ack(6, 5))
 	again(2, add)
 	list := s.packets(0)
-	if len(list) != 1 || list[0].Op != wire.AtomicAck || list[0].Orig != 0 || list[0].PSN != psnOf(first, 2) {
+	if len(list) != 1 || list[0].Op != rocewire.AtomicAck || list[0].Orig != 0 || list[0].PSN != psnOf(first, 2) {
 		t.Errorf("the response to the atomic is %+v", list)
 	}
-	again(3, s.write(wire.ReadRequest, 0, 3000))
-	s.expect(wantPacket{wire.ReadResponseFirst, wire.AckUnlimited, 3, 5}, wantPacket{wire.ReadResponseMiddle, 0, 4, 0}, wantPacket{wire.ReadResponseLast, wire.AckUnlimited, 5, 5})
-	again(4, s.write(wire.ReadRequest, 1024, 1976)) // from the first lost packet
-	s.expect(wantPacket{wire.ReadResponseFirst, wire.AckUnlimited, 4, 5}, wantPacket{wire.ReadResponseLast, wire.AckUnlimited, 5, 5})
+	again(3, s.write(rocewire.ReadRequest, 0, 3000))
+	s.expect(wantPacket{rocewire.ReadResponseFirst, rocewire.AckUnlimited, 3, 5}, wantPacket{rocewire.ReadResponseMiddle, 0, 4, 0}, wantPacket{rocewire.ReadResponseLast, rocewire.AckUnlimited, 5, 5})
+	again(4, s.write(rocewire.ReadRequest, 1024, 1976)) // from the first lost packet
+	s.expect(wantPacket{rocewire.ReadResponseFirst, rocewire.AckUnlimited, 4, 5}, wantPacket{rocewire.ReadResponseLast, rocewire.AckUnlimited, 5, 5})
 
 	if s.mem[0] != 2 || native(s.mem[8:]) != 7 || len(s.received) != 1 || s.mem[200] != 0 {
 		t.Errorf("something was executed twice: %v, received %q", s.mem[:16], short(s.received))
 	}
 	// Not duplicates: a READ of more than was requested, or of memory without access;
 	// an atomic where none was; a PSN before the first one.
-	again(3, s.write(wire.ReadRequest, 0, 5*1024))
-	again(3, wire.Header{Op: wire.ReadRequest, Addr: s.mr.Addr(), RKey: s.mr.RKey() + 1, Length: 8})
+	again(3, s.write(rocewire.ReadRequest, 0, 5*1024))
+	again(3, rocewire.Header{Op: rocewire.ReadRequest, Addr: s.mr.Addr(), RKey: s.mr.RKey() + 1, Length: 8})
 	again(1, add)
-	again(psnMask, s.write(wire.WriteOnly, 0, 1), 99)
+	again(psnMask, s.write(rocewire.WriteOnly, 0, 1), 99)
 	s.expect()
 	if s.machine.state != verbs.StateRTS || s.mem[0] != 2 || native(s.mem[8:]) != 7 {
 		t.Errorf("in %v, memory %v", s.machine.state, s.mem[:16])
 	}
-	s.request(s.write(wire.WriteOnly, 0, 1), 3)
+	s.request(s.write(rocewire.WriteOnly, 0, 1), 3)
 	s.expect(ack(7, 6))
 }
 
@@ -129,8 +129,8 @@ func TestDuplicates(t *testing.T) {
 func TestDuplicateAtomicsReturnTheFirstResult(t *testing.T) {
 	s := newResponderTest(t, func(p *connection) { p.maxReadAtomic = maxReadAtomic })
 	first := s.psn
-	add := func(i int) wire.Header {
-		return wire.Header{Op: wire.FetchAdd, Addr: s.mr.Addr(), RKey: s.mr.RKey(), Swap: uint64(i) + 1}
+	add := func(i int) rocewire.Header {
+		return rocewire.Header{Op: rocewire.FetchAdd, Addr: s.mr.Addr(), RKey: s.mr.RKey(), Swap: uint64(i) + 1}
 	}
 	for i := range maxReadAtomic {
 		s.request(add(i))
@@ -142,7 +142,7 @@ func TestDuplicateAtomicsReturnTheFirstResult(t *testing.T) {
 		s.request(add(i))
 	}
 	for i, h := range s.packets(0) {
-		if want := uint64(i) * uint64(i+1) / 2; h.Op != wire.AtomicAck || h.Orig != want || h.PSN != psnOf(first, uint64(i)) {
+		if want := uint64(i) * uint64(i+1) / 2; h.Op != rocewire.AtomicAck || h.Orig != want || h.PSN != psnOf(first, uint64(i)) {
 			t.Errorf("atomic %d returns %d the second time, not %d", i, h.Orig, want)
 		}
 	}
@@ -155,7 +155,7 @@ func TestDuplicateAtomicsReturnTheFirstResult(t *testing.T) {
 func TestCompareSwap(t *testing.T) {
 	s := newResponderTest(t)
 	putNative(s.mem, 5)
-	swap := wire.Header{Op: wire.CompareSwap, Addr: s.mr.Addr(), RKey: s.mr.RKey(), Compare: 4, Swap: 9}
+	swap := rocewire.Header{Op: rocewire.CompareSwap, Addr: s.mr.Addr(), RKey: s.mr.RKey(), Compare: 4, Swap: 9}
 	s.request(swap)
 	if native(s.mem) != 5 {
 		t.Errorf("stored %d", native(s.mem))
@@ -173,7 +173,7 @@ func TestCompareSwap(t *testing.T) {
 func TestNewRequestsReplaceRepeatedResponses(t *testing.T) {
 	s := newResponderTest(t, func(p *connection) { p.maxReadAtomic = 2 })
 	first := s.psn
-	read := s.write(wire.ReadRequest, 0, 8)
+	read := s.write(rocewire.ReadRequest, 0, 8)
 	s.request(read)
 	s.request(read)
 	s.packets(0)
@@ -181,12 +181,12 @@ func TestNewRequestsReplaceRepeatedResponses(t *testing.T) {
 	s.request(read)
 	s.request(read)
 	s.request(read)
-	s.expect(wantPacket{wire.ReadResponseOnly, wire.AckUnlimited, 1, 2}, wantPacket{wire.ReadResponseOnly, wire.AckUnlimited, 2, 3})
+	s.expect(wantPacket{rocewire.ReadResponseOnly, rocewire.AckUnlimited, 1, 2}, wantPacket{rocewire.ReadResponseOnly, rocewire.AckUnlimited, 2, 3})
 	s.request(read)
 	s.request(read)
 	s.request(read)
-	s.expect(wantPacket{wire.ReadResponseOnly, wire.AckUnlimited, 3, 4}, wantPacket{wire.ReadResponseOnly, wire.AckUnlimited, 4, 5},
-		wantPacket{wire.Ack, wire.NAKInvalidRequest, 5, 5})
+	s.expect(wantPacket{rocewire.ReadResponseOnly, rocewire.AckUnlimited, 3, 4}, wantPacket{rocewire.ReadResponseOnly, rocewire.AckUnlimited, 4, 5},
+		wantPacket{rocewire.Ack, rocewire.NAKInvalidRequest, 5, 5})
 }
 
 // TestAccess: a request with a wrong key, address, length or access right is rejected
@@ -195,66 +195,66 @@ func TestAccess(t *testing.T) {
 	const size = 4096 // of the window and the region
 	type request struct {
 		name   string
-		change func(s *responderTest, h *wire.Header) // makes the request invalid
-		want   wire.Syndrome
+		change func(s *responderTest, h *rocewire.Header) // makes the request invalid
+		want   rocewire.Syndrome
 	}
-	access, invalid := wire.NAKRemoteAccess, wire.NAKInvalidRequest
-	ops := []wire.Opcode{wire.WriteOnly, wire.WriteFirst, wire.WriteOnlyImm, wire.ReadRequest, wire.FetchAdd, wire.CompareSwap}
-	right := map[wire.Opcode]verbs.Access{
-		wire.WriteOnly: verbs.AccessRemoteWrite, wire.WriteFirst: verbs.AccessRemoteWrite, wire.WriteOnlyImm: verbs.AccessRemoteWrite,
-		wire.ReadRequest: verbs.AccessRemoteRead, wire.FetchAdd: verbs.AccessRemoteAtomic, wire.CompareSwap: verbs.AccessRemoteAtomic,
+	access, invalid := rocewire.NAKRemoteAccess, rocewire.NAKInvalidRequest
+	ops := []rocewire.Opcode{rocewire.WriteOnly, rocewire.WriteFirst, rocewire.WriteOnlyImm, rocewire.ReadRequest, rocewire.FetchAdd, rocewire.CompareSwap}
+	right := map[rocewire.Opcode]verbs.Access{
+		rocewire.WriteOnly: verbs.AccessRemoteWrite, rocewire.WriteFirst: verbs.AccessRemoteWrite, rocewire.WriteOnlyImm: verbs.AccessRemoteWrite,
+		rocewire.ReadRequest: verbs.AccessRemoteRead, rocewire.FetchAdd: verbs.AccessRemoteAtomic, rocewire.CompareSwap: verbs.AccessRemoteAtomic,
 	}
-	names := func(h *wire.Header, m *soft.Region) { h.Addr, h.RKey = m.Addr(), m.RKey() }
+	names := func(h *rocewire.Header, m *soft.Region) { h.Addr, h.RKey = m.Addr(), m.RKey() }
 	for _, op := range ops {
 		length := uint64(16)
-		if op == wire.WriteFirst {
+		if op == rocewire.WriteFirst {
 			length = 2048
 		}
 		if right[op] == verbs.AccessRemoteAtomic {
 			length = 8
 		}
 		tests := []request{
-			{"an unknown key", func(_ *responderTest, h *wire.Header) { h.RKey++ }, access},
-			{"key 0", func(_ *responderTest, h *wire.Header) { h.RKey = 0 }, access},
-			{"the local key", func(s *responderTest, h *wire.Header) { h.RKey = verbs.RKey(s.mr.LKey()) }, access},
-			{"before the region", func(s *responderTest, h *wire.Header) { h.Addr = s.mr.Addr() - 8 }, access},
-			{"across the end", func(s *responderTest, h *wire.Header) { h.Addr = s.mr.Addr() + uint64(len(s.mem)) - length + 8 }, access},
-			{"behind the end", func(s *responderTest, h *wire.Header) { h.Addr = s.mr.Addr() + uint64(len(s.mem)) }, access},
-			{"far behind", func(s *responderTest, h *wire.Header) { h.Addr = s.mr.Addr() + soft.RegionGap }, access},
-			{"an address that wraps", func(_ *responderTest, h *wire.Header) { h.Addr = ^uint64(0) &^ 7 }, access},
-			{"another domain's", func(s *responderTest, h *wire.Header) {
+			{"an unknown key", func(_ *responderTest, h *rocewire.Header) { h.RKey++ }, access},
+			{"key 0", func(_ *responderTest, h *rocewire.Header) { h.RKey = 0 }, access},
+			{"the local key", func(s *responderTest, h *rocewire.Header) { h.RKey = verbs.RKey(s.mr.LKey()) }, access},
+			{"before the region", func(s *responderTest, h *rocewire.Header) { h.Addr = s.mr.Addr() - 8 }, access},
+			{"across the end", func(s *responderTest, h *rocewire.Header) { h.Addr = s.mr.Addr() + uint64(len(s.mem)) - length + 8 }, access},
+			{"behind the end", func(s *responderTest, h *rocewire.Header) { h.Addr = s.mr.Addr() + uint64(len(s.mem)) }, access},
+			{"far behind", func(s *responderTest, h *rocewire.Header) { h.Addr = s.mr.Addr() + soft.RegionGap }, access},
+			{"an address that wraps", func(_ *responderTest, h *rocewire.Header) { h.Addr = ^uint64(0) &^ 7 }, access},
+			{"another domain's", func(s *responderTest, h *rocewire.Header) {
 				names(h, s.domain.Keys.Add(&soft.Domain{Keys: s.domain.Keys}, make([]byte, size), allRights))
 			}, access},
-			{"a region without the right", func(s *responderTest, h *wire.Header) {
+			{"a region without the right", func(s *responderTest, h *rocewire.Header) {
 				names(h, s.domain.Keys.Add(&s.domain, make([]byte, size), allRights&^right[op]))
 			}, access},
-			{"a region that is closed", func(s *responderTest, _ *wire.Header) { s.domain.Keys.Remove(s.mr) }, access},
-			{"a window without the right", func(s *responderTest, h *wire.Header) {
+			{"a region that is closed", func(s *responderTest, _ *rocewire.Header) { s.domain.Keys.Remove(s.mr) }, access},
+			{"a window without the right", func(s *responderTest, h *rocewire.Header) {
 				h.RKey = s.domain.Keys.Bind(s.mr, &s.machine, 0, size, allRights&^right[op])
 			}, access},
-			{"another queue pair's window", func(s *responderTest, h *wire.Header) {
+			{"another queue pair's window", func(s *responderTest, h *rocewire.Header) {
 				h.RKey = s.domain.Keys.Bind(s.mr, new(machine), 0, size, allRights)
 			}, access},
-			{"outside of the window", func(s *responderTest, h *wire.Header) {
+			{"outside of the window", func(s *responderTest, h *rocewire.Header) {
 				h.RKey = s.domain.Keys.Bind(s.mr, &s.machine, 0, length-8, allRights)
 			}, access},
-			{"before the window", func(s *responderTest, h *wire.Header) {
+			{"before the window", func(s *responderTest, h *rocewire.Header) {
 				h.RKey = s.domain.Keys.Bind(s.mr, &s.machine, 8, size, allRights)
 			}, access},
-			{"a window that is closed", func(s *responderTest, h *wire.Header) {
+			{"a window that is closed", func(s *responderTest, h *rocewire.Header) {
 				h.RKey = s.domain.Keys.Bind(s.mr, &s.machine, 0, size, allRights)
 				s.domain.Keys.Unbind(h.RKey, s.mr)
 			}, access},
-			{"a queue pair without the right", func(s *responderTest, _ *wire.Header) { s.machine.access &^= right[op] }, invalid},
+			{"a queue pair without the right", func(s *responderTest, _ *rocewire.Header) { s.machine.access &^= right[op] }, invalid},
 		}
 		if right[op] != verbs.AccessRemoteWrite {
-			tests = append(tests, request{"no place to remember it", func(s *responderTest, _ *wire.Header) { s.machine.resp.maxReadAtomic = 0 }, invalid})
+			tests = append(tests, request{"no place to remember it", func(s *responderTest, _ *rocewire.Header) { s.machine.resp.maxReadAtomic = 0 }, invalid})
 		}
 		if right[op] == verbs.AccessRemoteAtomic {
-			tests = append(tests, request{"not aligned", func(_ *responderTest, h *wire.Header) { h.Addr += 4 }, invalid})
+			tests = append(tests, request{"not aligned", func(_ *responderTest, h *rocewire.Header) { h.Addr += 4 }, invalid})
 		} else {
-			tests = append(tests, request{"too long", func(s *responderTest, h *wire.Header) { h.Length = uint32(len(s.mem)) + 1 }, access})
-			tests = append(tests, request{"longer than a message", func(_ *responderTest, h *wire.Header) { h.Length = maxMessage + 1 }, invalid})
+			tests = append(tests, request{"too long", func(s *responderTest, h *rocewire.Header) { h.Length = uint32(len(s.mem)) + 1 }, access})
+			tests = append(tests, request{"longer than a message", func(_ *responderTest, h *rocewire.Header) { h.Length = maxMessage + 1 }, invalid})
 		}
 		for _, c := range tests {
 			s := newResponderTest(t)
@@ -269,10 +269,10 @@ func TestAccess(t *testing.T) {
 			if op.HasPayload() {
 				payload = bytes.Repeat([]byte{0xee}, int(min(length, 1024)))
 			}
-			if op == wire.WriteOnly || op == wire.WriteOnlyImm { // with the length of the RETH
+			if op == rocewire.WriteOnly || op == rocewire.WriteOnlyImm { // with the length of the RETH
 				payload = bytes.Repeat([]byte{0xee}, int(min(h.Length, 1024)))
 				if h.Length > 1024 {
-					h.Op = wire.WriteFirst
+					h.Op = rocewire.WriteFirst
 				}
 			}
 			s.request(h, payload...)
@@ -280,7 +280,7 @@ func TestAccess(t *testing.T) {
 			if !bytes.Equal(s.mem, before) {
 				t.Errorf("%s: byte %d was written", name, differsAt(s.mem, before))
 			}
-			if list := s.packets(0); len(list) != 1 || list[0].Op != wire.Ack || list[0].Syndrome != c.want || list[0].PSN != defaultConnection().psn[0] {
+			if list := s.packets(0); len(list) != 1 || list[0].Op != rocewire.Ack || list[0].Syndrome != c.want || list[0].PSN != defaultConnection().psn[0] {
 				t.Errorf("%s: it sends %+v", name, list)
 			}
 			want := verbs.EventQPAccess
@@ -309,24 +309,24 @@ func TestAccess(t *testing.T) {
 // TestAccessOfEmptyOperations: an operation without bytes needs no key (specification,
 // volume 1, 9.7.5.2.4), but the access right of the queue pair.
 func TestAccessOfEmptyOperations(t *testing.T) {
-	for _, op := range []wire.Opcode{wire.WriteOnly, wire.WriteOnlyImm, wire.ReadRequest} {
+	for _, op := range []rocewire.Opcode{rocewire.WriteOnly, rocewire.WriteOnlyImm, rocewire.ReadRequest} {
 		s := newResponderTest(t)
 		s.recv(1, 0, 0)
-		s.request(wire.Header{Op: op, Addr: 1, RKey: 2, AckReq: true})
+		s.request(rocewire.Header{Op: op, Addr: 1, RKey: 2, AckReq: true})
 		want := ack(0, 1)
-		if op == wire.ReadRequest {
-			want.op = wire.ReadResponseOnly
+		if op == rocewire.ReadRequest {
+			want.op = rocewire.ReadResponseOnly
 		}
 		s.expect(want)
 		s.machine.access = verbs.AccessLocalWrite
-		s.request(wire.Header{Op: op, Addr: 1, RKey: 2, AckReq: true})
-		s.expect(wantPacket{wire.Ack, wire.NAKInvalidRequest, 1, 1})
+		s.request(rocewire.Header{Op: op, Addr: 1, RKey: 2, AckReq: true})
+		s.expect(wantPacket{rocewire.Ack, rocewire.NAKInvalidRequest, 1, 1})
 	}
 	s := newResponderTest(t)
 	s.recv(1, 0, 0)
 	s.recv(2, 8, 8)
-	s.request(wire.Header{Op: wire.SendOnly})
-	s.request(wire.Header{Op: wire.SendOnlyImm, Imm: 3})
+	s.request(rocewire.Header{Op: rocewire.SendOnly})
+	s.request(rocewire.Header{Op: rocewire.SendOnlyImm, Imm: 3})
 	if len(s.received) != 2 || s.received[0].Len != 0 || s.received[1].Imm != 3 || s.machine.state != verbs.StateRTS {
 		t.Errorf("received %q", short(s.received))
 	}
@@ -336,14 +336,14 @@ func TestAccessOfEmptyOperations(t *testing.T) {
 // after.
 func TestWindowClosedWithinAMessage(t *testing.T) {
 	s := newResponderTest(t)
-	h := s.write(wire.WriteFirst, 0, 3*1024)
+	h := s.write(rocewire.WriteFirst, 0, 3*1024)
 	h.RKey = s.domain.Keys.Bind(s.mr, &s.machine, 0, 4096, verbs.AccessRemoteWrite)
 	packet := bytes.Repeat([]byte{7}, 1024)
 	s.request(h, packet...)
-	s.request(wire.Header{Op: wire.WriteMiddle}, packet...)
+	s.request(rocewire.Header{Op: rocewire.WriteMiddle}, packet...)
 	s.domain.Keys.Unbind(h.RKey, s.mr)
-	s.request(wire.Header{Op: wire.WriteLast}, packet...)
-	s.expect(wantPacket{wire.Ack, wire.NAKRemoteAccess, 2, 0})
+	s.request(rocewire.Header{Op: rocewire.WriteLast}, packet...)
+	s.expect(wantPacket{rocewire.Ack, rocewire.NAKRemoteAccess, 2, 0})
 	if s.mem[2047] != 7 || s.mem[2048] != 0 || s.machine.state != verbs.StateErr {
 		t.Errorf("byte 2047 is %d, 2048 %d", s.mem[2047], s.mem[2048])
 	}
@@ -353,13 +353,13 @@ func TestWindowClosedWithinAMessage(t *testing.T) {
 // cannot be read.
 func TestRegionClosedWithinAReadResponse(t *testing.T) {
 	s := newResponderTest(t)
-	s.request(s.write(wire.ReadRequest, 0, 3000))
-	s.request(s.write(wire.ReadRequest, 0, 8))
+	s.request(s.write(rocewire.ReadRequest, 0, 3000))
+	s.request(s.write(rocewire.ReadRequest, 0, 8))
 	if s.next(0) == nil {
 		t.Fatal("no response")
 	}
 	s.domain.Keys.Remove(s.mr)
-	s.expect(wantPacket{wire.Ack, wire.NAKRemoteAccess, 1, 2})
+	s.expect(wantPacket{rocewire.Ack, rocewire.NAKRemoteAccess, 1, 2})
 	if s.machine.state != verbs.StateErr || !slices.Contains(s.events, verbs.EventQPAccess) {
 		t.Errorf("in %v, events %v", s.machine.state, s.events)
 	}
@@ -370,40 +370,40 @@ func TestRegionClosedWithinAReadResponse(t *testing.T) {
 func TestOpcodeSequences(t *testing.T) {
 	const full = 1024
 	type step struct {
-		op     wire.Opcode
+		op     rocewire.Opcode
 		length int // of the payload
 		says   int // in the RETH
 	}
 	for name, c := range map[string]struct {
 		steps []step
-		want  wire.Syndrome
+		want  rocewire.Syndrome
 	}{
-		"a middle without a first":           {[]step{{wire.SendMiddle, full, 0}}, wire.NAKInvalidRequest},
-		"a last without a first":             {[]step{{wire.SendLast, 1, 0}}, wire.NAKInvalidRequest},
-		"a last with imm without a first":    {[]step{{wire.WriteLastImm, 1, 0}}, wire.NAKInvalidRequest},
-		"a write's middle in a send":         {[]step{{wire.SendFirst, full, 0}, {wire.WriteMiddle, full, 0}}, wire.NAKInvalidRequest},
-		"a send's last in a write":           {[]step{{wire.WriteFirst, full, 2 * full}, {wire.SendLast, full, 0}}, wire.NAKInvalidRequest},
-		"a first in a send":                  {[]step{{wire.SendFirst, full, 0}, {wire.SendFirst, full, 0}}, wire.NAKInvalidRequest},
-		"an only in a send":                  {[]step{{wire.SendFirst, full, 0}, {wire.SendOnly, 1, 0}}, wire.NAKInvalidRequest},
-		"a write in a send":                  {[]step{{wire.SendFirst, full, 0}, {wire.WriteOnly, 1, 1}}, wire.NAKInvalidRequest},
-		"a read in a send":                   {[]step{{wire.SendFirst, full, 0}, {wire.ReadRequest, 0, 8}}, wire.NAKInvalidRequest},
-		"an atomic in a write":               {[]step{{wire.WriteFirst, full, 2 * full}, {wire.FetchAdd, 0, 0}}, wire.NAKInvalidRequest},
-		"a first that is short":              {[]step{{wire.SendFirst, full - 4, 0}}, wire.NAKInvalidRequest},
-		"a first that is long":               {[]step{{wire.WriteFirst, full + 4, 2 * full}}, wire.NAKInvalidRequest},
-		"a middle that is short":             {[]step{{wire.SendFirst, full, 0}, {wire.SendMiddle, 1, 0}}, wire.NAKInvalidRequest},
-		"a last that is empty":               {[]step{{wire.SendFirst, full, 0}, {wire.SendLast, 0, 0}}, wire.NAKInvalidRequest},
-		"a last that is long":                {[]step{{wire.SendFirst, full, 0}, {wire.SendLast, full + 1, 0}}, wire.NAKInvalidRequest},
-		"an only that is long":               {[]step{{wire.SendOnly, full + 1, 0}}, wire.NAKInvalidRequest},
-		"a write of more than it says":       {[]step{{wire.WriteOnly, 8, 7}}, wire.NAKInvalidRequest},
-		"a write of less than it says":       {[]step{{wire.WriteOnly, 7, 8}}, wire.NAKInvalidRequest},
-		"a first of all that it says":        {[]step{{wire.WriteFirst, full, full}}, wire.NAKInvalidRequest},
-		"a middle of all that it says":       {[]step{{wire.WriteFirst, full, 2 * full}, {wire.WriteMiddle, full, 0}}, wire.NAKInvalidRequest},
-		"a middle of more than it says":      {[]step{{wire.WriteFirst, full, full + 1}, {wire.WriteMiddle, full, 0}}, wire.NAKInvalidRequest},
-		"a last of less than it says":        {[]step{{wire.WriteFirst, full, 2 * full}, {wire.WriteLast, full - 1, 0}}, wire.NAKInvalidRequest},
-		"a write that is longer than it may": {[]step{{wire.WriteFirst, full, maxMessage + 1}}, wire.NAKInvalidRequest},
-		"FLUSH":                              {[]step{{wire.Flush, 0, 8}}, wire.NAKInvalidRequest},
-		"ATOMIC WRITE":                       {[]step{{wire.AtomicWrite, 8, 8}}, wire.NAKInvalidRequest},
-		"a send longer than its receive":     {[]step{{wire.SendFirst, full, 0}, {wire.SendMiddle, full, 0}, {wire.SendLast, 1, 0}}, wire.NAKInvalidRequest},
+		"a middle without a first":           {[]step{{rocewire.SendMiddle, full, 0}}, rocewire.NAKInvalidRequest},
+		"a last without a first":             {[]step{{rocewire.SendLast, 1, 0}}, rocewire.NAKInvalidRequest},
+		"a last with imm without a first":    {[]step{{rocewire.WriteLastImm, 1, 0}}, rocewire.NAKInvalidRequest},
+		"a write's middle in a send":         {[]step{{rocewire.SendFirst, full, 0}, {rocewire.WriteMiddle, full, 0}}, rocewire.NAKInvalidRequest},
+		"a send's last in a write":           {[]step{{rocewire.WriteFirst, full, 2 * full}, {rocewire.SendLast, full, 0}}, rocewire.NAKInvalidRequest},
+		"a first in a send":                  {[]step{{rocewire.SendFirst, full, 0}, {rocewire.SendFirst, full, 0}}, rocewire.NAKInvalidRequest},
+		"an only in a send":                  {[]step{{rocewire.SendFirst, full, 0}, {rocewire.SendOnly, 1, 0}}, rocewire.NAKInvalidRequest},
+		"a write in a send":                  {[]step{{rocewire.SendFirst, full, 0}, {rocewire.WriteOnly, 1, 1}}, rocewire.NAKInvalidRequest},
+		"a read in a send":                   {[]step{{rocewire.SendFirst, full, 0}, {rocewire.ReadRequest, 0, 8}}, rocewire.NAKInvalidRequest},
+		"an atomic in a write":               {[]step{{rocewire.WriteFirst, full, 2 * full}, {rocewire.FetchAdd, 0, 0}}, rocewire.NAKInvalidRequest},
+		"a first that is short":              {[]step{{rocewire.SendFirst, full - 4, 0}}, rocewire.NAKInvalidRequest},
+		"a first that is long":               {[]step{{rocewire.WriteFirst, full + 4, 2 * full}}, rocewire.NAKInvalidRequest},
+		"a middle that is short":             {[]step{{rocewire.SendFirst, full, 0}, {rocewire.SendMiddle, 1, 0}}, rocewire.NAKInvalidRequest},
+		"a last that is empty":               {[]step{{rocewire.SendFirst, full, 0}, {rocewire.SendLast, 0, 0}}, rocewire.NAKInvalidRequest},
+		"a last that is long":                {[]step{{rocewire.SendFirst, full, 0}, {rocewire.SendLast, full + 1, 0}}, rocewire.NAKInvalidRequest},
+		"an only that is long":               {[]step{{rocewire.SendOnly, full + 1, 0}}, rocewire.NAKInvalidRequest},
+		"a write of more than it says":       {[]step{{rocewire.WriteOnly, 8, 7}}, rocewire.NAKInvalidRequest},
+		"a write of less than it says":       {[]step{{rocewire.WriteOnly, 7, 8}}, rocewire.NAKInvalidRequest},
+		"a first of all that it says":        {[]step{{rocewire.WriteFirst, full, full}}, rocewire.NAKInvalidRequest},
+		"a middle of all that it says":       {[]step{{rocewire.WriteFirst, full, 2 * full}, {rocewire.WriteMiddle, full, 0}}, rocewire.NAKInvalidRequest},
+		"a middle of more than it says":      {[]step{{rocewire.WriteFirst, full, full + 1}, {rocewire.WriteMiddle, full, 0}}, rocewire.NAKInvalidRequest},
+		"a last of less than it says":        {[]step{{rocewire.WriteFirst, full, 2 * full}, {rocewire.WriteLast, full - 1, 0}}, rocewire.NAKInvalidRequest},
+		"a write that is longer than it may": {[]step{{rocewire.WriteFirst, full, maxMessage + 1}}, rocewire.NAKInvalidRequest},
+		"FLUSH":                              {[]step{{rocewire.Flush, 0, 8}}, rocewire.NAKInvalidRequest},
+		"ATOMIC WRITE":                       {[]step{{rocewire.AtomicWrite, 8, 8}}, rocewire.NAKInvalidRequest},
+		"a send longer than its receive":     {[]step{{rocewire.SendFirst, full, 0}, {rocewire.SendMiddle, full, 0}, {rocewire.SendLast, 1, 0}}, rocewire.NAKInvalidRequest},
 	} {
 		s := newResponderTest(t)
 		s.recv(1, 4096, 2*full)
@@ -416,7 +416,7 @@ func TestOpcodeSequences(t *testing.T) {
 				t.Errorf("%s: in %v after packet %d", name, s.machine.state, i)
 			}
 		}
-		s.expect(wantPacket{wire.Ack, c.want, uint64(len(c.steps) - 1), 0})
+		s.expect(wantPacket{rocewire.Ack, c.want, uint64(len(c.steps) - 1), 0})
 		// No receive is lost: the one that was too short for the message ends with an
 		// error, and the others are flushed, in order.
 		own := verbs.StatusFlushed
@@ -436,8 +436,8 @@ func TestReceiveIntoClosedRegion(t *testing.T) {
 	s := newResponderTest(t)
 	s.recv(1, len(s.mem)-4, 8)
 	s.recv(2, 0, 8)
-	s.request(wire.Header{Op: wire.SendOnly}, 1, 2, 3, 4, 5, 6, 7, 8)
-	s.expect(wantPacket{wire.Ack, wire.NAKRemoteOperation, 0, 0})
+	s.request(rocewire.Header{Op: rocewire.SendOnly}, 1, 2, 3, 4, 5, 6, 7, 8)
+	s.expect(wantPacket{rocewire.Ack, rocewire.NAKRemoteOperation, 0, 0})
 	expectWCs(t, "received", s.received, ended(1, verbs.StatusLocalProtection), ended(2, verbs.StatusFlushed))
 	if slices.Contains(s.mem, 4) {
 		t.Error("a part of it is written")
@@ -447,25 +447,25 @@ func TestReceiveIntoClosedRegion(t *testing.T) {
 // TestRNRNAK: without a receive, later packets are dropped silently until the message
 // is sent again, which then takes one receive.
 func TestRNRNAK(t *testing.T) {
-	for _, op := range []wire.Opcode{wire.SendOnly, wire.SendFirst, wire.WriteOnlyImm} {
+	for _, op := range []rocewire.Opcode{rocewire.SendOnly, rocewire.SendFirst, rocewire.WriteOnlyImm} {
 		s := newResponderTest(t)
 		h := s.write(op, 0, 8)
 		payload := make([]byte, 8)
-		if op == wire.SendFirst {
+		if op == rocewire.SendFirst {
 			payload = make([]byte, 1024)
 		}
 		first := s.psn
 		s.request(h, payload...)
-		s.request(s.write(wire.WriteOnly, 100, 1), 9)
-		s.expect(wantPacket{wire.Ack, wire.RNR(verbs.DefaultMinRNRTimer), 0, 0})
+		s.request(s.write(rocewire.WriteOnly, 100, 1), 9)
+		s.expect(wantPacket{rocewire.Ack, rocewire.RNR(verbs.DefaultMinRNRTimer), 0, 0})
 		if s.mem[100] != 0 || s.machine.state != verbs.StateRTS {
 			t.Errorf("%v: what follows is executed, in %v", op, s.machine.state)
 		}
 		s.recv(1, 0, 2048)
 		s.psn = first
 		s.request(h, payload...)
-		if op == wire.SendFirst {
-			s.request(wire.Header{Op: wire.SendLast, AckReq: true}, 1)
+		if op == rocewire.SendFirst {
+			s.request(rocewire.Header{Op: rocewire.SendLast, AckReq: true}, 1)
 			s.expect(ack(1, 1))
 		} else {
 			s.expect(ack(0, 1))
@@ -478,16 +478,16 @@ func TestRNRNAK(t *testing.T) {
 // the last packet.
 func TestRNRAtTheLastPacketOfAWrite(t *testing.T) {
 	s := newResponderTest(t)
-	s.request(s.write(wire.WriteFirst, 0, 1025), bytes.Repeat([]byte{1}, 1024)...)
+	s.request(s.write(rocewire.WriteFirst, 0, 1025), bytes.Repeat([]byte{1}, 1024)...)
 	last := s.psn
-	s.request(wire.Header{Op: wire.WriteLastImm, Imm: 5, AckReq: true}, 2)
-	s.expect(wantPacket{wire.Ack, wire.RNR(verbs.DefaultMinRNRTimer), 1, 0})
+	s.request(rocewire.Header{Op: rocewire.WriteLastImm, Imm: 5, AckReq: true}, 2)
+	s.expect(wantPacket{rocewire.Ack, rocewire.RNR(verbs.DefaultMinRNRTimer), 1, 0})
 	if s.mem[1024] != 0 {
 		t.Error("the last packet is written without a receive")
 	}
 	s.recv(1, 0, 0)
 	s.psn = last
-	s.request(wire.Header{Op: wire.WriteLastImm, Imm: 5, AckReq: true}, 2)
+	s.request(rocewire.Header{Op: rocewire.WriteLastImm, Imm: 5, AckReq: true}, 2)
 	s.expect(ack(1, 1))
 	if len(s.received) != 1 || s.received[0].Len != 1025 || s.received[0].Imm != 5 || s.received[0].Op != verbs.WCRecvWrite || s.mem[1024] != 2 {
 		t.Errorf("received %q", short(s.received))
@@ -500,13 +500,13 @@ func TestSendWithInvalidate(t *testing.T) {
 	s := newResponderTest(t)
 	s.recv(1, 0, 8)
 	key := s.domain.Keys.Bind(s.mr, &s.machine, 0, 4096, verbs.AccessRemoteWrite)
-	s.request(wire.Header{Op: wire.SendOnlyInv, Invalidate: key, AckReq: true}, 1)
+	s.request(rocewire.Header{Op: rocewire.SendOnlyInv, Invalidate: key, AckReq: true}, 1)
 	s.expect(ack(0, 1))
 	expectWCs(t, "received", s.received, ok(1))
-	h := s.write(wire.WriteOnly, 0, 1)
+	h := s.write(rocewire.WriteOnly, 0, 1)
 	h.RKey = key
 	s.request(h, 9)
-	s.expect(wantPacket{wire.Ack, wire.NAKRemoteAccess, 1, 1})
+	s.expect(wantPacket{rocewire.Ack, rocewire.NAKRemoteAccess, 1, 1})
 
 	for name, key := range map[string]func(*responderTest) verbs.RKey{
 		"an unknown key": func(s *responderTest) verbs.RKey { return s.mr.RKey() + 1 },
@@ -522,8 +522,8 @@ func TestSendWithInvalidate(t *testing.T) {
 	} {
 		s := newResponderTest(t)
 		s.recv(1, 0, 8)
-		s.request(wire.Header{Op: wire.SendOnlyInv, Invalidate: key(s)}, 1)
-		s.expect(wantPacket{wire.Ack, wire.NAKInvalidRequest, 0, 0})
+		s.request(rocewire.Header{Op: rocewire.SendOnlyInv, Invalidate: key(s)}, 1)
+		s.expect(wantPacket{rocewire.Ack, rocewire.NAKInvalidRequest, 0, 0})
 		expectWCs(t, name, s.received, ended(1, verbs.StatusRemoteInvalidRequest))
 		if _, ok := s.domain.Keys.Granted(&s.domain, &s.machine, s.mr.Addr(), 1, s.mr.RKey(), verbs.AccessRemoteWrite); !ok {
 			t.Errorf("%s: the region's key is invalid", name)
@@ -538,7 +538,7 @@ func TestCongestionIsReported(t *testing.T) {
 	for at := time.Duration(0); at < time.Millisecond; at += time.Microsecond {
 		s.machine.onCongestionMark(at)
 		for _, h := range s.packets(at) {
-			if h.Op != wire.CNP || !h.BECN {
+			if h.Op != rocewire.CNP || !h.BECN {
 				t.Errorf("sent %+v", h)
 			}
 			reported++
@@ -548,7 +548,7 @@ func TestCongestionIsReported(t *testing.T) {
 		t.Errorf("%d CNPs in 1 ms", reported)
 	}
 	a, _ := join(defaultConnection())
-	a.machine.handlePacket(0, &wire.Header{Op: wire.CNP, BECN: true}, nil)
+	a.machine.handlePacket(0, &rocewire.Header{Op: rocewire.CNP, BECN: true}, nil)
 	if !a.machine.takeFeedback().congested || a.machine.takeFeedback().congested {
 		t.Error("it is not noted once")
 	}
@@ -557,15 +557,15 @@ func TestCongestionIsReported(t *testing.T) {
 // TestResponsesAreSentAfterAnError: queued responses, and the NAK of the error.
 func TestResponsesAreSentAfterAnError(t *testing.T) {
 	s := newResponderTest(t)
-	s.request(s.write(wire.ReadRequest, 0, 2000))
-	s.request(wire.Header{Op: wire.FetchAdd, Addr: s.mr.Addr(), RKey: s.mr.RKey(), Swap: 1})
-	s.request(wire.Header{Op: wire.WriteMiddle}, make([]byte, 1024)...)
+	s.request(s.write(rocewire.ReadRequest, 0, 2000))
+	s.request(rocewire.Header{Op: rocewire.FetchAdd, Addr: s.mr.Addr(), RKey: s.mr.RKey(), Swap: 1})
+	s.request(rocewire.Header{Op: rocewire.WriteMiddle}, make([]byte, 1024)...)
 	if s.machine.state != verbs.StateErr || !s.machine.hasResponse() {
 		t.Fatalf("in %v, response pending: %v", s.machine.state, s.machine.hasResponse())
 	}
-	s.expect(wantPacket{wire.ReadResponseFirst, wire.AckUnlimited, 0, 1}, wantPacket{wire.ReadResponseLast, wire.AckUnlimited, 1, 1},
-		wantPacket{wire.AtomicAck, wire.AckUnlimited, 2, 2}, wantPacket{wire.Ack, wire.NAKInvalidRequest, 3, 2})
-	s.request(s.write(wire.WriteOnly, 0, 1), 9)
+	s.expect(wantPacket{rocewire.ReadResponseFirst, rocewire.AckUnlimited, 0, 1}, wantPacket{rocewire.ReadResponseLast, rocewire.AckUnlimited, 1, 1},
+		wantPacket{rocewire.AtomicAck, rocewire.AckUnlimited, 2, 2}, wantPacket{rocewire.Ack, rocewire.NAKInvalidRequest, 3, 2})
+	s.request(s.write(rocewire.WriteOnly, 0, 1), 9)
 	s.expect()
 	if s.mem[0] == 9 || s.machine.hasResponse() {
 		t.Error("it continues in ERR")
@@ -577,7 +577,7 @@ func TestErrorWithinAMessage(t *testing.T) {
 	s := newResponderTest(t)
 	s.recv(1, 0, 4096)
 	s.recv(2, 0, 4096)
-	s.request(wire.Header{Op: wire.SendFirst}, make([]byte, 1024)...)
+	s.request(rocewire.Header{Op: rocewire.SendFirst}, make([]byte, 1024)...)
 	s.machine.enterError()
 	s.machine.enterError()
 	expectWCs(t, "received", s.received, ended(1, verbs.StatusFlushed), ended(2, verbs.StatusFlushed))
@@ -587,8 +587,8 @@ func TestErrorWithinAMessage(t *testing.T) {
 // in RTR.
 func TestEstablished(t *testing.T) {
 	s := newResponderTest(t, func(p *connection) { p.onlyReceive = true })
-	s.request(s.write(wire.WriteOnly, 0, 1), 9)
-	s.request(s.write(wire.WriteOnly, 1, 1), 9)
+	s.request(s.write(rocewire.WriteOnly, 0, 1), 9)
+	s.request(s.write(rocewire.WriteOnly, 1, 1), 9)
 	s.expect(ack(1, 2))
 	if s.mem[1] != 9 || !slices.Equal(s.events, []verbs.EventKind{verbs.EventCommEstablished}) {
 		t.Errorf("events %v", s.events)

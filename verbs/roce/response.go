@@ -1,8 +1,8 @@
 package roce
 
 import (
+	"github.com/tryst-rdma/tryst/internal/rocewire"
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // response is a queued response to a READ, which may have been sent in part, or to an
@@ -71,18 +71,18 @@ func (m *machine) nextResponse(piggyback bool, p *packet) bool {
 	case r.cnpPending:
 		r.cnpPending = false
 		m.counters.cnpSent.Add(1)
-		p.Op, p.BECN = wire.CNP, true
+		p.Op, p.BECN = rocewire.CNP, true
 		return true
 	case r.numResponses > 0:
 		a := &r.responses[0]
 		return (!a.read || !r.readsPaused) && m.nextReadAtomicResponse(a, p)
 	case r.ackFirst:
 		r.ackFirst = false
-		p.Op, p.PSN, p.Syndrome, p.MSN = wire.Ack, psnOf(r.first, r.ackNumber-1), wire.AckUnlimited, r.completed
+		p.Op, p.PSN, p.Syndrome, p.MSN = rocewire.Ack, psnOf(r.first, r.ackNumber-1), rocewire.AckUnlimited, r.completed
 		return true
 	case r.ackPending && (piggyback || !r.ackDelayed):
 		r.ackPending, r.ackDelayed, r.delayedAcks = false, false, 0
-		p.Op, p.PSN, p.Syndrome, p.MSN = wire.Ack, psnOf(r.first, r.ackNumber), r.ack, r.completed
+		p.Op, p.PSN, p.Syndrome, p.MSN = rocewire.Ack, psnOf(r.first, r.ackNumber), r.ack, r.completed
 		return true
 	}
 	return false
@@ -90,9 +90,9 @@ func (m *machine) nextResponse(piggyback bool, p *packet) bool {
 
 func (m *machine) nextReadAtomicResponse(a *response, p *packet) bool {
 	r := &m.resp
-	p.Syndrome, p.MSN = wire.AckUnlimited, a.msn
+	p.Syndrome, p.MSN = rocewire.AckUnlimited, a.msn
 	if !a.read {
-		p.Op, p.PSN, p.Orig = wire.AtomicAck, psnOf(r.first, a.number), a.value
+		p.Op, p.PSN, p.Orig = rocewire.AtomicAck, psnOf(r.first, a.number), a.value
 		m.popResponse()
 		return true
 	}
@@ -106,7 +106,7 @@ func (m *machine) nextReadAtomicResponse(a *response, p *packet) bool {
 		}
 		if !ok { // the region or window was closed after the request
 			r.numResponses = 0
-			m.queueAck(wire.NAKRemoteAccess, a.number+a.sent/m.mtu)
+			m.queueAck(rocewire.NAKRemoteAccess, a.number+a.sent/m.mtu)
 			m.enterError()
 			m.completer.asyncEvent(verbs.EventQPAccess)
 			return m.nextResponse(true, p)
@@ -119,13 +119,13 @@ func (m *machine) nextReadAtomicResponse(a *response, p *packet) bool {
 	a.sent += p.Len
 	switch {
 	case first && last:
-		p.Op = wire.ReadResponseOnly
+		p.Op = rocewire.ReadResponseOnly
 	case last:
-		p.Op = wire.ReadResponseLast
+		p.Op = rocewire.ReadResponseLast
 	case first:
-		p.Op = wire.ReadResponseFirst
+		p.Op = rocewire.ReadResponseFirst
 	default:
-		p.Op = wire.ReadResponseMiddle
+		p.Op = rocewire.ReadResponseMiddle
 	}
 	if last {
 		m.popResponse()

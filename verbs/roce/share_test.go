@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tryst-rdma/tryst/internal/rocewire"
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // TestWindowsShareABuffer: all flows to one receiving socket share its buffer.
@@ -100,7 +100,7 @@ func TestQueuePairKeepsItsSourcePort(t *testing.T) {
 		sources := make(map[verbs.QPN]map[netip.AddrPort]bool)
 		ports := make(map[netip.AddrPort]bool)
 		f.see = func(from, _ netip.AddrPort, _ int, b []byte) {
-			var h wire.Header
+			var h rocewire.Header
 			if _, err := h.Decode(b); err != nil || from.Addr() != list[0].x.addr {
 				return
 			}

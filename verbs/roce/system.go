@@ -4,8 +4,8 @@ import (
 	"net"
 	"net/netip"
 
+	"github.com/tryst-rdma/tryst/internal/rocewire"
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/udp"
-	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // system is the host as devices use it: its interfaces and sockets. Tests replace it.
@@ -59,7 +59,7 @@ type sender interface {
 type host struct{ options []udp.Option }
 
 func (h host) listen(addr netip.Addr) (receiver, error) {
-	r, err := udp.Listen(addr, wire.Port, h.options...)
+	r, err := udp.Listen(addr, rocewire.Port, h.options...)
 	if err != nil {
 		return nil, err
 	}

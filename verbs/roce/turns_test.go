@@ -8,9 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tryst-rdma/tryst/internal/rocewire"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/udp"
-	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // TestTurnsAreFairForAllLengths: queue pairs that always have something to send get the
@@ -30,7 +30,7 @@ func TestTurnsAreFairForAllLengths(t *testing.T) {
 		sent := make([]uint64, len(list))
 		f.mu.Lock()
 		f.see = func(sender, _ netip.AddrPort, _ int, b []byte) {
-			var h wire.Header
+			var h rocewire.Header
 			if payload, err := h.Decode(b); err == nil && sender.Addr() == list[0].x.addr {
 				sent[number[h.DestQP]] += windowCost(1, uint64(len(payload)))
 			}
@@ -139,7 +139,7 @@ func TestUrgentPacketsPassAFullWindow(t *testing.T) {
 		requested := 0
 		f.mu.Lock()
 		f.see = func(_, _ netip.AddrPort, _ int, b []byte) {
-			var h wire.Header
+			var h rocewire.Header
 			if _, err := h.Decode(b); err == nil && h.DestQP == list[0].y.qp.QPN() {
 				requested++
 			}
@@ -267,8 +267,8 @@ func TestACKsAreSentTogether(t *testing.T) {
 				messages++
 				all := slices.Concat(m.Pieces...)
 				for b := range slices.Chunk(all, m.Segment) {
-					var h wire.Header
-					if _, err := h.Decode(b); err != nil || h.Op != wire.Ack {
+					var h rocewire.Header
+					if _, err := h.Decode(b); err != nil || h.Op != rocewire.Ack {
 						t.Errorf("%v, %v", h.Op, err)
 					}
 					to[h.DestQP] = true
@@ -310,7 +310,7 @@ func TestTurnOfManyBatches(t *testing.T) {
 		fl := q.flow.Load()
 		fl.mu.Lock()
 		defer fl.mu.Unlock()
-		if n := cap(fl.batch.buf); n != maxBatch*(wire.MaxHeaderLen+wire.MaxOverhead+maxCopied) || !bytes.Equal(x.mem, y.mem) {
+		if n := cap(fl.batch.buf); n != maxBatch*(rocewire.MaxHeaderLen+rocewire.MaxOverhead+maxCopied) || !bytes.Equal(x.mem, y.mem) {
 			t.Errorf("the batch buffer has grown to %d, or the bytes differ", n)
 		}
 	})

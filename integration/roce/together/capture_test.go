@@ -12,9 +12,9 @@ import (
 	"testing"
 
 	"github.com/tryst-rdma/tryst/integration/roce/internal/cabletest"
+	"github.com/tryst-rdma/tryst/internal/rocetest"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/roce"
-	"github.com/tryst-rdma/tryst/verbs/roce/rocetest"
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
 

@@ -21,12 +21,12 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/integration/roce/internal/cabletest"
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/rocetest"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/tensor"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs/roce"
-	"github.com/tryst-rdma/tryst/verbs/roce/rocetest"
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
 

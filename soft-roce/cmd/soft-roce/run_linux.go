@@ -13,10 +13,10 @@ import (
 
 	"golang.org/x/term"
 
-	softroce "github.com/tryst-rdma/tryst/soft-roce"
-	"github.com/tryst-rdma/tryst/soft-roce/tier"
-	"github.com/tryst-rdma/tryst/soft-roce/vm"
-	"github.com/tryst-rdma/tryst/soft-roce/vm/guest"
+	softroce "github.com/tryst-rdma/tryst/internal/softroce"
+	"github.com/tryst-rdma/tryst/soft-roce/internal/tier"
+	"github.com/tryst-rdma/tryst/soft-roce/internal/vm"
+	"github.com/tryst-rdma/tryst/soft-roce/internal/vm/guest"
 )
 
 // guestMain runs the guest's init or agent if the arguments select one, and then returns true.

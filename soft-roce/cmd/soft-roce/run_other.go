@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/tryst-rdma/tryst/soft-roce/vm"
+	"github.com/tryst-rdma/tryst/soft-roce/internal/vm"
 )
 
 func guestMain([]string) bool { return false }

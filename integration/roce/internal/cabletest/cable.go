@@ -17,7 +17,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	softroce "github.com/tryst-rdma/tryst/soft-roce"
+	softroce "github.com/tryst-rdma/tryst/internal/softroce"
 )
 
 // testTimeout limits waits that must not hang, on an emulated processor.

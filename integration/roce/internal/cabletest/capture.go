@@ -15,7 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/tryst-rdma/tryst/verbs/roce/rocetest"
+	"github.com/tryst-rdma/tryst/internal/rocetest"
 )
 
 // Capture captures the packets of an interface, in both directions.

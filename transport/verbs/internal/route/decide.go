@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
+	"github.com/tryst-rdma/tryst/internal/handshake"
 )
 
 // done ends an event: it takes the steps that have become possible, and returns the actions of

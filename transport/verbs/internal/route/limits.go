@@ -3,7 +3,7 @@ package route
 import (
 	"time"
 
-	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
+	"github.com/tryst-rdma/tryst/internal/handshake"
 )
 
 const (

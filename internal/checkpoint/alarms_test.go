@@ -1,0 +1,66 @@
+package checkpoint_test
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/checkpoint"
+	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// TestRefusedPullsAreOneWarning: that a published file was changed is one fact, however many pullers
+// come.
+func TestRefusedPullsAreOneWarning(t *testing.T) {
+	said := newEvents()
+	path := writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), nil, model(t)...)
+	h := serve(t, func(o *checkpoint.CatalogOptions) { o.Logger = slog.New(said) })
+	h.publish("m", path)
+	must(t, os.Truncate(path, 100))
+	for range 3 {
+		_, err := h.dial().tryPull(t, checkpoint.PullRequest{})
+		mustBe(t, err, status.FailedPrecondition, "publish it again")
+	}
+	if n := said.count("WARN pulls of a publication are refused; publish its files again"); n != 1 || said.count("WARN") != 1 {
+		t.Errorf("logged %d times: %q", n, said.all)
+	}
+}
+
+// TestPullIsOneLine: each pull is one line of the server's log, with over what it went and a few digits
+// of its time; a measurement is none.
+func TestPullIsOneLine(t *testing.T) {
+	said := newEvents()
+	h := serve(t, func(o *checkpoint.CatalogOptions) {
+		o.Logger = slog.New(said)
+		o.Over = func(cluster.Task) func() string { return func() string { return "verbs (shm0)" } }
+	})
+	h.publish("m", writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), nil, model(t)...))
+	for _, measurement := range []bool{false, true, true} {
+		h.dial().pull(t, checkpoint.PullRequest{Measurement: measurement})
+	}
+	said.wait("a pull has ended", 3)
+	line := regexp.MustCompile(`^INFO a pull has ended tensors=\d+ seconds=\d+(\.\d{1,3})? over=verbs \(shm0\)$`)
+	if n := said.count("INFO a pull"); n != 1 || said.count("DEBUG a pull has ended") != 2 || !slices.ContainsFunc(said.all, line.MatchString) {
+		t.Errorf("%d lines: %q", n, said.all)
+	}
+}
+
+// TestPullThatTheServerEndsSaysWhy: the line has the error.
+func TestPullThatTheServerEndsSaysWhy(t *testing.T) {
+	said := newEvents()
+	h := serve(t, func(o *checkpoint.CatalogOptions) { o.Logger = slog.New(said) })
+	h.publish("m", writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), nil, model(t)...))
+	if _, err := h.dial().open(t, &trystpb.OpenRequest{Publication: "m"}); err != nil {
+		t.Fatal(err)
+	}
+	h.catalog.Close()
+	said.wait("a pull has ended", 1)
+	if said.count("reason=Unavailable") != 1 {
+		t.Errorf("%q", said.all)
+	}
+}

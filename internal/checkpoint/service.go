@@ -1,0 +1,355 @@
+package checkpoint
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
+	"github.com/tryst-rdma/tryst/internal/proto/trystgrpc"
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// Register adds the service tryst.Publications to a gRPC server. A stream of Open lasts until
+// its puller ends it, so call Drain before a graceful stop.
+func (c *Catalog) Register(r grpc.ServiceRegistrar) {
+	trystgrpc.RegisterPublicationsServer(r, &service{catalog: c})
+}
+
+// service implements tryst.Publications for a Catalog.
+type service struct {
+	trystgrpc.UnimplementedPublicationsServer
+	catalog *Catalog
+}
+
+// prepared returns an error as long as not all is published.
+func (c *Catalog) prepared() error {
+	if !c.ready.Load() {
+		return status.New(status.Unavailable, "the server is starting and has not published everything yet; try again")
+	}
+	return nil
+}
+
+func (s *service) List(ctx context.Context, _ *trystpb.ListRequest) (*trystpb.ListResponse, error) {
+	if err := s.catalog.prepared(); err != nil {
+		return nil, answer(err, setTrailer(ctx))
+	}
+	resp := &trystpb.ListResponse{}
+	for _, p := range s.catalog.List() {
+		resp.Publications = append(resp.Publications, p.proto())
+	}
+	return resp, nil
+}
+
+func (s *service) Describe(ctx context.Context, req *trystpb.DescribeRequest) (*trystpb.DescribeResponse, error) {
+	c := s.catalog
+	if err := c.prepared(); err != nil {
+		return nil, answer(err, setTrailer(ctx))
+	}
+	c.mu.RLock()
+	p, err := c.findLocked(req.GetPublication(), req.GetVersion())
+	c.mu.RUnlock()
+	if err != nil {
+		return nil, answer(err, setTrailer(ctx))
+	}
+	return p.described(), nil
+}
+
+func (s *service) Open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServer[trystpb.OpenResponse]) error {
+	return answer(s.catalog.open(req, stream), stream.SetTrailer)
+}
+
+// open sends a puller its step and keys. The step lasts until the stream ends.
+func (c *Catalog) open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServer[trystpb.OpenResponse]) (failure error) {
+	if err := c.prepared(); err != nil {
+		return err
+	}
+	puller, err := cluster.ParseTask(req.GetPuller())
+	if err != nil {
+		return wrap("puller", err)
+	}
+	if c.o.CheckPuller != nil {
+		if err := c.o.CheckPuller(stream.Context(), puller); err != nil {
+			return err
+		}
+	}
+	p, end, err := c.begin(req.GetPublication(), req.GetVersion())
+	if err != nil {
+		return err
+	}
+	defer end()
+	if err := checkPieceBytes(req.GetPieceBytes()); err != nil {
+		return err
+	}
+	entries, err := p.choose(req.GetTensors())
+	if err != nil {
+		return err
+	}
+	step, err := c.streams.begin()
+	if err != nil {
+		return err
+	}
+	defer c.streams.end(step)
+	// It counts as a pull, since it may take minutes.
+	if err := unchanged(stream.Context(), entries, p.byName[req.GetDamaged()]); err != nil {
+		if stream.Context().Err() == nil {
+			level := slog.LevelWarn
+			if p.refused.Swap(true) { // pullers come again, and it is one fact
+				level = slog.LevelDebug
+			}
+			c.o.Logger.Log(stream.Context(), level, "pulls of a publication are refused; publish its files again", "publication", p.manifest.Name, "puller", puller, "reason", err)
+		}
+		return wrap("publication "+quote(p.manifest.Name), err)
+	}
+	begin := time.Now()
+	log := c.o.Logger.With("publication", p.manifest.Name, "version", p.manifest.Version, "puller", puller, "step", step)
+	log.Debug("a pull begins", "tensors", len(entries))
+	over := func() string { return "" }
+	if c.o.Over != nil {
+		over = c.o.Over(puller)
+	}
+	defer func() {
+		took := time.Since(begin)
+		text := over() // before the step ends: then the puller may be gone
+		if c.o.EndStep != nil {
+			c.o.EndStep(step)
+		}
+		logEnd(stream.Context(), log, len(entries), took, text, failure)
+	}()
+	if err := c.sendKeys(p, entries, step, puller, int64(req.GetPieceBytes()), stream); err != nil {
+		return err
+	}
+	select {
+	case <-stream.Context().Done():
+		return nil // the puller has ended the stream
+	case <-c.streams.closing:
+		return errClosed()
+	}
+}
+
+// logEnd logs the end of a pull, with its error at this side: one line for each pull, and none for a
+// measurement, which may be hundreds a second.
+func logEnd(ctx context.Context, log *slog.Logger, tensors int, took time.Duration, over string, failure error) {
+	args := []any{"tensors", tensors, "seconds", took.Round(time.Millisecond).Seconds()}
+	if over != "" {
+		args = append(args, "over", over)
+	}
+	if failure != nil {
+		args = append(args, "reason", failure)
+	}
+	level := slog.LevelInfo
+	if len(metadata.ValueFromIncomingContext(ctx, measurementKey)) > 0 {
+		level = slog.LevelDebug
+	}
+	log.Log(ctx, level, "a pull has ended", args...)
+}
+
+// measurementKey is the metadata of the call Open of a pull that is a measurement (PROTOCOL.md section 7).
+const measurementKey = "tryst-measurement"
+
+// sendKeys sends the keys of the entries, in messages of up to keysPerMessage. Tensors that are
+// larger than pieceBytes, if it is not 0, are given in pieces.
+func (c *Catalog) sendKeys(p *publication, entries []*entry, step int64, puller cluster.Task, pieceBytes int64, stream grpc.ServerStreamingServer[trystpb.OpenResponse]) error {
+	keys := keyCursor{
+		publication: &p.manifest.Publication, entries: entries, pieceBytes: pieceBytes,
+		src: c.o.Device.String(), dst: cluster.Device{Task: puller, Type: "CPU"}.String(), incarnation: c.o.Incarnation,
+	}
+	for last := false; !last; {
+		var n, size int
+		n, size, last = keys.measure()
+		err := sendBuilt(stream, size, func() *trystpb.OpenResponse {
+			resp := &trystpb.OpenResponse{StepId: step, Keys: make([]*trystpb.TensorKey, n), Last: last}
+			for i := range resp.Keys {
+				resp.Keys[i] = keys.next()
+			}
+			return resp
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// builtSender is a stream that charges a message of up to size bytes to its client before it is built, so that
+// what waits for a client that does not read takes no memory (transport/grpc.LimitCalls).
+type builtSender interface {
+	SendBuilt(size int, build func() proto.Message) error
+}
+
+// sendBuilt sends what build returns, which takes up to size bytes.
+func sendBuilt(stream grpc.ServerStreamingServer[trystpb.OpenResponse], size int, build func() *trystpb.OpenResponse) error {
+	if s, ok := stream.(*grpc.GenericServerStream[trystpb.OpenRequest, trystpb.OpenResponse]); ok {
+		if b, ok := s.ServerStream.(builtSender); ok {
+			return b.SendBuilt(size, func() proto.Message { return build() })
+		}
+	}
+	return stream.Send(build())
+}
+
+// keyCursor makes the keys of entries, one after the other.
+type keyCursor struct {
+	publication *Publication
+	src, dst    string
+	incarnation uint64
+	pieceBytes  int64
+
+	entries []*entry // that are left
+	off     int64    // in the first one
+}
+
+// next returns the next key. There must be one.
+func (k *keyCursor) next() *trystpb.TensorKey {
+	e := k.entries[0]
+	x := e.pieceAt(k.off, k.pieceBytes)
+	if k.off += x.n; x.n == 0 || k.off == e.info.Bytes {
+		k.entries, k.off = k.entries[1:], 0
+	}
+	edge := edgeName(k.publication.Name, k.publication.Version, e.info.Name, x)
+	key := rendezvous.CreateKey(k.src, k.incarnation, k.dst, edge, rendezvous.FrameIter{})
+	return &trystpb.TensorKey{Name: e.info.Name, Key: key, Offset: uint64(x.off), Bytes: uint64(x.n)}
+}
+
+// measure returns how many keys the next message has, about its size in bytes, and whether no key is left after
+// it. It keeps none of them.
+func (k *keyCursor) measure() (n, size int, last bool) {
+	ahead := *k
+	for size = messageHead; len(ahead.entries) > 0; n++ {
+		key := ahead.next()
+		more := proto.Size(key) + keyHead
+		if n > 0 && size+more > keysPerMessage {
+			return n, size, false
+		}
+		size += more
+	}
+	return n, size, true
+}
+
+// choose returns the entries with the given names, each once, in the order of
+// the manifest; all of them when there are no names.
+func (p *publication) choose(names []string) ([]*entry, error) {
+	if len(names) == 0 {
+		return p.entries, nil
+	}
+	wanted := make(map[*entry]bool, len(names))
+	for _, name := range names {
+		e := p.byName[name]
+		if e == nil {
+			return nil, status.Errorf(status.NotFound, "publication %s has no tensor %s; %s",
+				quote(p.manifest.Name), quote(name), nearest(name, maps.Keys(p.byName)))
+		}
+		wanted[e] = true
+	}
+	chosen := make([]*entry, 0, len(wanted)) // the pull holds it, however large the publication is
+	for _, e := range p.entries {
+		if wanted[e] {
+			chosen = append(chosen, e)
+		}
+	}
+	return chosen, nil
+}
+
+// streams counts the open pulls and chooses their steps.
+type streams struct {
+	closing chan struct{} // closed by close
+	once    sync.Once
+
+	mu sync.Mutex
+	// All below are guarded by mu.
+	steps    map[int64]struct{}
+	draining bool
+	idle     chan struct{} // made by drain; closed when the last step ends
+}
+
+func (s *streams) init() {
+	s.closing = make(chan struct{})
+	s.steps = make(map[int64]struct{})
+}
+
+// begin opens a step. Its id has bit 62 set and random other bits. So it differs from the ids of
+// TensorFlow's masters, whose highest bit is 56, and from small ids that programs count.
+func (s *streams) begin() (int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining {
+		return 0, errClosed()
+	}
+	if len(s.steps) >= maxStreams {
+		return 0, status.Errorf(status.ResourceExhausted, "%d pulls are under way, as many as this server takes; try again later", len(s.steps))
+	}
+	for {
+		var b [8]byte
+		_, _ = rand.Read(b[:]) // crypto/rand.Read never returns an error
+		step := int64(binary.LittleEndian.Uint64(b[:])>>2 | 1<<62)
+		if _, taken := s.steps[step]; !taken {
+			s.steps[step] = struct{}{}
+			return step, nil
+		}
+	}
+}
+
+func (s *streams) end(step int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.steps, step)
+	if len(s.steps) == 0 && s.idle != nil {
+		close(s.idle)
+		s.idle = nil
+	}
+}
+
+// drain refuses new steps and returns a channel that is closed when no step is
+// open.
+func (s *streams) drain() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.draining = true
+	if len(s.steps) == 0 {
+		done := make(chan struct{})
+		close(done)
+		return done
+	}
+	if s.idle == nil {
+		s.idle = make(chan struct{})
+	}
+	return s.idle
+}
+
+func (s *streams) close() {
+	s.once.Do(func() { close(s.closing) })
+	<-s.drain()
+}
+
+// Pulls returns how many pulls are in progress.
+func (c *Catalog) Pulls() int {
+	c.streams.mu.Lock()
+	defer c.streams.mu.Unlock()
+	return len(c.streams.steps)
+}
+
+// Drain refuses new pulls and waits for those in progress. If ctx ends first, it returns
+// DeadlineExceeded or Cancelled, with the number of pulls that are left.
+func (c *Catalog) Drain(ctx context.Context) error {
+	drained := c.streams.drain()
+	select {
+	case <-drained:
+		return nil
+	case <-ctx.Done():
+	}
+	select {
+	case <-drained: // with both, nothing is left
+		return nil
+	default:
+		return wrap("waiting for pulls", status.Errorf(status.CodeOf(ctx.Err()), "%d have not ended", c.Pulls()))
+	}
+}
