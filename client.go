@@ -25,6 +25,9 @@ type Manifest = checkpoint.Manifest
 // TensorInfo describes a tensor of a publication: name, type, shape, bytes and digest.
 type TensorInfo = checkpoint.TensorInfo
 
+// FileInfo describes a file of a publication: name, format, metadata, length and header.
+type FileInfo = checkpoint.FileInfo
+
 // Dial makes a client of the server at addr: HOST, which means port 2222, HOST:PORT,
 // or a task of the Cluster of WithConfig. The server need not be up yet; until it
 // is, a Pull waits (see Retry), and other calls fail with Unavailable.

@@ -15,6 +15,10 @@ type PullOption func(*PullRequest)
 // PullRequest says what a pull does. The options below set its fields.
 type PullRequest = checkpoint.PullRequest
 
+// PullProgress says what has come of a pull (PullRequest.Progress): the name of the last Tensor, how many Tensors of
+// Total, and Bytes of TotalBytes.
+type PullProgress = checkpoint.Progress
+
 // Tensors pulls only the tensors whose names match one of the patterns. In a
 // pattern * stands for any characters and ? for one. A pattern without a match is
 // NotFound.
@@ -90,6 +94,9 @@ func Received(f func(PulledTensor)) PullOption {
 // checks), BytesPerSecond, the Digest of all, and Carried: the sums of Arrival for each transport and device.
 // Over("grpc") is how many tensors gRPC carried, whole or in part.
 type Summary = checkpoint.Summary
+
+// Carried is what one transport and device has carried of a pull (Summary.Carried).
+type Carried = checkpoint.Carried
 
 // Summarize sets *s when the loop over Pull has ended without an error, also when it was left: then *s
 // is about the tensors that had come, and has no Digest. One line then asserts that no
