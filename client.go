@@ -29,19 +29,15 @@ type TensorInfo = checkpoint.TensorInfo
 type FileInfo = checkpoint.FileInfo
 
 // Dial makes a client of the server at addr: HOST, which means port 2222, HOST:PORT,
-// or a task of the Cluster of WithConfig. The server need not be up yet; until it
-// is, a Pull waits (see Retry), and other calls fail with Unavailable.
-func Dial(ctx context.Context, addr string, opts ...Option) (*Client, error) {
+// or a task of the Cluster of cfg. A setting of servers, such as Listen, is InvalidArgument. The server
+// need not be up yet; until it is, a Pull waits (see PullRetry), and other calls fail with Unavailable.
+func Dial(ctx context.Context, addr string, cfg Config, opts ...Option) (*Client, error) {
 	o, err := newOptions(opts)
 	if err != nil {
 		return nil, err
 	}
 	if o.ServerStats != nil {
 		return nil, status.New(status.InvalidArgument, "WithStatsHandlers: a client accepts no connections; pass nil as the handler for a server")
-	}
-	var cfg Config
-	if o.config != nil {
-		cfg = *o.config
 	}
 	settings, err := cfg.settings(config.ForClient)
 	if err != nil {
@@ -68,7 +64,7 @@ func (c *Client) Describe(ctx context.Context, name string) (*Manifest, error) {
 // the caller works on one. The caller releases each tensor; leaving the loop ends
 // the pull and releases the rest. An error comes as the last pair, with a nil
 // tensor. An empty name means the only publication of the server. The options choose
-// tensors (Tensors), the memory (Into), and what is reported (Received, Summarize).
+// tensors (PullTensors), the memory (PullInto), and what is reported (OnPulled, Summarize).
 func (c *Client) Pull(ctx context.Context, name string, opts ...PullOption) iter.Seq2[*tensor.Tensor, error] {
 	r := checkpoint.PullRequest{Publication: name}
 	for _, opt := range opts {

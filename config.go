@@ -2,7 +2,7 @@ package tryst
 
 import "time"
 
-// Config is the settings of Serve, and of Dial by WithConfig. A field with its zero value takes the
+// Config is the settings of Serve and Dial. A field with its zero value takes the
 // default. docs/settings.md has the limits of each, under its key: RDMA.Device is rdma.device.
 //
 //	tryst.Config{

@@ -121,7 +121,7 @@ func TestDialRefusesSettingsOfServers(t *testing.T) {
 			default: // no field of servers has another type
 				continue
 			}
-			c, err := tryst.Dial(t.Context(), "127.0.0.1:1", tryst.WithConfig(whole))
+			c, err := tryst.Dial(t.Context(), "127.0.0.1:1", whole)
 			if err == nil {
 				_ = c.Close(t.Context())
 			}
@@ -136,15 +136,11 @@ func TestDialRefusesSettingsOfServers(t *testing.T) {
 }
 
 func TestOptionsThatACallCannotUseAreRefused(t *testing.T) {
-	_, err := tryst.Serve(t.Context(), tryst.Config{Listen: "127.0.0.1:0"}, tryst.WithConfig(tryst.Config{}))
-	if status.CodeOf(err) != status.InvalidArgument {
-		t.Errorf("Serve with WithConfig: %v", err)
-	}
-	_, err = tryst.Dial(t.Context(), "127.0.0.1:1", tryst.WithStatsHandlers(new(counter), nil))
+	_, err := tryst.Dial(t.Context(), "127.0.0.1:1", tryst.Config{}, tryst.WithStatsHandlers(new(counter), nil))
 	if status.CodeOf(err) != status.InvalidArgument {
 		t.Errorf("Dial with the handler of a server: %v", err)
 	}
-	_, err = tryst.Dial(t.Context(), "127.0.0.1:1", nil)
+	_, err = tryst.Dial(t.Context(), "127.0.0.1:1", tryst.Config{}, nil)
 	if status.CodeOf(err) != status.InvalidArgument {
 		t.Errorf("Dial with a nil option: %v", err)
 	}
@@ -171,7 +167,7 @@ func TestStatsHandlersSeeCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close(t.Context())
-	c, err := tryst.Dial(t.Context(), s.Addr().String(), tryst.WithStatsHandlers(nil, client))
+	c, err := tryst.Dial(t.Context(), s.Addr().String(), tryst.Config{}, tryst.WithStatsHandlers(nil, client))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,7 +51,7 @@ func serve(t *testing.T) *tryst.Server {
 
 func TestServerAndClientSayWhenTheyAreClosed(t *testing.T) {
 	s := serve(t)
-	c, err := tryst.Dial(t.Context(), s.Addr().String())
+	c, err := tryst.Dial(t.Context(), s.Addr().String(), tryst.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

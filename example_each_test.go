@@ -49,9 +49,9 @@ func ExampleConfig() {
 }
 
 // A client takes the same Config, without what is for servers.
-func ExampleWithConfig() {
+func ExampleConfig_client() {
 	ctx := context.Background()
-	_, err := tryst.Dial(ctx, "10.0.0.1", tryst.WithConfig(tryst.Config{Listen: ":2222"}))
+	_, err := tryst.Dial(ctx, "10.0.0.1", tryst.Config{Listen: ":2222"})
 	fmt.Println(err)
 	// Output: InvalidArgument: Config.Listen is set, and has no effect in a client: it is a setting of servers; leave it out
 }
@@ -72,7 +72,7 @@ func ExampleServer_Done() {
 // Dial needs nothing but an address, and the server need not be up yet.
 func ExampleDial() {
 	ctx := context.Background()
-	c, err := tryst.Dial(ctx, "127.0.0.1:1")
+	c, err := tryst.Dial(ctx, "127.0.0.1:1", tryst.Config{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -95,17 +95,17 @@ func ExampleClient_Pull() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		if _, err := s.PublishTensors(name, t.Named(name)); err != nil {
+		if _, err := s.PublishTensors(ctx, name, t.Named(name)); err != nil {
 			log.Fatal(err)
 		}
 		t.Release()
 	}
-	c, err := tryst.Dial(ctx, s.Addr().String())
+	c, err := tryst.Dial(ctx, s.Addr().String(), tryst.Config{})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer c.Close(ctx)
-	for t, err := range c.Pull(ctx, "weights", tryst.Tensors("w*"), tryst.Inflight(2)) {
+	for t, err := range c.Pull(ctx, "weights", tryst.PullTensors("w*"), tryst.PullInflight(2)) {
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -36,7 +36,7 @@ func ExampleServer_Group() {
 			for j := range values {
 				values[j] = float32(g.Rank() + 1)
 			}
-			mean, err := g.AllReduce(ctx, gradient, tryst.Mean)
+			mean, err := g.AllReduce(ctx, gradient, tryst.ReduceMean)
 			if err != nil {
 				log.Fatal(err)
 			}

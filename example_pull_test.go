@@ -11,7 +11,7 @@ import (
 )
 
 // A pull receives tensors into memory that the caller chose by name, such as that of a model in use.
-func ExampleInto() {
+func ExamplePullInto() {
 	ctx := context.Background()
 	s, c := startPublisher(ctx)
 	defer s.Close(ctx)
@@ -25,7 +25,7 @@ func ExampleInto() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	for t, err := range c.Pull(ctx, "model", tryst.Into(into)) {
+	for t, err := range c.Pull(ctx, "model", tryst.PullInto(into)) {
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -49,7 +49,7 @@ func ExampleSummarize() {
 
 	var sum tryst.Summary
 	each := func(t tryst.PulledTensor) { fmt.Println(t.Name, t.Arrivals[0].Wire, t.Arrivals[0].Bytes) }
-	for t, err := range c.Pull(ctx, "model", tryst.Summarize(&sum), tryst.Received(each)) {
+	for t, err := range c.Pull(ctx, "model", tryst.Summarize(&sum), tryst.OnPulled(each)) {
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -79,15 +79,15 @@ func startPublisher(ctx context.Context) (*tryst.Server, *tryst.Client) {
 		}
 		tensors = append(tensors, t.Named(name))
 	}
-	if _, err := s.PublishTensors("model", tensors...); err != nil {
+	if _, err := s.PublishTensors(ctx, "model", tensors...); err != nil {
 		log.Fatal(err)
 	}
 	for _, t := range tensors {
 		t.Release()
 	}
-	c, err := tryst.Dial(ctx, s.Addr().String(), tryst.WithConfig(tryst.Config{
+	c, err := tryst.Dial(ctx, s.Addr().String(), tryst.Config{
 		Transport: "verbs", Fallback: "none", Provider: "roce", // no tensor goes over gRPC
-	}))
+	})
 	if err != nil {
 		log.Fatal(err)
 	}

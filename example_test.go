@@ -27,12 +27,12 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if _, err := s.PublishTensors("model", weights.Named("weights")); err != nil {
+	if _, err := s.PublishTensors(ctx, "model", weights.Named("weights")); err != nil {
 		log.Fatal(err)
 	}
 	weights.Release() // the publication has a reference of its own
 
-	c, err := tryst.Dial(ctx, s.Addr().String())
+	c, err := tryst.Dial(ctx, s.Addr().String(), tryst.Config{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -69,12 +69,12 @@ func ExampleServer_Publish() {
 	p, err := s.Publish(ctx, "", path)
 	fmt.Println(p.Name, p.Tensors, err)
 
-	c, err := tryst.Dial(ctx, s.Addr().String())
+	c, err := tryst.Dial(ctx, s.Addr().String(), tryst.Config{})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer c.Close(ctx)
-	for t, err := range c.Pull(ctx, "tiny", tryst.Tensors("half.*")) {
+	for t, err := range c.Pull(ctx, "tiny", tryst.PullTensors("half.*")) {
 		if err != nil {
 			log.Fatal(err)
 		}

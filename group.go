@@ -17,11 +17,11 @@ type Merge = collective.Merge
 // The values of Merge: what AllReduce computes of the elements. Mean is their sum divided by the number
 // of members.
 const (
-	Add  = collective.Add
-	Mul  = collective.Mul
-	Min  = collective.Min
-	Max  = collective.Max
-	Mean = collective.Mean
+	ReduceAdd  = collective.Add
+	ReduceMul  = collective.Mul
+	ReduceMin  = collective.Min
+	ReduceMax  = collective.Max
+	ReduceMean = collective.Mean
 )
 
 // Group enters the group with a key, which is not 0, and waits until size members have entered. The

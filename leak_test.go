@@ -26,13 +26,13 @@ func TestNothingIsLeftOfAPull(t *testing.T) {
 		}
 		all = append(all, x.Named(name))
 	}
-	if _, err := s.PublishTensors("m", all...); err != nil {
+	if _, err := s.PublishTensors(ctx, "m", all...); err != nil {
 		t.Fatal(err)
 	}
 	for _, x := range all {
 		x.Release()
 	}
-	c, err := tryst.Dial(ctx, s.Addr().String(), tryst.WithAllocator(tensortest.NewAllocator(t)))
+	c, err := tryst.Dial(ctx, s.Addr().String(), tryst.Config{}, tryst.WithAllocator(tensortest.NewAllocator(t)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,6 @@ type Option func(*options)
 
 type options struct {
 	server.Options
-	config *Config // of WithConfig
 }
 
 // newOptions applies the options, and chooses the default of the logger.
@@ -36,10 +35,6 @@ func newOptions(opts []Option) (options, error) {
 	}
 	return o, nil
 }
-
-// WithConfig sets the settings of Dial: transport, TLS, timeouts, the cluster. A setting of servers,
-// such as Listen, is InvalidArgument. Serve has its Config as an argument.
-func WithConfig(c Config) Option { return func(o *options) { o.config = &c } }
 
 // WithLogger sets the logger, whose level decides what is logged. The default is slog.Default() at
 // the time of the call, and then only WARN and above: what somebody should act on.

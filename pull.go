@@ -19,15 +19,15 @@ type PullRequest = checkpoint.PullRequest
 // Total, and Bytes of TotalBytes.
 type PullProgress = checkpoint.Progress
 
-// Tensors pulls only the tensors whose names match one of the patterns. In a
+// PullTensors pulls only the tensors whose names match one of the patterns. In a
 // pattern * stands for any characters and ? for one. A pattern without a match is
 // NotFound.
-func Tensors(patterns ...string) PullOption {
+func PullTensors(patterns ...string) PullOption {
 	return func(r *PullRequest) { r.Tensors = append(r.Tensors, patterns...) }
 }
 
-// Into receives tensors into memory of the caller's, by name: m["h.0.weight"] gets the tensor of that
-// name. Without Tensors, the pull is of these alone. Describe tells the names, types and shapes, and
+// PullInto receives tensors into memory of the caller's, by name: m["h.0.weight"] gets the tensor of that
+// name. Without PullTensors, the pull is of these alone. Describe tells the names, types and shapes, and
 // TensorsFor makes m in one call, in memory of Client.Allocator, which is filled without a
 // copy.
 //
@@ -38,33 +38,33 @@ func Tensors(patterns ...string) PullOption {
 // transferred. After an error, and when the loop was left, the content of tensors that were not yielded
 // is undefined, and they must not be read, written, sent or pulled into until Buffer().Unique() reports
 // true, which takes seconds at most; Buffer().WaitUnique waits for it.
-func Into(m map[string]*tensor.Tensor) PullOption {
+func PullInto(m map[string]*tensor.Tensor) PullOption {
 	return func(r *PullRequest) { r.Into = m }
 }
 
-// TensorsFor returns memory for tensors of a publication, by name, as Into takes it, from an allocator such
+// TensorsFor returns memory for tensors of a publication, by name, as PullInto takes it, from an allocator such
 // as Client.Allocator. The caller releases each; after an error there is none. Manifest.Entries has the tensors of a
 // publication.
 func TensorsFor(entries iter.Seq[TensorInfo], a tensor.Allocator) (map[string]*tensor.Tensor, error) {
 	return checkpoint.TensorsFor(entries, a)
 }
 
-// Version pulls the named version of the publication. The pull fails with NotFound if the server does
+// PullVersion pulls the named version of the publication. The pull fails with NotFound if the server does
 // not have it. Without this option, the current version is pulled.
-func Version(v string) PullOption {
+func PullVersion(v string) PullOption {
 	return func(r *PullRequest) { r.Version = v }
 }
 
-// Inflight sets how many tensors, or pieces of 4 MiB of larger ones, are received at once.
-func Inflight(n int) PullOption {
+// PullInflight sets how many tensors, or pieces of 4 MiB of larger ones, are received at once.
+func PullInflight(n int) PullOption {
 	return func(r *PullRequest) { r.Inflight = n }
 }
 
-// Retry sets how long a pull tries to go on without progress when a connection or
+// PullRetry sets how long a pull tries to go on without progress when a connection or
 // the server fails; a negative value means not at all. The default is
 // one minute. The server may restart meanwhile, if it then
 // has the same version of the publication.
-func Retry(d time.Duration) PullOption {
+func PullRetry(d time.Duration) PullOption {
 	return func(r *PullRequest) { r.Retry = d }
 }
 
@@ -72,11 +72,11 @@ func Retry(d time.Duration) PullOption {
 // now tries to go on (Retry); or, without Err, that it goes on, and how long it was interrupted (Lasted).
 type Interruption = checkpoint.Interruption
 
-// Interrupted calls f when a failure interrupts the pull, and when the pull goes on after it: twice for
-// each interruption that Retry covers, not for every attempt. A server that is not up yet interrupts the
+// OnInterruption calls f when a failure interrupts the pull, and when the pull goes on after it: twice for
+// each interruption that PullRetry covers, not for every attempt. A server that is not up yet interrupts the
 // pull, too. The calls come one at a time on a goroutine of the pull, which waits for them. The error
 // that ends a pull is that of the loop.
-func Interrupted(f func(Interruption)) PullOption {
+func OnInterruption(f func(Interruption)) PullOption {
 	return func(r *PullRequest) { r.Interrupted = f }
 }
 
@@ -84,9 +84,9 @@ func Interrupted(f func(Interruption)) PullOption {
 // that has carried the tensor or a piece of it (Arrivals), the one with the most bytes first.
 type PulledTensor = checkpoint.PulledTensor
 
-// Received calls f for each tensor with how it came, on the goroutine of the loop, right before Pull
+// OnPulled calls f for each tensor with how it came, on the goroutine of the loop, right before Pull
 // yields the tensor.
-func Received(f func(PulledTensor)) PullOption {
+func OnPulled(f func(PulledTensor)) PullOption {
 	return func(r *PullRequest) { r.Received = f }
 }
 

@@ -21,7 +21,7 @@ func TestInterruptedReportsAnOutage(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	c, err := tryst.Dial(ctx, address)
+	c, err := tryst.Dial(ctx, address, tryst.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,12 +48,12 @@ func TestInterruptedReportsAnOutage(t *testing.T) {
 			return
 		}
 		defer x.Release()
-		if _, err := s.PublishTensors("m", x.Named("x")); err != nil {
+		if _, err := s.PublishTensors(t.Context(), "m", x.Named("x")); err != nil {
 			t.Error(err)
 		}
 	}
 	n := 0
-	for x, err := range c.Pull(ctx, "m", tryst.Retry(time.Minute), tryst.Interrupted(report)) {
+	for x, err := range c.Pull(ctx, "m", tryst.PullRetry(time.Minute), tryst.OnInterruption(report)) {
 		if err != nil {
 			t.Fatal(err)
 		}

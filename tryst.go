@@ -114,7 +114,6 @@ import (
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
-	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
@@ -133,9 +132,6 @@ func Serve(ctx context.Context, cfg Config, opts ...Option) (*Server, error) {
 	o, err := newOptions(opts)
 	if err != nil {
 		return nil, err
-	}
-	if o.config != nil {
-		return nil, status.New(status.InvalidArgument, "WithConfig is an option of Dial; Serve has its Config as an argument")
 	}
 	settings, err := cfg.settings(config.ForServer)
 	if err != nil {
@@ -167,9 +163,10 @@ func (s *Server) Publish(ctx context.Context, name string, paths ...string) (Pub
 
 // PublishTensors offers tensors in memory, each under the name that
 // tensor.Tensor.Named gave it. It takes a reference of its own to each. Their
-// memory must not be written to from now on.
-func (s *Server) PublishTensors(name string, tensors ...*tensor.Tensor) (Publication, error) {
-	return s.s.Catalog().PublishTensors(name, tensors...)
+// memory must not be written to from now on. PublishTensors returns when the digests of all are computed,
+// or with the error of ctx, and then nothing is published.
+func (s *Server) PublishTensors(ctx context.Context, name string, tensors ...*tensor.Tensor) (Publication, error) {
+	return s.s.Catalog().PublishTensors(ctx, name, tensors...)
 }
 
 // Reload reads the files of all publications again, and takes what has changed as
@@ -180,8 +177,11 @@ func (s *Server) PublishTensors(name string, tensors ...*tensor.Tensor) (Publica
 // of a publication.
 func (s *Server) Reload(ctx context.Context) error { return s.s.Catalog().Reload(ctx) }
 
-// Withdraw ends a publication.
-func (s *Server) Withdraw(name string) error { return s.s.Catalog().Withdraw(name) }
+// Withdraw ends a publication. Pulls of it that are under way end with NotFound. If ctx has ended, it
+// stays.
+func (s *Server) Withdraw(ctx context.Context, name string) error {
+	return s.s.Catalog().Withdraw(ctx, name)
+}
 
 // Done returns a channel that is closed when the server has ended: when Close is complete, or by itself
 // when its listener failed, which Err tells. Close it then as well; its receives still work until then.

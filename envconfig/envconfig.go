@@ -19,7 +19,7 @@ import (
 // names the source of the value.
 func Load() (tryst.Config, error) { return load(config.ForServer) }
 
-// LoadClient returns the settings for tryst.Dial with tryst.WithConfig: those of Load that a
+// LoadClient returns the settings for tryst.Dial: those of Load that a
 // client uses.
 func LoadClient() (tryst.Config, error) { return load(config.ForClient) }
 

@@ -31,7 +31,7 @@ func TestLoad(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(c, want) {
 		t.Errorf("for a client: got %+v, %v; want %+v", c, err, want)
 	}
-	cl, err := tryst.Dial(t.Context(), "127.0.0.1:1", tryst.WithConfig(c))
+	cl, err := tryst.Dial(t.Context(), "127.0.0.1:1", c)
 	if err != nil {
 		t.Fatalf("Dial refuses it: %v", err)
 	}

@@ -272,7 +272,7 @@ func TestStreamsOfServicesAreBounded(t *testing.T) {
 	s := start(t, settings(), Options{})
 	x := float(t, 1)
 	defer x.Release()
-	if _, err := s.Catalog().PublishTensors("p", x.Named("x")); err != nil {
+	if _, err := s.Catalog().PublishTensors(t.Context(), "p", x.Named("x")); err != nil {
 		t.Fatal(err)
 	}
 	for service, open := range streams {
@@ -347,7 +347,7 @@ func TestManifestsUnderWayAreBounded(t *testing.T) {
 	for i := range tensors {
 		all = append(all, x.Named(fmt.Sprint(strings.Repeat("name", 256), i)))
 	}
-	if _, err := s.Catalog().PublishTensors("p", all...); err != nil {
+	if _, err := s.Catalog().PublishTensors(t.Context(), "p", all...); err != nil {
 		t.Fatal(err)
 	}
 	const window = 64<<10 - 1
@@ -392,7 +392,7 @@ func TestKeysUnderWayAreBounded(t *testing.T) {
 	for i := range tensors {
 		all = append(all, x.Named(fmt.Sprint(strings.Repeat("name", 256), i)))
 	}
-	if _, err := s.Catalog().PublishTensors("p", all...); err != nil {
+	if _, err := s.Catalog().PublishTensors(t.Context(), "p", all...); err != nil {
 		t.Fatal(err)
 	}
 	heap := func() int64 {

@@ -139,7 +139,7 @@ func TestPullsGoOnWithoutTheDevice(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := v.Catalog().PublishTensors("p", x.Named("x")); err != nil {
+			if _, err := v.Catalog().PublishTensors(t.Context(), "p", x.Named("x")); err != nil {
 				t.Fatal(err)
 			}
 			x.Release()

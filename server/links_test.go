@@ -99,7 +99,7 @@ func TestLinksOfAClientOverGRPC(t *testing.T) {
 	}
 	x := float(t, 7)
 	defer x.Release()
-	if _, err := s.Catalog().PublishTensors("m", x.Named("w")); err != nil {
+	if _, err := s.Catalog().PublishTensors(t.Context(), "m", x.Named("w")); err != nil {
 		t.Fatal(err)
 	}
 	c := dial(t, config.Client{}, s.Addr().String())
@@ -173,7 +173,7 @@ func TestLinksOfAClientOverVerbs(t *testing.T) {
 	s := w.start(0)
 	x := float(t, 7)
 	defer x.Release()
-	if _, err := s.Catalog().PublishTensors("m", x.Named("w")); err != nil {
+	if _, err := s.Catalog().PublishTensors(t.Context(), "m", x.Named("w")); err != nil {
 		t.Fatal(err)
 	}
 	cfg := w.settings(0).Client

@@ -237,7 +237,7 @@ func TestPullIntoOwnMemory(t *testing.T) {
 				defer x.Release()
 				published = append(published, x.Named(fmt.Sprint("t", i)))
 			}
-			if _, err := s.Catalog().PublishTensors("p", published...); err != nil {
+			if _, err := s.Catalog().PublishTensors(t.Context(), "p", published...); err != nil {
 				t.Fatal(err)
 			}
 			cfg := w.settings(0).Client

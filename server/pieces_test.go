@@ -16,7 +16,7 @@ func TestPiecesAreNotCopied(t *testing.T) {
 	s := w.start(0)
 	x := filledTensor(t, s.SendAllocator(), 11<<20, 7)
 	defer x.Release()
-	if _, err := s.Catalog().PublishTensors("p", x.Named("x")); err != nil {
+	if _, err := s.Catalog().PublishTensors(t.Context(), "p", x.Named("x")); err != nil {
 		t.Fatal(err)
 	}
 	cfg := w.settings(0).Client

@@ -78,7 +78,7 @@ func TestProbes(t *testing.T) {
 
 	// A pull that has not ended holds the drain.
 	x := float(t, 1)
-	if _, err := s.Catalog().PublishTensors("m", x.Named("w")); err != nil {
+	if _, err := s.Catalog().PublishTensors(t.Context(), "m", x.Named("w")); err != nil {
 		t.Fatal(err)
 	}
 	x.Release()

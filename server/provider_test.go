@@ -181,7 +181,7 @@ func publishSome(t *testing.T, s *Server) int {
 		defer x.Release()
 		all = append(all, x.Named(fmt.Sprint("t", i)))
 	}
-	if _, err := s.Catalog().PublishTensors("m", all...); err != nil {
+	if _, err := s.Catalog().PublishTensors(t.Context(), "m", all...); err != nil {
 		t.Fatal(err)
 	}
 	return len(sizes)

@@ -41,7 +41,7 @@ func checkpointFile(t *testing.T, large bool) string {
 		}
 		tensors = append(tensors, x.Named(fmt.Sprint("x", i)))
 	}
-	if _, err := s.Catalog().PublishTensors("m", tensors...); err != nil {
+	if _, err := s.Catalog().PublishTensors(t.Context(), "m", tensors...); err != nil {
 		t.Fatal(err)
 	}
 	c := dial(t, config.Client{}, s.Addr().String())
@@ -208,7 +208,7 @@ func TestPullFromAServerThatStarts(t *testing.T) {
 	listen := freeAddresses(t, 1)[0]
 	var pulled chan error
 	s, err := Start(t.Context(), settings(func(c *config.Config) { c.Listen = listen }), Options{Prepare: func(_ context.Context, s *Server) error {
-		if _, err := s.Catalog().PublishTensors("a", x.Named("w")); err != nil {
+		if _, err := s.Catalog().PublishTensors(t.Context(), "a", x.Named("w")); err != nil {
 			return err
 		}
 		told := make(chan checkpoint.Interruption, 2)
@@ -225,7 +225,7 @@ func TestPullFromAServerThatStarts(t *testing.T) {
 			pulled <- nil
 		}()
 		wantError(t, wait(t, told, "an interruption").Err, status.Unavailable, "the server "+listen+" says: \"the server is starting")
-		_, err := s.Catalog().PublishTensors("b", x.Named("w"))
+		_, err := s.Catalog().PublishTensors(t.Context(), "b", x.Named("w"))
 		return err
 	}})
 	if err != nil {

@@ -361,7 +361,7 @@ func newRights(t *testing.T, a *authority) *rights {
 	}
 	x := float(t, 1)
 	defer x.Release()
-	p, err := r.s.Catalog().PublishTensors("m", x.Named("t"))
+	p, err := r.s.Catalog().PublishTensors(t.Context(), "m", x.Named("t"))
 	if err != nil {
 		t.Fatal(err)
 	}

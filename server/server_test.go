@@ -342,7 +342,7 @@ func TestReceiveFromAPeerThatIsLostWhileItIsAsked(t *testing.T) {
 func TestPublishAndPull(t *testing.T) {
 	s := start(t, settings(), Options{})
 	x := float(t, 7)
-	if _, err := s.Catalog().PublishTensors("m", x.Named("w")); err != nil {
+	if _, err := s.Catalog().PublishTensors(t.Context(), "m", x.Named("w")); err != nil {
 		t.Fatal(err)
 	}
 	x.Release()
@@ -495,7 +495,7 @@ func TestHealthAndReflection(t *testing.T) {
 func TestMetricsAndProfiles(t *testing.T) {
 	s := start(t, settings(func(c *config.Config) { c.MetricsAddress, c.PprofAddress = "127.0.0.1:0", "127.0.0.1:0" }), Options{})
 	x := float(t, 7)
-	if _, err := s.Catalog().PublishTensors("m", x.Named("w")); err != nil {
+	if _, err := s.Catalog().PublishTensors(t.Context(), "m", x.Named("w")); err != nil {
 		t.Fatal(err)
 	}
 	x.Release()

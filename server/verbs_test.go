@@ -411,7 +411,7 @@ func TestVerbsPull(t *testing.T) {
 		tensors[name] = x.Named(name)
 		defer tensors[name].Release()
 	}
-	if _, err := v.Catalog().PublishTensors("m", tensors["small"], tensors["large"], tensors["elsewhere"]); err != nil {
+	if _, err := v.Catalog().PublishTensors(t.Context(), "m", tensors["small"], tensors["large"], tensors["elsewhere"]); err != nil {
 		t.Fatal(err)
 	}
 	c := w.settings(0, func(c *config.Config) { c.Fallback = "none" }).Client

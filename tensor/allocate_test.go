@@ -111,7 +111,7 @@ func TestSliceOfABuffer(t *testing.T) {
 // TestMakeAllocatesByGoType: the type and the extents are those of the call.
 func TestMakeAllocatesByGoType(t *testing.T) {
 	pool := tensor.NewPool(tensor.PoolOptions{Limit: 1 << 10})
-	matrix, err := tensor.Make[tensor.Half](pool, 2, 3)
+	matrix, err := tensor.Make[tensor.Float16Bits](pool, 2, 3)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,18 +12,18 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// Element is a Go type for one element of a tensor. Half and Brain hold the bits
+// Element is a Go type for one element of a tensor. Float16Bits and BFloat16Bits hold the bits
 // of the two 16-bit floats, which Go does not have.
 type Element interface {
 	bool | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64 |
-		float32 | float64 | complex64 | complex128 | Half | Brain
+		float32 | float64 | complex64 | complex128 | Float16Bits | BFloat16Bits
 }
 
-// Half holds the bits of one Float16 element (IEEE 754 binary16).
-type Half uint16
+// Float16Bits holds the bits of one Float16 element (IEEE 754 binary16).
+type Float16Bits uint16
 
-// Brain holds the bits of one BFloat16 element: the upper half of a float32.
-type Brain uint16
+// BFloat16Bits holds the bits of one BFloat16 element: the upper half of a float32.
+type BFloat16Bits uint16
 
 // TypeOf returns the DType whose elements have the Go type T.
 func TypeOf[T Element]() DType {
@@ -55,7 +55,7 @@ func TypeOf[T Element]() DType {
 		return Complex64
 	case complex128:
 		return Complex128
-	case Half:
+	case Float16Bits:
 		return Float16
 	default:
 		return BFloat16

@@ -54,8 +54,8 @@ func TestValuesAndFromSlice(t *testing.T) {
 	testView(t, Float64, []float64{1}, []byte{0, 0, 0, 0, 0, 0, 0xf0, 0x3f})
 	testView(t, Complex64, []complex64{1 + 2i}, []byte{0, 0, 0x80, 0x3f, 0, 0, 0, 0x40})
 	testView(t, Complex128, []complex128{1i}, []byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f})
-	testView(t, Float16, []Half{0x3c00}, []byte{0, 0x3c})
-	testView(t, BFloat16, []Brain{0x3f80}, []byte{0x80, 0x3f})
+	testView(t, Float16, []Float16Bits{0x3c00}, []byte{0, 0x3c})
+	testView(t, BFloat16, []BFloat16Bits{0x3f80}, []byte{0x80, 0x3f})
 }
 
 // TestValuesHeldBy: types that Go lacks are held by an integer of their size,
@@ -82,8 +82,8 @@ func TestValuesHeldBy(t *testing.T) {
 		want := map[DType]string{
 			Float32: "float32", Float64: "float64", Int32: "int32", Uint8: "uint8", Int16: "int16", Int8: "int8",
 			Complex64: "complex64", Int64: "int64", Bool: "bool", QInt8: "int8", QUint8: "uint8", QInt32: "int32",
-			BFloat16: "tensor.Brain", QInt16: "int16", QUint16: "uint16", Uint16: "uint16", Complex128: "complex128",
-			Float16: "tensor.Half", Uint32: "uint32", Uint64: "uint64", Float8E5M2: "uint8", Float8E4M3FN: "uint8",
+			BFloat16: "tensor.BFloat16Bits", QInt16: "int16", QUint16: "uint16", Uint16: "uint16", Complex128: "complex128",
+			Float16: "tensor.Float16Bits", Uint32: "uint32", Uint64: "uint64", Float8E5M2: "uint8", Float8E4M3FN: "uint8",
 			Float8E4M3FNUZ: "uint8", Float8E4M3B11: "uint8", Float8E5M2FNUZ: "uint8", Int4: "int8", Uint4: "uint8",
 			Int2: "int8", Uint2: "uint8", Float4E2M1FN: "uint8",
 		}[dtype]
@@ -108,8 +108,8 @@ func tryAll(x *Tensor, try func(string, int, error)) {
 	tryOne[float64](x, try)
 	tryOne[complex64](x, try)
 	tryOne[complex128](x, try)
-	tryOne[Half](x, try)
-	tryOne[Brain](x, try)
+	tryOne[Float16Bits](x, try)
+	tryOne[BFloat16Bits](x, try)
 }
 
 func tryOne[T Element](x *Tensor, try func(string, int, error)) {

@@ -140,7 +140,7 @@ func serve(t *testing.T, change func(*config.Config)) *server.Server {
 	check(t, "shape", err)
 	x, err := tensor.Allocate(tensor.Heap{}, tensor.Uint8, shape)
 	check(t, "allocate", err)
-	_, err = s.Catalog().PublishTensors("p", x.Named("x"))
+	_, err = s.Catalog().PublishTensors(t.Context(), "p", x.Named("x"))
 	check(t, "publish", err)
 	x.Release()
 	return s

@@ -87,7 +87,7 @@ func publish(t *testing.T, s *server.Server, name string, size int64) {
 	check(t, "shape", err)
 	x, err := tensor.Allocate(tensor.Heap{}, tensor.Uint8, shape)
 	check(t, "allocate", err)
-	_, err = s.Catalog().PublishTensors(name, x.Named("x"))
+	_, err = s.Catalog().PublishTensors(t.Context(), name, x.Named("x"))
 	check(t, "publish", err)
 	x.Release()
 }

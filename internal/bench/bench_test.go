@@ -119,7 +119,7 @@ func TestFromAnotherServer(t *testing.T) {
 		defer x.Release()
 		named = append(named, x.Named(config.FormatSize(n)))
 	}
-	if _, err := s.Catalog().PublishTensors("any", named...); err != nil {
+	if _, err := s.Catalog().PublishTensors(t.Context(), "any", named...); err != nil {
 		t.Fatal(err)
 	}
 	o.Sizes = []int64{8, 16, 1 << 20}

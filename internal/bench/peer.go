@@ -206,7 +206,7 @@ func startPeer(ctx context.Context, s setup) (_ *peer, err error) {
 	if err := p.startServer(ctx, s); err != nil {
 		return nil, err
 	}
-	if err := p.publish(s.Sizes); err != nil {
+	if err := p.publish(ctx, s.Sizes); err != nil {
 		return nil, err
 	}
 	if err := p.startBaselines(ctx); err != nil {
@@ -249,7 +249,7 @@ func (p *peer) startServer(ctx context.Context, s setup) (err error) {
 
 // publish makes tensors where they can be sent from without a copy, and publishes
 // them.
-func (p *peer) publish(sizes []int64) (err error) {
+func (p *peer) publish(ctx context.Context, sizes []int64) (err error) {
 	var memory tensor.Allocator = p.pool
 	if v, ok := p.server.Verbs(); ok {
 		memory = v.SendAllocator()
@@ -267,7 +267,7 @@ func (p *peer) publish(sizes []int64) (err error) {
 		named = append(named, t.Named(strconv.FormatInt(size, 10)))
 	}
 	if len(named) > 0 {
-		_, err = p.server.Catalog().PublishTensors(publication, named...)
+		_, err = p.server.Catalog().PublishTensors(ctx, publication, named...)
 	}
 	return err
 }

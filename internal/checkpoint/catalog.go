@@ -151,8 +151,8 @@ func (c *Catalog) Publish(ctx context.Context, name string, paths ...string) (Pu
 
 // PublishTensors publishes tensors in memory, which must have names. It takes references of its
 // own. The memory must not be written to until all references are released.
-func (c *Catalog) PublishTensors(name string, tensors ...*tensor.Tensor) (Publication, error) {
-	return c.publish(context.Background(), name, func() (*publication, error) { return fromTensors(name, tensors) })
+func (c *Catalog) PublishTensors(ctx context.Context, name string, tensors ...*tensor.Tensor) (Publication, error) {
+	return c.publish(ctx, name, func() (*publication, error) { return fromTensors(name, tensors) })
 }
 
 // publish reserves the name, makes the publication and adds it to the catalog.
@@ -252,8 +252,11 @@ func (c *Catalog) removeLocked(p *publication) {
 }
 
 // Withdraw ends a publication, with its old versions. Its pullers get NotFound for the tensors that
-// they have not received yet. An unknown name is NotFound.
-func (c *Catalog) Withdraw(name string) error {
+// they have not received yet. An unknown name is NotFound. If ctx has ended, the publication stays.
+func (c *Catalog) Withdraw(ctx context.Context, name string) error {
+	if err := ctx.Err(); err != nil {
+		return wrap("withdrawing "+quote(name), status.From(err))
+	}
 	c.mu.Lock()
 	p, err := c.findLocked(name, "")
 	if err != nil {

@@ -152,10 +152,10 @@ func TestPublishErrors(t *testing.T) {
 	_, err := h.catalog.Publish(t.Context(), "m", at("b.safetensors"))
 	mustBe(t, err, status.AlreadyExists, `"m"`)
 	for _, x := range []*tensor.Tensor{nil, tensortest.Tensor(t, tensor.Float32, 1)} {
-		_, err := h.catalog.PublishTensors("t", x)
+		_, err := h.catalog.PublishTensors(t.Context(), "t", x)
 		mustBe(t, err, status.InvalidArgument)
 	}
-	_, err = h.catalog.PublishTensors("t", x, x)
+	_, err = h.catalog.PublishTensors(t.Context(), "t", x, x)
 	mustBe(t, err, status.AlreadyExists, `"x"`)
 	_, err = checkpoint.NewCatalog(checkpoint.CatalogOptions{Digest: "md5"})
 	mustBe(t, err, status.InvalidArgument, "md5", checkpoint.XXH64, checkpoint.SHA256)
@@ -245,7 +245,7 @@ func TestMappedFiles(t *testing.T) {
 	h.publish("a", writeNPY(t, filepath.Join(dir, "a.npy"), array))
 	c := h.dial()
 	got := c.pull(t, checkpoint.PullRequest{Publication: "m"})
-	if err := h.catalog.Withdraw("m"); err != nil {
+	if err := h.catalog.Withdraw(t.Context(), "m"); err != nil {
 		t.Fatal(err)
 	}
 	requireSame(t, tensors, got) // what was taken outlives the publication
@@ -268,7 +268,7 @@ func TestWithdraw(t *testing.T) {
 	for x, err := range c.Pull(t.Context(), checkpoint.PullRequest{Publication: "m", Inflight: 1, InflightBytes: 1}) {
 		if n++; n == 1 {
 			x.Release()
-			if err := h.catalog.Withdraw("m"); err != nil {
+			if err := h.catalog.Withdraw(t.Context(), "m"); err != nil {
 				t.Fatal(err)
 			}
 			continue
@@ -284,7 +284,7 @@ func TestWithdraw(t *testing.T) {
 	}
 	_, err = c.Describe(t.Context(), "m", "")
 	mustBe(t, err, status.NotFound, `"m"`, "there are none")
-	mustBe(t, h.catalog.Withdraw("m"), status.NotFound)
+	mustBe(t, h.catalog.Withdraw(t.Context(), "m"), status.NotFound)
 	if again := h.publish("m", path); again.Version != m.Version {
 		t.Errorf("published again it has version %s, not %s", again.Version, m.Version)
 	}
@@ -295,7 +295,7 @@ func TestWithdraw(t *testing.T) {
 func TestUnknownNamesComeWithTheNearest(t *testing.T) {
 	h := serve(t)
 	for _, name := range []string{"gpt2", "gpt2-medium", "llama-8b", "llama-70b", "bert"} {
-		if _, err := h.catalog.PublishTensors(name, model(t)...); err != nil {
+		if _, err := h.catalog.PublishTensors(t.Context(), name, model(t)...); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -619,5 +619,20 @@ func TestSplitName(t *testing.T) {
 		if name, path := checkpoint.SplitName(c.arg); name != c.name || path != c.path {
 			t.Errorf("SplitName(%q) = %q, %q; want %q, %q", c.arg, name, path, c.name, c.path)
 		}
+	}
+}
+
+// TestEndedContextChangesNothing: what is published stays, and what is not is not.
+func TestEndedContextChangesNothing(t *testing.T) {
+	h := serve(t)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	_, err := h.catalog.PublishTensors(ended, "new", model(t)...)
+	mustBe(t, err, status.Cancelled)
+	_, err = h.catalog.PublishTensors(t.Context(), "m", model(t)...)
+	must(t, err)
+	mustBe(t, h.catalog.Withdraw(ended, "m"), status.Cancelled)
+	if l := h.catalog.List(); len(l) != 1 || l[0].Name != "m" {
+		t.Errorf("published: %v", l)
 	}
 }

@@ -105,7 +105,7 @@ func TestAPublicationEndsDuringAComparison(t *testing.T) {
 		if p.replaced() != nil {
 			t.Error("a touched file was replaced")
 		}
-		if err := c.Withdraw("a"); err != nil {
+		if err := c.Withdraw(t.Context(), "a"); err != nil {
 			t.Fatal(err)
 		}
 		release()

@@ -21,7 +21,7 @@ func TestManifestIsDescribedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer x.Release()
-	pub, err := c.PublishTensors("p", x.Named("x"))
+	pub, err := c.PublishTensors(t.Context(), "p", x.Named("x"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func TestPullIntoADropBox(t *testing.T) {
 			must(t, syscall.Setuid(65534))
 		}
 		h := serve(t)
-		_, err := h.catalog.PublishTensors("m", model(t)...)
+		_, err := h.catalog.PublishTensors(t.Context(), "m", model(t)...)
 		must(t, err)
 		out := filepath.Join(dir, "m.safetensors")
 		c := h.dial()

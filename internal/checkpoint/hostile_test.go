@@ -342,7 +342,7 @@ func TestAnotherTensorIsDataLoss(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := serve(t)
 			x := named(t, "x", tensor.Float32, 2, 3)
-			_, err := h.catalog.PublishTensors("m", x)
+			_, err := h.catalog.PublishTensors(t.Context(), "m", x)
 			must(t, err)
 			h.replace = func(v rendezvous.Value) rendezvous.Value {
 				v.Tensor.Release()

@@ -21,7 +21,7 @@ func withMemory(t *testing.T) (*host, []*tensor.Tensor, map[string]*tensor.Tenso
 	t.Helper()
 	h := serve(t)
 	all := []*tensor.Tensor{named(t, "a", tensor.Float32, 3, 5), named(t, "b", tensor.Int64, 1000), named(t, "c", tensor.Uint8, 0)}
-	_, err := h.catalog.PublishTensors("p", all...)
+	_, err := h.catalog.PublishTensors(t.Context(), "p", all...)
 	must(t, err)
 	m, err := h.dial().Describe(t.Context(), "p", "")
 	must(t, err)

@@ -71,7 +71,7 @@ func TestLargeTensorIsGivenInPieces(t *testing.T) {
 	for what, publish := range map[string]func(h *host){
 		"file":   func(h *host) { h.publish("m", file) },
 		"array":  func(h *host) { h.publish("m", array) },
-		"memory": func(h *host) { _, err := h.catalog.PublishTensors("m", x); must(t, err) },
+		"memory": func(h *host) { _, err := h.catalog.PublishTensors(t.Context(), "m", x); must(t, err) },
 	} {
 		for _, mmap := range []bool{false, true} {
 			h := serve(t, func(o *checkpoint.CatalogOptions) { o.CacheBytes, o.MMap = -1, mmap })
@@ -106,7 +106,7 @@ func TestLargeTensorIsGivenInPieces(t *testing.T) {
 // Strings, converted arrays and tensors that are not larger than a piece are given whole.
 func TestTensorsThatAreGivenWhole(t *testing.T) {
 	h := serve(t)
-	_, err := h.catalog.PublishTensors("m", tensortest.Strings(t, strings.Repeat("a", 3*mib)).Named("strings"), patterned(t, "exact", 2*mib))
+	_, err := h.catalog.PublishTensors(t.Context(), "m", tensortest.Strings(t, strings.Repeat("a", 3*mib)).Named("strings"), patterned(t, "exact", 2*mib))
 	must(t, err)
 	for _, name := range []string{"strings", "exact"} {
 		keys, err := h.dial().piecesOf(t, name, 2*mib)
@@ -183,7 +183,7 @@ func TestPiecesAreCachedAndForgotten(t *testing.T) {
 	if n := h.alloc.InUse(); n != mib {
 		t.Errorf("%d bytes are cached", n)
 	}
-	must(t, h.catalog.Withdraw("m"))
+	must(t, h.catalog.Withdraw(t.Context(), "m"))
 	if n := h.alloc.InUse(); n != 0 {
 		t.Errorf("%d bytes of what was withdrawn are cached", n)
 	}

@@ -52,7 +52,7 @@ func TestPullFromMemory(t *testing.T) {
 	must(t, err)
 	tensors := append(model(t), words.Named("words"))
 	h := serve(t)
-	_, err = h.catalog.PublishTensors("mem", tensors...)
+	_, err = h.catalog.PublishTensors(t.Context(), "mem", tensors...)
 	must(t, err)
 	requireSame(t, tensors, h.dial().pull(t, checkpoint.PullRequest{Publication: "mem"}))
 }
@@ -60,7 +60,7 @@ func TestPullFromMemory(t *testing.T) {
 func TestPullChosenTensors(t *testing.T) {
 	tensors := model(t)
 	h := serve(t)
-	_, err := h.catalog.PublishTensors("m", tensors...)
+	_, err := h.catalog.PublishTensors(t.Context(), "m", tensors...)
 	must(t, err)
 	c := h.dial()
 	for _, tt := range []struct {
@@ -86,7 +86,7 @@ func TestPullChosenTensors(t *testing.T) {
 func TestPullATensorWhoseNameIsAPattern(t *testing.T) {
 	h := serve(t)
 	odd := named(t, "w[0]*", tensor.Float32, 2)
-	_, err := h.catalog.PublishTensors("m", odd, named(t, "w0", tensor.Float32, 3))
+	_, err := h.catalog.PublishTensors(t.Context(), "m", odd, named(t, "w0", tensor.Float32, 3))
 	must(t, err)
 	requireSame(t, []*tensor.Tensor{odd}, h.dial().pull(t, checkpoint.PullRequest{Tensors: []string{"w[0]*"}}))
 }
@@ -198,7 +198,7 @@ func TestBreakingOutOfThePullReleasesTheRest(t *testing.T) {
 // TestPullWithoutABoundOnMemory: who wants none says so by a large one.
 func TestPullWithoutABoundOnMemory(t *testing.T) {
 	h := serve(t)
-	_, err := h.catalog.PublishTensors("m", model(t)...)
+	_, err := h.catalog.PublishTensors(t.Context(), "m", model(t)...)
 	must(t, err)
 	requireSame(t, model(t), h.dial().pull(t, checkpoint.PullRequest{Publication: "m", InflightBytes: math.MaxInt64}))
 }
@@ -250,7 +250,7 @@ func TestPullsMemoryIsBounded(t *testing.T) {
 
 func TestPullEndsWithItsContext(t *testing.T) {
 	h := serve(t)
-	_, err := h.catalog.PublishTensors("m", model(t)...)
+	_, err := h.catalog.PublishTensors(t.Context(), "m", model(t)...)
 	must(t, err)
 	c := h.dial()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -274,7 +274,7 @@ func TestPullEndsWithItsContext(t *testing.T) {
 func TestPullEndsWithItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := serve(t)
-		_, err := h.catalog.PublishTensors("m", model(t)...)
+		_, err := h.catalog.PublishTensors(t.Context(), "m", model(t)...)
 		must(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -301,7 +301,7 @@ func TestServerStopsDuringAPull(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := serve(t)
-				_, err := h.catalog.PublishTensors("m", model(t)...)
+				_, err := h.catalog.PublishTensors(t.Context(), "m", model(t)...)
 				must(t, err)
 				var failure error
 				for x, err := range h.dial().Pull(t.Context(), checkpoint.PullRequest{Inflight: 1, InflightBytes: 1, Retry: -1}) {
@@ -321,7 +321,7 @@ func TestServerStopsDuringAPull(t *testing.T) {
 // A receive that hangs ends when the stream does.
 func TestServerIsGoneWhileAReceiveWaits(t *testing.T) {
 	h := serve(t)
-	_, err := h.catalog.PublishTensors("m", model(t)...)
+	_, err := h.catalog.PublishTensors(t.Context(), "m", model(t)...)
 	must(t, err)
 	c := h.dial()
 	hang := &hanging{Receiver: checkpoint.NewReceiver(c.manager), asked: make(chan struct{}, 100)}
@@ -368,7 +368,7 @@ func TestServerWithoutPublications(t *testing.T) {
 // A receive that fails only because the step ended waits for the reason.
 func TestPullTellsTheCause(t *testing.T) {
 	h := serve(t)
-	_, err := h.catalog.PublishTensors("m", model(t)...)
+	_, err := h.catalog.PublishTensors(t.Context(), "m", model(t)...)
 	must(t, err)
 	c := h.dial()
 	r := &aborting{Receiver: checkpoint.NewReceiver(c.manager), first: sync.OnceFunc(func() { go h.catalog.Close() })}
@@ -382,7 +382,7 @@ func TestPullTellsTheCause(t *testing.T) {
 func TestPullTellsWhatItKnows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := serve(t)
-		_, err := h.catalog.PublishTensors("m", model(t)...)
+		_, err := h.catalog.PublishTensors(t.Context(), "m", model(t)...)
 		must(t, err)
 		c := h.dial()
 		r := &aborting{Receiver: checkpoint.NewReceiver(c.manager), first: func() {}}

@@ -113,7 +113,7 @@ func takesARenamedFile(t *testing.T, mmap bool) {
 	renamed(t, path, old...)
 	said.wait("replaces="+second.Version, 1)
 	requireSame(t, old, c.pull(t, checkpoint.PullRequest{}))
-	must(t, h.catalog.Withdraw("m"))
+	must(t, h.catalog.Withdraw(t.Context(), "m"))
 	for _, version := range []string{"", first.Version, second.Version} {
 		_, err = c.Describe(t.Context(), "m", version)
 		mustBe(t, err, status.NotFound)
@@ -259,7 +259,7 @@ func TestReload(t *testing.T) {
 		first, err := c.Publish(t.Context(), "m", path)
 		must(t, err)
 		x := named(t, "y", tensor.Float32, 3)
-		_, err = c.PublishTensors("memory", x)
+		_, err = c.PublishTensors(t.Context(), "memory", x)
 		must(t, err)
 		must(t, c.Reload(t.Context()))
 		must(t, os.Chtimes(path, time.Time{}, time.Unix(1, 0)))

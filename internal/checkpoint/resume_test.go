@@ -243,7 +243,7 @@ func TestNoResumeBeginsAnew(t *testing.T) {
 // An array goes on, too. One of strings, whose length on the disk is not known, begins anew.
 func TestArraysGoOn(t *testing.T) {
 	h := serve(t)
-	_, err := h.catalog.PublishTensors("m", patterned(t, "x", 2*piece+3*mib), tensortest.Strings(t, "a", "bb").Named("words"))
+	_, err := h.catalog.PublishTensors(t.Context(), "m", patterned(t, "x", 2*piece+3*mib), tensortest.Strings(t, "a", "bb").Named("words"))
 	must(t, err)
 	p, puller := at(t, h)
 	out := filepath.Join(t.TempDir(), "x.npy")
@@ -302,7 +302,7 @@ func TestTheSameCommandFindsARightFileGood(t *testing.T) {
 	h.publish("foreign", foreign(t, filepath.Join(from, "f.safetensors")))
 	h.publish("npy", writeNPY(t, filepath.Join(from, "x.npy"), patterned(t, "x", 1000)))
 	h.publish("strings", writeNPY(t, filepath.Join(from, "s.npy"), tensortest.Strings(t, "one", "two")))
-	_, err := h.catalog.PublishTensors("memory", model(t)...)
+	_, err := h.catalog.PublishTensors(t.Context(), "memory", model(t)...)
 	must(t, err)
 	p, puller := at(t, h)
 	for name, out := range map[string]string{"safetensors": "any.safetensors", "foreign": "f", "npy": "y.npy", "strings": "s.npy", "memory": "m.safetensors"} {

@@ -237,7 +237,7 @@ func TestSaveOneFileFromMany(t *testing.T) {
 	sharded := serve(t)
 	sharded.publish("m", writeSharded(t, t.TempDir(), tensors...))
 	memory := serve(t)
-	_, err := memory.catalog.PublishTensors("m", tensors...)
+	_, err := memory.catalog.PublishTensors(t.Context(), "m", tensors...)
 	must(t, err)
 	for what, h := range map[string]*host{"shards": sharded, "memory": memory} {
 		dir := t.TempDir()
@@ -451,7 +451,7 @@ func TestFullDisk(t *testing.T) {
 		limit := syscall.Rlimit{Cur: 1000, Max: 1000}
 		must(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit))
 		h := serve(t)
-		_, err := h.catalog.PublishTensors("m", model(t)...)
+		_, err := h.catalog.PublishTensors(t.Context(), "m", model(t)...)
 		must(t, err)
 		_, err = h.dial().Save(t.Context(), checkpoint.PullRequest{}, checkpoint.SaveOptions{Out: filepath.Join(dir, "m.safetensors")})
 		mustBe(t, err, status.ResourceExhausted, "m.safetensors.part", "bytes")

@@ -65,7 +65,7 @@ func (c *client) open(t testing.TB, req *trystpb.OpenRequest) (*opened, error) {
 func TestOpenGivesKeysOfAStepOfItsOwn(t *testing.T) {
 	tensors := model(t)
 	h := serve(t)
-	pub, err := h.catalog.PublishTensors("a;b@c/d%e", tensors...)
+	pub, err := h.catalog.PublishTensors(t.Context(), "a;b@c/d%e", tensors...)
 	must(t, err)
 	c := h.dial()
 	a, err := c.open(t, &trystpb.OpenRequest{Publication: pub.Name})
@@ -111,7 +111,7 @@ func TestOpenGivesKeysOfAStepOfItsOwn(t *testing.T) {
 
 func TestOpenErrors(t *testing.T) {
 	h := serve(t)
-	_, err := h.catalog.PublishTensors("m", model(t)...)
+	_, err := h.catalog.PublishTensors(t.Context(), "m", model(t)...)
 	must(t, err)
 	c := h.dial()
 	for _, tt := range []struct {
@@ -141,7 +141,7 @@ func TestOpenSendsManyKeysInSeveralMessages(t *testing.T) {
 	for i := range 1000 {
 		tensors = append(tensors, x.Named(strings.Repeat("layer.", 900)+fmt.Sprint(i)))
 	}
-	_, err := h.catalog.PublishTensors("m", tensors...)
+	_, err := h.catalog.PublishTensors(t.Context(), "m", tensors...)
 	must(t, err)
 	c := h.dial()
 	o, err := c.open(t, &trystpb.OpenRequest{Publication: "m"})
@@ -157,7 +157,7 @@ func TestOpenSendsManyKeysInSeveralMessages(t *testing.T) {
 
 func TestDrainWaitsForPulls(t *testing.T) {
 	h := serve(t)
-	_, err := h.catalog.PublishTensors("m", model(t)...)
+	_, err := h.catalog.PublishTensors(t.Context(), "m", model(t)...)
 	must(t, err)
 	c := h.dial()
 	must(t, h.catalog.Drain(t.Context()))
@@ -167,7 +167,7 @@ func TestDrainWaitsForPulls(t *testing.T) {
 	}
 
 	h = serve(t)
-	_, err = h.catalog.PublishTensors("m", model(t)...)
+	_, err = h.catalog.PublishTensors(t.Context(), "m", model(t)...)
 	must(t, err)
 	o, err := h.dial().open(t, &trystpb.OpenRequest{Publication: "m"})
 	must(t, err)
@@ -183,7 +183,7 @@ func TestDrainWaitsForPulls(t *testing.T) {
 
 func TestCloseEndsPullsAndAnswersWithUnavailable(t *testing.T) {
 	h := serve(t)
-	pub, err := h.catalog.PublishTensors("m", model(t)...)
+	pub, err := h.catalog.PublishTensors(t.Context(), "m", model(t)...)
 	must(t, err)
 	o, err := h.dial().open(t, &trystpb.OpenRequest{Publication: "m"})
 	must(t, err)
@@ -196,14 +196,14 @@ func TestCloseEndsPullsAndAnswersWithUnavailable(t *testing.T) {
 	must(t, err)
 	_, err = h.manager.RecvLocal(t.Context(), 1, key)
 	mustBe(t, err, status.Unavailable, "stopping")
-	_, err = h.catalog.PublishTensors(pub.Name, model(t)...)
+	_, err = h.catalog.PublishTensors(t.Context(), pub.Name, model(t)...)
 	mustBe(t, err, status.Unavailable)
 }
 
 // Keys that are not a publication's are left to the tables, and at once.
 func TestForeignKeysAreNotAnswered(t *testing.T) {
 	h := serve(t)
-	pub, err := h.catalog.PublishTensors("m", model(t)...)
+	pub, err := h.catalog.PublishTensors(t.Context(), "m", model(t)...)
 	must(t, err)
 	src := cluster.Device{Task: h.session.Task, Type: "CPU"}
 	other := cluster.Device{Task: cluster.Task{Job: "worker", Index: 1}, Type: "CPU"}

@@ -123,7 +123,7 @@ func (n notes) mustBeOne(t testing.TB, words ...string) {
 func published(t testing.TB, tensors ...*tensor.Tensor) *host {
 	t.Helper()
 	h := serve(t)
-	_, err := h.catalog.PublishTensors("m", tensors...)
+	_, err := h.catalog.PublishTensors(t.Context(), "m", tensors...)
 	must(t, err)
 	return h
 }
@@ -210,7 +210,7 @@ func TestPullWaitsUntilTheServerHasPublished(t *testing.T) {
 				first.grpc.Stop()
 				synctest.Wait()
 				time.AfterFunc(40*time.Second, func() {
-					if _, err := second.catalog.PublishTensors("m", tensors...); err != nil {
+					if _, err := second.catalog.PublishTensors(t.Context(), "m", tensors...); err != nil {
 						t.Error(err)
 					}
 				})
@@ -228,7 +228,7 @@ func TestPullWaitsUntilTheServerHasPublished(t *testing.T) {
 				break
 			}
 			x.Release()
-			_ = second.catalog.Withdraw("m") // an error the second time
+			_ = second.catalog.Withdraw(t.Context(), "m") // an error the second time
 		}
 		mustBe(t, failure, status.NotFound, "withdrawn")
 		if d := time.Since(begin); d > 10*time.Second {

@@ -70,7 +70,7 @@ func TestStreamRefusesSeveralFiles(t *testing.T) {
 func TestStreamOfTensorsInMemory(t *testing.T) {
 	tensors := model(t)
 	h := serve(t)
-	_, err := h.catalog.PublishTensors("m", tensors...)
+	_, err := h.catalog.PublishTensors(t.Context(), "m", tensors...)
 	must(t, err)
 	var out bytes.Buffer
 	_, err = h.dial().Stream(t.Context(), checkpoint.PullRequest{}, &out)
@@ -87,7 +87,7 @@ func TestStreamEndsWithTheFirstError(t *testing.T) {
 	h := serve(t)
 	x := named(t, "x", tensor.Uint8, 1000)
 	bad := x.Bytes()[0] + 1
-	_, err := h.catalog.PublishTensors("m", x)
+	_, err := h.catalog.PublishTensors(t.Context(), "m", x)
 	must(t, err)
 	c := h.dial()
 	_, err = c.Stream(t.Context(), checkpoint.PullRequest{}, failing{})

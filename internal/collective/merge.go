@@ -68,10 +68,10 @@ func arithmeticOf(d tensor.DType) (arithmetic, error) {
 	case tensor.Int64:
 		return arithmeticFor[int64](), nil
 	case tensor.Float16:
-		return arithmeticOf16(func(h tensor.Half) float32 { return halfToFloat(uint16(h)) },
-			func(f float32) tensor.Half { return tensor.Half(floatToHalf(f)) }), nil
+		return arithmeticOf16(func(h tensor.Float16Bits) float32 { return halfToFloat(uint16(h)) },
+			func(f float32) tensor.Float16Bits { return tensor.Float16Bits(floatToHalf(f)) }), nil
 	case tensor.BFloat16:
-		return arithmeticOf16(func(b tensor.Brain) float32 { return math.Float32frombits(uint32(b) << 16) }, floatToBrain), nil
+		return arithmeticOf16(func(b tensor.BFloat16Bits) float32 { return math.Float32frombits(uint32(b) << 16) }, floatToBrain), nil
 	}
 	return arithmetic{}, status.Errorf(status.InvalidArgument, "an all-reduce of %v is not possible; the types are float, double, half, bfloat16, int32 and int64", d)
 }
@@ -192,12 +192,12 @@ func arithmeticOf16[T interface {
 }
 
 // floatToBrain rounds to the nearest bfloat16, to even in the middle.
-func floatToBrain(f float32) tensor.Brain {
+func floatToBrain(f float32) tensor.BFloat16Bits {
 	b := math.Float32bits(f)
 	if f != f { //nolint:gocritic // not-a-number must not become infinity
-		return tensor.Brain(b>>16 | 0x40)
+		return tensor.BFloat16Bits(b>>16 | 0x40)
 	}
-	return tensor.Brain((b + 0x7fff + b>>16&1) >> 16)
+	return tensor.BFloat16Bits((b + 0x7fff + b>>16&1) >> 16)
 }
 
 // halfToFloat returns the value of an IEEE 754 binary16.

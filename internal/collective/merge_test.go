@@ -51,8 +51,8 @@ func TestMergeOfEachType(t *testing.T) {
 	testMerge(t, func(f float64) float64 { return f })
 	testMerge(t, func(f float64) int32 { return int32(f) })
 	testMerge(t, func(f float64) int64 { return int64(f) })
-	testMerge(t, func(f float64) tensor.Half { return tensor.Half(floatToHalf(float32(f))) })
-	testMerge(t, func(f float64) tensor.Brain { return floatToBrain(float32(f)) })
+	testMerge(t, func(f float64) tensor.Float16Bits { return tensor.Float16Bits(floatToHalf(float32(f))) })
+	testMerge(t, func(f float64) tensor.BFloat16Bits { return floatToBrain(float32(f)) })
 	if _, err := arithmeticOf(tensor.String); status.CodeOf(err) != status.InvalidArgument {
 		t.Errorf("strings: %v", err)
 	}

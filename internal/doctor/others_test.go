@@ -194,7 +194,7 @@ func TestMeasuresEachRoute(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer small.Release()
-	if _, err := s.Catalog().PublishTensors("m", x.Named("w [1]"), small.Named("step")); err != nil {
+	if _, err := s.Catalog().PublishTensors(t.Context(), "m", x.Named("w [1]"), small.Named("step")); err != nil {
 		t.Fatal(err)
 	}
 	o := Options{Client: cfg.Client, From: s.Addr().String(), Measure: true}.OnThisHost()

@@ -62,7 +62,7 @@ func TestReadReferenceShapes(t *testing.T) {
 		want func() (*tensor.Tensor, error)
 	}{
 		{"scalar", func() (*tensor.Tensor, error) { return tensor.FromSlice(tensor.Shape{}, []float32{1.5}) }},
-		{"empty", func() (*tensor.Tensor, error) { return tensor.FromSlice(shape(t, 3, 0), []tensor.Half{}) }},
+		{"empty", func() (*tensor.Tensor, error) { return tensor.FromSlice(shape(t, 3, 0), []tensor.Float16Bits{}) }},
 		{"matrix", func() (*tensor.Tensor, error) {
 			return tensor.FromSlice(shape(t, 2, 3), []int32{1, -2, 3, -4, 5, -6})
 		}},

@@ -74,9 +74,9 @@ func fillFromList(t *tensor.Tensor, p *pb.TensorProto) error {
 	case tensor.Uint64:
 		return fill(t, n, func(i int) uint64 { return p.Uint64Val[i] })
 	case tensor.Float16:
-		return fill(t, n, func(i int) tensor.Half { return tensor.Half(p.HalfVal[i]) })
+		return fill(t, n, func(i int) tensor.Float16Bits { return tensor.Float16Bits(p.HalfVal[i]) })
 	case tensor.BFloat16:
-		return fill(t, n, func(i int) tensor.Brain { return tensor.Brain(p.HalfVal[i]) })
+		return fill(t, n, func(i int) tensor.BFloat16Bits { return tensor.BFloat16Bits(p.HalfVal[i]) })
 	case tensor.Bool:
 		fillSlice(t.Bytes(), n, func(i int) byte {
 			if p.BoolVal[i] {

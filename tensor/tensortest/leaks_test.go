@@ -31,14 +31,14 @@ func TestPull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = s.PublishTensors("model", x.Named("weights"))
+	_, err = s.PublishTensors(ctx, "model", x.Named("weights"))
 	x.Release() // the publication has a reference of its own
 	if err != nil {
 		t.Fatal(err)
 	}
 
 	receiving := tensortest.NewAllocator(t)
-	c, err := tryst.Dial(ctx, s.Addr().String(), tryst.WithAllocator(receiving))
+	c, err := tryst.Dial(ctx, s.Addr().String(), tryst.Config{}, tryst.WithAllocator(receiving))
 	if err != nil {
 		t.Fatal(err)
 	}

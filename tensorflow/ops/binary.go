@@ -232,7 +232,7 @@ func boolBinary(op string) binaryOp {
 
 // smallBinary computes with 16-bit floats in float. Where an op has two steps, the result of the first
 // is rounded, as in TensorFlow: the second may magnify the difference.
-func smallBinary[T tensor.Half | tensor.Brain](op string, from func(T) float32, to func(float32) T) binaryOp {
+func smallBinary[T tensor.Float16Bits | tensor.BFloat16Bits](op string, from func(T) float32, to func(float32) T) binaryOp {
 	switch op {
 	case "SquaredDifference":
 		return &binaryKernel[T, T]{each(func(x, y T) T {

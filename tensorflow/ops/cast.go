@@ -119,9 +119,9 @@ func castReal[S ordered](dst tensor.DType) castFunc {
 	case tensor.Bool:
 		return castWith(func(x S) bool { return x != 0 })
 	case tensor.Float16:
-		return castWith(func(x S) tensor.Half { return toHalf(float32(x)) })
+		return castWith(func(x S) tensor.Float16Bits { return toHalf(float32(x)) })
 	case tensor.BFloat16:
-		return castWith(func(x S) tensor.Brain { return toBrain(float32(x)) })
+		return castWith(func(x S) tensor.BFloat16Bits { return toBrain(float32(x)) })
 	case tensor.Complex64:
 		return castWith(func(x S) complex64 { return complex(float32(x), 0) })
 	case tensor.Complex128:
@@ -181,16 +181,16 @@ func castBool(dst tensor.DType) castFunc {
 	}
 }
 
-func castSmall[S tensor.Half | tensor.Brain](dst tensor.DType, wide func(S) float32) castFunc {
+func castSmall[S tensor.Float16Bits | tensor.BFloat16Bits](dst tensor.DType, wide func(S) float32) castFunc {
 	switch dst {
 	case tensor.Float32:
 		return castWith(wide)
 	case tensor.Float64:
 		return castWith(func(x S) float64 { return float64(wide(x)) })
 	case tensor.Float16:
-		return castWith(func(x S) tensor.Half { return toHalf(wide(x)) })
+		return castWith(func(x S) tensor.Float16Bits { return toHalf(wide(x)) })
 	case tensor.BFloat16:
-		return castWith(func(x S) tensor.Brain { return toBrain(wide(x)) })
+		return castWith(func(x S) tensor.BFloat16Bits { return toBrain(wide(x)) })
 	case tensor.Int32:
 		return castWith(func(x S) int32 { return toInt32(wide(x)) })
 	case tensor.Int64:

@@ -10,19 +10,19 @@ import (
 )
 
 // fromBrain returns the value of a bfloat16.
-func fromBrain(b tensor.Brain) float32 { return math.Float32frombits(uint32(b) << 16) }
+func fromBrain(b tensor.BFloat16Bits) float32 { return math.Float32frombits(uint32(b) << 16) }
 
 // toBrain rounds to the nearest bfloat16, and to the even one of two.
-func toBrain(f float32) tensor.Brain {
+func toBrain(f float32) tensor.BFloat16Bits {
 	bits := math.Float32bits(f)
 	if f != f {
-		return tensor.Brain(bits>>16&0x8000 | 0x7fc0)
+		return tensor.BFloat16Bits(bits>>16&0x8000 | 0x7fc0)
 	}
-	return tensor.Brain((bits + 0x7fff + bits>>16&1) >> 16)
+	return tensor.BFloat16Bits((bits + 0x7fff + bits>>16&1) >> 16)
 }
 
 // fromHalf returns the value of a half.
-func fromHalf(h tensor.Half) float32 {
+func fromHalf(h tensor.Float16Bits) float32 {
 	sign, exp, man := uint32(h>>15)<<31, uint32(h>>10&0x1f), uint32(h&0x3ff)
 	switch {
 	case exp == 0x1f:
@@ -35,9 +35,9 @@ func fromHalf(h tensor.Half) float32 {
 }
 
 // toHalf rounds to the nearest half, and to the even one of two.
-func toHalf(f float32) tensor.Half {
+func toHalf(f float32) tensor.Float16Bits {
 	bits := math.Float32bits(f)
-	sign, abs := tensor.Half(bits>>16&0x8000), bits&0x7fffffff
+	sign, abs := tensor.Float16Bits(bits>>16&0x8000), bits&0x7fffffff
 	switch {
 	case abs > 0x7f800000: // not a number
 		return sign | 0x7e00
@@ -45,9 +45,9 @@ func toHalf(f float32) tensor.Half {
 		return sign | 0x7c00
 	case abs < 0x38800000: // below 2⁻¹⁴: the sum leaves the subnormal half, rounded, in the lowest bits
 		sum := math.Float32frombits(abs) + 0.5
-		return sign | tensor.Half(math.Float32bits(sum)-0x3f000000)
+		return sign | tensor.Float16Bits(math.Float32bits(sum)-0x3f000000)
 	}
-	return sign | tensor.Half((abs+0xfff+abs>>13&1-(112<<23))>>13)
+	return sign | tensor.Float16Bits((abs+0xfff+abs>>13&1-(112<<23))>>13)
 }
 
 // isSmallFloat reports whether a type is one of the 16-bit floats.

@@ -93,7 +93,7 @@ func TestBenchFromAServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Catalog().PublishTensors("any", x.Named("x")); err != nil {
+	if _, err := s.Catalog().PublishTensors(t.Context(), "any", x.Named("x")); err != nil {
 		t.Fatal(err)
 	}
 	x.Release()
