@@ -37,8 +37,9 @@ import (
 // quotas has the quotas of one server.
 type quotas struct {
 	perPeer, perAddress, total int64
-	largest                    int64 // bytes of a request
-	requests                   limit // of requests under way
+	largest                    int64        // bytes of a request
+	requests                   limit        // of requests under way
+	requested                  atomic.Int64 // bytes of requests under way, those of an address up to its limit
 	scanner                    wiresize.Scanner
 	stats                      *RequestStats
 	copies                     *semaphore.Weighted // of all connections
@@ -369,12 +370,23 @@ func (l limit) allows(n, size int64) bool {
 	return n <= int64(l)
 }
 
+// takeRequest charges n more bytes, and returns what requests take of all limits together and of this address.
+// Calls are charged before they are refused. Beyond the limit of their address they take nothing of the
+// server's, so that a client that begins calls faster than they are refused keeps none from others.
+func (a *addressQuota) takeRequest(n int64) (all, ofAddress int64) {
+	q := a.server
+	q.stats.bytes.Add(n)
+	ofAddress = a.taken.Add(n)
+	most := int64(a.requests)
+	return q.requested.Add(min(ofAddress, most) - min(ofAddress-n, most)), ofAddress
+}
+
 // takeRequest charges n more bytes of a request that takes size, or returns why it does not.
 func (c *connQuota) takeRequest(n, size int64) (refused string) {
 	a, q := c.addr, c.addr.server
-	switch all, ofAddress := q.stats.bytes.Add(n), a.taken.Add(n); {
+	switch all, ofAddress := a.takeRequest(n); {
 	case !q.requests.allows(all, size):
-		refused = fmt.Sprintf("the requests under way take %d bytes, and may take %d", all-n, q.requests)
+		refused = fmt.Sprintf("the requests under way take %d bytes, and may take %d", max(0, all-n), q.requests)
 	case !a.requests.allows(ofAddress, size):
 		refused = fmt.Sprintf("the requests under way from %s take %d bytes, and those of one address may take %d", a.host, ofAddress-n, a.requests)
 	default:
@@ -385,10 +397,7 @@ func (c *connQuota) takeRequest(n, size int64) (refused string) {
 }
 
 // forceRequest charges n bytes of a request, whatever the limits.
-func (c *connQuota) forceRequest(n int64) {
-	c.addr.taken.Add(n)
-	c.addr.server.stats.bytes.Add(n)
-}
+func (c *connQuota) forceRequest(n int64) { c.addr.takeRequest(n) }
 
 func (c *connQuota) giveRequest(n int64) { c.forceRequest(-n) }
 
