@@ -2,9 +2,12 @@ package grpctransport
 
 import (
 	"context"
+	"errors"
 	"net"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -48,7 +51,7 @@ func flooded(t *testing.T) (address string, stats *RequestStats, goOn chan struc
 func TestCallsThatAreRefusedTakeNothingFromOthers(t *testing.T) {
 	address, stats, goOn := flooded(t)
 	raw := newRawClient(t, address)
-	for i := range uint32(240) { // of 16 KiB, and more for their headers: less than twice what one address may have
+	for i := range uint32(240) { // of 16 KiB, and more for their headers: more than all may have
 		raw.headers(2*i + 1)
 	}
 	raw.flush()
@@ -65,5 +68,30 @@ func TestCallsThatAreRefusedTakeNothingFromOthers(t *testing.T) {
 	if err := conn.Invoke(t.Context(), "/tensorflow.WorkerService/RegisterGraph", new(tfpb.RegisterGraphRequest), new(tfpb.RegisterGraphResponse)); err != nil {
 		t.Error(err)
 	}
+	close(goOn)
+}
+
+// TestConnectionsThatFloodAServerEnd: gRPC holds what it has not told the client. A few calls of another connection
+// go on.
+func TestConnectionsThatFloodAServerEnd(t *testing.T) {
+	address, stats, goOn := flooded(t)
+	few := newRawClient(t, address)
+	few.headers(1)
+	few.flush()
+	raw := newRawClient(t, address)
+	raw.must(raw.SetDeadline(time.Now().Add(time.Minute)))
+	most := int64(0)
+	var err error
+	for i := uint32(0); err == nil && i < 10_000; i++ {
+		err = raw.tryCall(2*i+1, "/tensorflow.WorkerService/RegisterGraph")
+		most = max(most, stats.Bytes())
+	}
+	for err == nil {
+		_, err = raw.ReadFrame()
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) || most > 13<<20 {
+		t.Errorf("the calls take %d bytes: %v", most, err)
+	}
+	few.flush()
 	close(goOn)
 }

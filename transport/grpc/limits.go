@@ -31,6 +31,12 @@ const (
 	// largeShare of largeShareOf is the part of a limit that requests above requestWindow may take.
 	largeShare, largeShareOf = 7, 8
 
+	// floodFactor is how many times the limit of an address its requests may take until connections end that
+	// take floodPart of the limit or more. Calls are refused from the limit on: a client that has many at
+	// once gets errors for them, and goes on.
+	floodFactor = 4
+	floodPart   = 16
+
 	// callBytes is what a call takes in gRPC while it waits for its request or its value, in bytes:
 	// stream, goroutine, contexts and some headers, measured at 12 KiB, and firstBytes of its request.
 	callBytes  = 16 << 10

@@ -14,7 +14,8 @@ import (
 // limit of its size for all methods: that of graphs. So requests are charged to address and server here,
 // where their bytes come in:
 //
-//	HEADERS ──► callBytes                    forced; the method's handler refuses (guard.go)
+//	HEADERS ──► callBytes                    forced; the method's handler refuses (guard.go), and a flood
+//	                                         of them ends the connection
 //	DATA ─────► the length of each message   beyond a limit the length becomes one that gRPC refuses
 //	      └───► what a frame takes           beyond a limit the request ends here
 //	no progress for requestTime ───────────► the request ends here
@@ -125,9 +126,24 @@ func (r *requests) readEnding(b []byte) int {
 func (r *requests) read(b []byte) error {
 	err := r.in.scan(b, r.beginRead, r.payload)
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.half = !r.in.between()
-	r.mu.Unlock()
+	if err == nil {
+		err = r.floodLocked()
+	}
 	return err
+}
+
+// floodLocked returns why the connection must end: its client begins calls faster than they are refused, or does
+// not read that they are. gRPC holds each until then.
+func (r *requests) floodLocked() error {
+	a := r.conn.quota.addr
+	if r.charged <= int64(a.requests)/floodPart || a.taken.Load() <= floodFactor*int64(a.requests) {
+		return nil
+	}
+	reason := fmt.Sprintf("%d calls of a connection wait until they are refused, and those of its address take %d times what they may", len(r.calls), floodFactor)
+	r.refuse(refusedBytes, reason)
+	return errors.New(reason)
 }
 
 // wrote looks at bytes that gRPC has sent.

@@ -122,12 +122,16 @@ func (c *rawClient) headers(stream uint32) { c.call(stream, "/tensorflow.WorkerS
 
 // call begins a call of a method.
 func (c *rawClient) call(stream uint32, path string) {
+	c.must(c.tryCall(stream, path))
+}
+
+func (c *rawClient) tryCall(stream uint32, path string) error {
 	var headers bytes.Buffer
 	e := hpack.NewEncoder(&headers)
 	for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", path}, {":authority", "a"}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
 		c.must(e.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}))
 	}
-	c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: headers.Bytes(), EndHeaders: true}))
+	return c.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: headers.Bytes(), EndHeaders: true})
 }
 
 // begin begins a call of RegisterGraph with a request of n bytes that does not end.
