@@ -13,7 +13,8 @@ import (
 
 // Guard returns a registrar whose services count each request before it is parsed, and charge what it
 // becomes to the address of its client until the call ends. A request beyond the limits ends with
-// ResourceExhausted. s must be a server made with ServerOptions. Register and LimitCalls call it.
+// ResourceExhausted. Calls of other services count as unread responses until they end. s must be a server
+// made with ServerOptions. Register and LimitCalls call it.
 func Guard(s grpc.ServiceRegistrar) grpc.ServiceRegistrar { return guarded{s} }
 
 type guarded struct{ grpc.ServiceRegistrar }
@@ -38,6 +39,8 @@ func guardUnary(service string, m grpc.MethodDesc) grpc.MethodHandler {
 		if c == nil {
 			return m.Handler(srv, ctx, dec, interceptor)
 		}
+		c.quota.unread.serve()
+		defer c.quota.unread.returned()
 		if err := c.crowded(); err != nil {
 			return refused(ctx, srv, full, err, interceptor)
 		}
@@ -62,6 +65,8 @@ func guardStream(handler grpc.StreamHandler) grpc.StreamHandler {
 		if c == nil {
 			return handler(srv, stream)
 		}
+		c.quota.unread.serve()
+		defer c.quota.unread.returned()
 		if err := c.crowded(); err != nil {
 			return toGRPC(stream.Context(), err)
 		}

@@ -59,6 +59,10 @@ func onPipe(t *testing.T, f func(t *testing.T, c *rawClient, frames <-chan http2
 		}
 		LimitCalls(s).RegisterService(&grpc.ServiceDesc{ServiceName: "test", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{
 			answer("Large", largeResponse), answer("Middle", middleResponse),
+			method("test", "Wait", func(ctx context.Context, _ *tfpb.RegisterGraphRequest) (any, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}),
 		}}, &served)
 		l := make(pipes)
 		go func() { _ = s.Serve(l) }()

@@ -204,6 +204,7 @@ func (r *requests) beginLocked(f frame) {
 	}
 	*q = request{charged: callBytes + int64(f.length)*headerFactor}
 	r.calls[f.stream] = q
+	r.conn.quota.unread.called()
 	r.charged += q.charged
 	r.conn.quota.forceRequest(q.charged)
 	r.countLocked(q)
@@ -339,6 +340,7 @@ func (r *requests) endLocked(stream uint32) {
 		return
 	}
 	delete(r.calls, stream)
+	r.conn.quota.unread.ended()
 	q.ended = true
 	r.countLocked(q)
 	r.charged -= q.charged

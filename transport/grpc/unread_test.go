@@ -63,6 +63,44 @@ func TestResponsesThatNobodyReadsEndTheConnection(t *testing.T) {
 	}
 }
 
+// TestSmallResponsesThatNobodyReadsEndTheConnection, which are not charged: their calls are.
+func TestSmallResponsesThatNobodyReadsEndTheConnection(t *testing.T) {
+	onPipe(t, func(t *testing.T, c *rawClient, frames <-chan http2.FrameHeader, stats *RequestStats, served *int, log *strings.Builder) {
+		c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+		for i := range 100 {
+			c.whole(uint32(1+2*i), "/tensorflow.WorkerService/RegisterGraph")
+		}
+		synctest.Wait()
+		if *served != 100 || stats.Bytes() == 0 {
+			t.Fatalf("%d calls are served, charged with %d bytes", *served, stats.Bytes())
+		}
+		time.Sleep(2 * responseTime)
+		synctest.Wait()
+		if stats.Unread() != 1 || stats.Bytes() != 0 || !strings.Contains(log.String(), "100 responses of a connection wait") {
+			t.Errorf("the connection goes on: %d ended, %d bytes charged, log %s", stats.Unread(), stats.Bytes(), log)
+		}
+	})
+}
+
+// TestCallsThatWaitForTheirHandlersGoOn: no response is to be read yet. Small ones that are read do not matter.
+func TestCallsThatWaitForTheirHandlersGoOn(t *testing.T) {
+	onPipe(t, func(t *testing.T, c *rawClient, frames <-chan http2.FrameHeader, stats *RequestStats, _ *int, _ *strings.Builder) {
+		for i := range 10 {
+			c.whole(uint32(1+2*i), "/test/Wait")
+		}
+		for stream := uint32(101); stream < 121; stream += 2 {
+			c.whole(stream, "/tensorflow.WorkerService/RegisterGraph")
+			if !endOf(stream, frames) {
+				t.Fatalf("call %d has no response", stream)
+			}
+			time.Sleep(responseTime - time.Millisecond)
+		}
+		if stats.Unread() != 0 {
+			t.Error("the connection has ended")
+		}
+	})
+}
+
 // TestSlowReadersGoOn: as long as they read responseProgress in a minute, and however long nothing is to be
 // read.
 func TestSlowReadersGoOn(t *testing.T) {
