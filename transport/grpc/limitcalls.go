@@ -94,7 +94,7 @@ func charged(ctx context.Context, q *connQuota, m any) (any, error) {
 	if !ok {
 		return m, nil
 	}
-	size := proto.Size(message)
+	size := sizeOf(message)
 	if size <= copyLimit {
 		return m, nil
 	}
@@ -109,7 +109,12 @@ func charged(ctx context.Context, q *connQuota, m any) (any, error) {
 	return resp, nil
 }
 
-// encoded returns m encoded, with the charge until it is written. proto.Size must have returned size.
+// sizeOf returns the size of m when it is encoded. m must not change any more. One message may be the response of
+// many calls, such as a manifest of a hundred thousand tensors: it is measured once, and not in each call before that
+// waits for its client to read.
+func sizeOf(m proto.Message) int { return proto.MarshalOptions{UseCachedSize: true}.Size(m) }
+
+// encoded returns m encoded, with the charge until it is written. proto.Size or sizeOf must have returned size.
 func encoded(m proto.Message, size int, c charge) (*response, error) {
 	l := newLease(nil, c)
 	defer l.end()

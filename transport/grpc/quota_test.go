@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
@@ -532,5 +533,19 @@ func TestCopiesOfAllConnectionsAreBounded(t *testing.T) {
 	conns["10.0.0.20"].close()
 	if got := take("10.0.0.4", 0); got != total/4 {
 		t.Errorf("after a connection has ended another one has %d bytes", got)
+	}
+}
+
+// TestAResponseOfManyCallsIsMeasuredOnce: what a call costs before it waits for its client does not grow with a
+// manifest. The second size is that of the message before it was changed, so nothing has looked at it.
+func TestAResponseOfManyCallsIsMeasuredOnce(t *testing.T) {
+	m := &trystpb.DescribeResponse{Tensors: []*trystpb.TensorInfo{{Name: "a"}, {Name: "b"}}}
+	first := sizeOf(m)
+	if want := proto.Size(m); first != want {
+		t.Errorf("%d bytes, want %d", first, want)
+	}
+	m.Tensors = m.Tensors[:1]
+	if again := sizeOf(m); again != first {
+		t.Errorf("%d bytes the second time, and %d the first time", again, first)
 	}
 }
