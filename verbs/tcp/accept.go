@@ -141,9 +141,9 @@ func (q *qp) recognize(g *frame.Greeting) (*conn, <-chan struct{}, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
-	case q.closed || q.machine.state == verbs.StateReset || q.machine.state == verbs.StateErr:
-		return nil, nil, fmt.Errorf("queue pair %v is in %v", q.number, q.machine.state)
-	case q.machine.state == verbs.StateInit:
+	case q.machine.Closed() || q.machine.State() == verbs.StateReset || q.machine.State() == verbs.StateErr:
+		return nil, nil, fmt.Errorf("queue pair %v is in %v", q.number, q.machine.State())
+	case q.machine.State() == verbs.StateInit:
 		return nil, q.changed, nil
 	case q.peer.GID != g.Names.FromGID || q.peer.QPN != g.Names.From:
 		return nil, nil, fmt.Errorf("queue pair %v has another peer, %v", q.number, q.peer)

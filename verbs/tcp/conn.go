@@ -152,10 +152,10 @@ func (c *conn) lose(why error) {
 func (c *conn) fail(why error) {
 	q := c.q
 	q.mu.Lock()
-	if q.conn.Load() == c && q.machine.isUp() {
+	if q.conn.Load() == c && q.machine.IsUp() {
 		q.reason = why
-		q.machine.failRequest(q.machine.req.completed, verbs.StatusBadResponse)
-		q.asyncEvent(verbs.EventQPProtocol)
+		q.machine.Fail(verbs.StatusBadResponse)
+		q.Event(verbs.EventQPProtocol)
 		q.failedLocked()
 	}
 	q.mu.Unlock()

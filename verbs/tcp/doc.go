@@ -9,8 +9,8 @@
 //	                 responses, RNR, NAK
 //
 // The machine (machine.go, requester.go, responder.go) is a queue pair as a pure state
-// machine. A connection has two goroutines: one reads, one writes (conn.go, reader.go,
-// writer.go). A short post writes on its caller's goroutine when nobody else writes.
+// machine: rc.Machine, and what a stream of frames adds to it. A connection has two goroutines:
+// one reads, one writes (conn.go, reader.go, writer.go). A short post writes on its caller's goroutine when nobody else writes.
 //
 // # What a completion means
 //

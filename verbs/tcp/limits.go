@@ -93,18 +93,6 @@ const (
 	reportTime = 50 * time.Millisecond
 )
 
-// rnrUnlimited is the RNR retry count without a limit (specification, volume 1, 9.7.5.2.8).
-const rnrUnlimited = 7
-
-// rnrTime maps the code of an RNR timer to the time that the requester waits, in rnrUnit
-// (specification, volume 1, table 45).
-var rnrTime = [32]time.Duration{
-	65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192,
-	256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
-}
-
-const rnrUnit = 10 * time.Microsecond
-
 const (
 	// onlyPort is the number of a device's only port, and onlyGID the index of its only GID.
 	onlyPort = soft.OnlyPort

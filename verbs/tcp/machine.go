@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/internal/soft"
+	"github.com/tryst-rdma/tryst/verbs/internal/rc"
 	"github.com/tryst-rdma/tryst/verbs/tcp/internal/frame"
 )
 
-// machine is a reliable-connected queue pair as a state machine, without sockets, goroutines
-// and clocks. Inputs are work requests, frames and the time; outputs are frames, completions
-// and a deadline.
+// machine is a queue pair over a stream of frames, without sockets, goroutines and clocks. What every
+// carrier has in common is in rc.Machine. Inputs are work requests, frames and the time; outputs are
+// frames, completions and a deadline.
 //
 //	postSend ──► next ──► frames ══════► receive, placed ──► completions
 //	              ▲                        │
@@ -22,14 +22,8 @@ import (
 // executes those of the peer. A machine copies no content: it tells its caller from where to
 // where. It is not safe for concurrent use. Times are durations since the device was opened.
 type machine struct {
-	out    completer
-	keys   *soft.Keys
-	domain *soft.Domain
-	qp     *qp // names the queue pair whose windows the peer may use
-
-	state       verbs.QPState
-	access      verbs.Access // of the peer, through this queue pair
-	established bool         // EventCommEstablished was reported
+	rc.Machine
+	out owner
 
 	req  requester
 	resp responder
@@ -39,21 +33,14 @@ type machine struct {
 	at    time.Duration // of the input under way
 }
 
-// completer receives the completions and events of a queue pair. The machine calls it from
-// within its methods.
-type completer interface {
-	// sendCompleted reports the end of a work request of the send queue. When the
-	// completion has been polled, the slots below freedTo are free.
-	sendCompleted(wc verbs.WC, freedTo uint64)
-	// recvCompleted does the same for the receive queue.
-	recvCompleted(wc verbs.WC, freedTo uint64, solicited bool)
-	// asyncEvent reports an asynchronous event of the queue pair.
-	asyncEvent(verbs.EventKind)
-	// stopAccess ends all access to the memory of work requests. The machine calls it
-	// before it gives them back by flushing.
-	stopAccess()
+// owner is the queue pair of a machine.
+type owner interface {
+	rc.Owner
 	// written returns requester.written, after a system call of the writer that is under way.
 	written() uint64
+	// update executes an atomic on memory of this side, and returns the old value; false if the peer
+	// may not use the memory. The caller is in an access.
+	update(r *rc.Request, a, b uint64) (old uint64, ok bool)
 }
 
 // source says where the content of a frame is: in a work request of this side, or behind a
@@ -72,68 +59,50 @@ type source struct {
 
 // place says where the content of a frame goes.
 type place struct {
-	kind placeKind
-	sgl  []verbs.SGE // of a receive or of a read of this side
-	off  uint64
-	addr uint64 // of a write of the peer
-	rkey verbs.RKey
-	need verbs.Access
-	// Of a response, the number of the request.
-	number uint64
+	rc.Place        // SGL is that of a receive, or of a read of this side
+	number   uint64 // of the request, for placeResponse
 }
 
-type placeKind uint8
-
+// Places besides those of rc.Machine.
 const (
-	placeNowhere  placeKind = iota // dropped
-	placeRecv                      // a receive
-	placeRemote                    // memory that the peer named
-	placeResponse                  // a read or atomic of this side
-	placeOperands                  // the operands of an atomic
+	placeResponse = rc.PlaceRemote + 1 + iota // a read or atomic of this side
+	placeOperands                             // the operands of an atomic
 )
 
 // init sets up a queue pair in RESET.
-func (m *machine) init(q *qp, d *soft.Domain, sends, recvs int) {
-	m.out, m.qp, m.keys, m.domain = q, q, d.Keys, d
-	m.req.limit, m.resp.limit = sends, recvs
+func (m *machine) init(o owner, c rc.Config) {
+	m.out = o
+	m.Machine.Init(o, c)
 }
 
 // segment is the most content of a frame in bytes.
 func (m *machine) segment() uint64 { return min(max(m.share, minSegment), maxSegment) }
 
-// toRTR and toRTS apply attributes. The caller has checked them, and the transition.
-func (m *machine) toRTR(now time.Duration, a verbs.RTRAttr) {
-	m.resp.minRNR, m.resp.maxReads = a.MinRNRTimer, int(a.MaxDestReadAtomic)
+// toRTR and toRTS apply attributes. CheckRTR has checked those of toRTR.
+func (m *machine) toRTR(now time.Duration, a *verbs.RTRAttr) {
+	m.ToRTR(a)
+	m.resp.minRNR = a.MinRNRTimer
 	m.req.connectBy = now + connectTime
 	m.resp.expected, m.resp.started = uint64(a.Peer.PSN), false
-	m.state = verbs.StateRTR
 }
 
-func (m *machine) toRTS(a verbs.RTSAttr) {
-	if m.state == verbs.StateRTR { // the PSN is set once
+func (m *machine) toRTS(a *verbs.RTSAttr) error {
+	first := m.State() == verbs.StateRTR
+	if err := m.ToRTS(a, uint64(a.PSN)); err != nil {
+		return err
+	}
+	if first {
 		m.req.startAt(uint64(a.PSN))
 	}
 	m.req.configure(a)
-	m.state = verbs.StateRTS
+	return nil
 }
 
 // reset returns to RESET. The sizes of the queues stay.
 func (m *machine) reset() {
+	m.Reset()
 	m.req.reset()
-	m.resp.reset()
-	m.state, m.established = verbs.StateReset, false
-}
-
-// enterError moves the queue pair to ERR and flushes all outstanding work requests.
-func (m *machine) enterError() {
-	if m.state == verbs.StateErr {
-		return
-	}
-	m.out.stopAccess()
-	m.state = verbs.StateErr
-	m.flushSends()
-	m.resp.abandon()
-	m.flushRecvs()
+	m.resp = responder{}
 }
 
 // next builds the header of the next frame, and says where its content is. It returns false
@@ -147,30 +116,27 @@ func (m *machine) next(now time.Duration, alone bool, h *frame.Header, s *source
 	}
 	m.turn = !m.turn
 	if m.turn && m.nextResponse(h, s) || m.nextRequest(h, s) || !m.turn && m.nextResponse(h, s) {
-		m.resp.acknowledged()
+		m.resp.ackDue = false
 		return true
 	}
 	if alone && m.nextNAK(h) {
 		return true
 	}
-	if m.resp.ackDue && m.isUp() {
+	if m.resp.ackDue && m.IsUp() {
 		h.Kind = frame.Ack
-		m.resp.acknowledged()
+		m.resp.ackDue = false
 		return true
 	}
 	return false
 }
 
-// isUp reports whether the queue pair takes requests of the peer.
-func (m *machine) isUp() bool { return m.state == verbs.StateRTR || m.state == verbs.StateRTS }
-
 // hasOutput reports whether next would return a frame, or would find that a request fails.
 func (m *machine) hasOutput() bool {
 	r := &m.resp
-	if !m.isUp() {
+	if !m.IsUp() {
 		return false
 	}
-	return r.rnrDue || r.readyDue || m.req.probeDue || r.numResponses > 0 || r.refused || r.ackDue || m.canRequest()
+	return r.rnrDue || r.readyDue || m.req.probeDue || r.numResponses > 0 || r.refused || r.ackDue || m.sendable() != nil
 }
 
 // receive takes the header of a frame and says where its content goes. An error means that the
@@ -178,10 +144,10 @@ func (m *machine) hasOutput() bool {
 // cannot, misplaced.
 func (m *machine) receive(now time.Duration, h *frame.Header) (place, error) {
 	m.at = now
-	if !m.isUp() || m.resp.refused {
+	if !m.IsUp() || m.resp.refused {
 		return place{}, nil
 	}
-	if m.state == verbs.StateRTS { // in RTR this side does not know its PSN
+	if m.State() == verbs.StateRTS { // in RTR this side does not know its PSN
 		if err := m.acknowledge(now, h.Acked); err != nil {
 			return place{}, err
 		}
@@ -210,17 +176,17 @@ func (m *machine) receive(now time.Duration, h *frame.Header) (place, error) {
 // placed reports that the content of the frame is in its place. operands is that of
 // placeOperands.
 func (m *machine) placed(h *frame.Header, p *place, operands []byte) {
-	if !m.isUp() {
+	if !m.IsUp() {
 		return
 	}
-	switch p.kind {
-	case placeRecv, placeRemote:
+	switch p.Kind {
+	case rc.PlaceRecv, rc.PlaceRemote:
 		m.contentPlaced(uint64(h.Length))
 	case placeResponse:
-		m.responsePlaced(p.number, uint64(h.Length))
+		m.Respond(p.number, uint64(h.Length))
 	case placeOperands:
 		m.executeAtomic(operands)
-	case placeNowhere:
+	case rc.PlaceNowhere:
 		if h.Kind.IsRequest() || h.Kind == frame.Data {
 			m.contentPlaced(0)
 		}
@@ -229,16 +195,14 @@ func (m *machine) placed(h *frame.Header, p *place, operands []byte) {
 
 // misplaced reports that the place of the content is no longer valid.
 func (m *machine) misplaced(p *place) {
-	if !m.isUp() {
+	if !m.IsUp() {
 		return
 	}
-	switch p.kind {
-	case placeRecv:
-		m.failRecv(verbs.StatusLocalProtection, verbs.StatusRemoteOperation)
-	case placeRemote:
-		m.refuse(verbs.StatusRemoteAccess)
+	switch p.Kind {
+	case rc.PlaceRecv, rc.PlaceRemote:
+		m.refuse(m.Misplaced())
 	case placeResponse:
-		m.failRequest(p.number, verbs.StatusLocalProtection)
+		m.Fail(verbs.StatusLocalProtection)
 	}
 }
 

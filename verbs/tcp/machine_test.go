@@ -4,10 +4,12 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/rc"
 	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 	"github.com/tryst-rdma/tryst/verbs/tcp/internal/frame"
 )
@@ -23,6 +25,7 @@ type model struct {
 type modelEnd struct {
 	model   *model
 	machine machine
+	domain  *soft.Domain
 	mr      *soft.Region
 	mem     []byte
 	in      []carried // frames on their way to this end
@@ -39,23 +42,32 @@ type carried struct {
 	content []byte
 }
 
-const modelMemory = 1 << 20
+const (
+	modelMemory = 1 << 20
+	modelRecvs  = 16
+)
 
 func newModel(t *testing.T, seed uint64, rnrRetry uint8) *model {
 	m := &model{t: t, random: rand.New(rand.NewPCG(seed, 1))}
 	for i := range m.ends {
 		e := &modelEnd{model: m, mem: make([]byte, modelMemory)}
-		d := &soft.Domain{Keys: soft.NewKeys()}
-		e.mr = d.Keys.Add(d, e.mem, allRights)
-		x := &e.machine
-		x.out, x.keys, x.domain, x.access, x.state = e, d.Keys, d, allRights, verbs.StateInit
-		x.req.limit, x.resp.limit = 16, 16
+		e.domain = &soft.Domain{Keys: soft.NewKeys()}
+		e.mr = e.domain.Keys.Add(e.domain, e.mem, allRights)
+		e.machine.init(e, rc.Config{
+			QPConfig:   verbs.QPConfig{MaxSend: 16, MaxRecv: modelRecvs, MaxSendSGE: 1, MaxRecvSGE: 1},
+			ReadAtomic: maxReadAtomic, MaxMessage: frame.MaxMessage,
+		})
+		if err := e.machine.ToInit(verbs.InitAttr{Port: onlyPort, Access: allRights}); err != nil {
+			t.Fatal(err)
+		}
 		m.ends[i] = e
 	}
 	for i, e := range m.ends {
 		x := &e.machine
-		x.toRTR(0, verbs.RTRAttr{Peer: verbs.Endpoint{PSN: verbs.PSN(1000 * (1 - i))}, MinRNRTimer: 1, MaxDestReadAtomic: 4})
-		x.toRTS(verbs.RTSAttr{PSN: verbs.PSN(1000 * i), Timeout: 14, Retry: 6, RNRRetry: rnrRetry, MaxReadAtomic: 4})
+		x.toRTR(0, &verbs.RTRAttr{Peer: verbs.Endpoint{PSN: verbs.PSN(1000 * (1 - i))}, MinRNRTimer: 1, MaxDestReadAtomic: 4})
+		if err := x.toRTS(&verbs.RTSAttr{PSN: verbs.PSN(1000 * i), Timeout: 14, Retry: 6, RNRRetry: rnrRetry, MaxReadAtomic: 4}); err != nil {
+			t.Fatal(err)
+		}
 		x.req.up = true
 	}
 	return m
@@ -68,8 +80,8 @@ func (e *modelEnd) peer() *modelEnd {
 	return e.model.ends[0]
 }
 
-func (e *modelEnd) sendCompleted(wc verbs.WC, freedTo uint64) {
-	e.machine.req.freed.Store(freedTo)
+func (e *modelEnd) SendCompleted(wc verbs.WC, freed *atomic.Uint64, freedTo uint64) {
+	freed.Store(freedTo)
 	if wc.Status != verbs.StatusOK {
 		e.failed = true
 		return
@@ -80,8 +92,9 @@ func (e *modelEnd) sendCompleted(wc verbs.WC, freedTo uint64) {
 	e.done++
 }
 
-// recvCompleted checks that the messages come in order: each has its number as immediate data.
-func (e *modelEnd) recvCompleted(wc verbs.WC, _ uint64, _ bool) {
+// RecvCompleted checks that the messages come in order: each has its number as immediate data.
+func (e *modelEnd) RecvCompleted(wc verbs.WC, freed *atomic.Uint64, freedTo uint64, _ bool) {
+	freed.Store(freedTo)
 	if wc.Status != verbs.StatusOK {
 		e.failed = true
 		return
@@ -92,13 +105,40 @@ func (e *modelEnd) recvCompleted(wc verbs.WC, _ uint64, _ bool) {
 	e.taken++
 }
 
-func (e *modelEnd) asyncEvent(verbs.EventKind) { e.events++ }
-func (e *modelEnd) stopAccess()                { e.quiesced++ }
-func (e *modelEnd) written() uint64            { return e.machine.req.written.Load() }
+func (e *modelEnd) Event(verbs.EventKind) { e.events++ }
+func (e *modelEnd) written() uint64       { return e.machine.req.written.Load() }
+
+func (e *modelEnd) TakeBack() bool {
+	e.quiesced++
+	return true
+}
+
+func (e *modelEnd) Usable(sgl []verbs.SGE, write bool) bool {
+	return e.domain.Keys.Usable(e.domain, sgl, write)
+}
+
+func (e *modelEnd) Granted(addr, length uint64, key verbs.RKey, need verbs.Access) bool {
+	_, ok := e.domain.Keys.Granted(e.domain, e, addr, length, key, need)
+	return ok
+}
+
+func (e *modelEnd) update(r *rc.Request, a, b uint64) (uint64, bool) {
+	mem, ok := e.domain.Keys.Granted(e.domain, e, r.Addr, 8, r.RKey, verbs.AccessRemoteAtomic)
+	if !ok {
+		return 0, false
+	}
+	return e.domain.Keys.FetchAndUpdate(mem, func(old uint64) uint64 { return rc.Atomic(r.Op, old, a, b) }), true
+}
+
+func (e *modelEnd) send(now time.Duration, wr verbs.SendWR) {
+	if _, _, err := e.machine.postSend(now, []verbs.SendWR{wr}); err != nil {
+		e.model.t.Fatal(err)
+	}
+}
 
 // post posts a random request. Messages carry their number.
 func (e *modelEnd) post() {
-	if e.machine.req.full() || e.failed {
+	if e.posted-e.done >= 16 || e.failed {
 		return
 	}
 	p := e.peer()
@@ -116,16 +156,18 @@ func (e *modelEnd) post() {
 		wr.SGL[0].Length, wr.Add = 8, 1
 	}
 	e.posted++
-	e.machine.postSend(e.model.now, &wr)
+	e.send(e.model.now, wr)
 }
 
 func (e *modelEnd) postRecv() {
-	if e.recvs-e.taken >= e.machine.resp.limit || e.recvs >= e.sends || e.failed {
+	if e.recvs-e.taken >= modelRecvs || e.recvs >= e.sends || e.failed {
 		return
 	}
 	wr := verbs.RecvWR{ID: verbs.WRID(e.recvs), SGL: []verbs.SGE{{Addr: e.mr.Addr(), Length: modelMemory, LKey: e.mr.LKey()}}}
 	e.recvs++
-	e.machine.postRecv(&wr, uint64(e.taken))
+	if _, err := e.machine.postRecv([]verbs.RecvWR{wr}); err != nil {
+		e.model.t.Fatal(err)
+	}
 }
 
 // noContent stands for content, which a machine does not look at.
@@ -144,7 +186,7 @@ func (e *modelEnd) write() bool {
 		c.content = make([]byte, 8)
 		binary.NativeEndian.PutUint64(c.content, s.value)
 	}
-	e.machine.req.written.Store(max(e.written(), e.machine.req.sending))
+	e.machine.req.written.Store(max(e.written(), e.machine.Next()))
 	p := e.peer()
 	p.in = append(p.in, c)
 	return true
@@ -221,7 +263,7 @@ func (m *model) finish() {
 // late, and every request completes.
 func TestEveryRequestCompletesInOrder(t *testing.T) {
 	for seed := range uint64(400) {
-		m := newModel(t, seed, rnrUnlimited)
+		m := newModel(t, seed, rc.RNRUnlimited)
 		for range 400 {
 			m.step(true)
 		}
@@ -243,7 +285,7 @@ func TestEveryRequestCompletesInOrder(t *testing.T) {
 // TestSilentPeerFails: without signs of life the requester asks, then fails, whatever was
 // outstanding.
 func TestSilentPeerFails(t *testing.T) {
-	m := newModel(t, 1, rnrUnlimited)
+	m := newModel(t, 1, rc.RNRUnlimited)
 	e := m.ends[0]
 	e.post()
 	e.post()
@@ -273,8 +315,7 @@ func TestRNRRetriesAreCounted(t *testing.T) {
 		t.Run(fmt.Sprint(retries), func(t *testing.T) {
 			m := newModel(t, 1, retries)
 			e, p := m.ends[0], m.ends[1]
-			wr := verbs.SendWR{Op: verbs.OpSendImm, Signaled: true}
-			e.machine.postSend(0, &wr)
+			e.send(0, verbs.SendWR{Op: verbs.OpSendImm, Signaled: true})
 			rnrs := 0
 			for !e.failed {
 				for e.write() {
@@ -290,8 +331,8 @@ func TestRNRRetriesAreCounted(t *testing.T) {
 					m.now = max(m.now, next)
 				}
 			}
-			if rnrs != int(retries)+1 || p.failed || p.machine.state != verbs.StateRTS {
-				t.Errorf("%d RNR, the responder is in %v", rnrs, p.machine.state)
+			if rnrs != int(retries)+1 || p.failed || p.machine.State() != verbs.StateRTS {
+				t.Errorf("%d RNR, the responder is in %v", rnrs, p.machine.State())
 			}
 		})
 	}
@@ -301,13 +342,13 @@ func TestRNRRetriesAreCounted(t *testing.T) {
 // does not wait for ever: with requests as long as retries may take, without any for connectTime.
 func TestQueuePairWithoutConnectionBreaks(t *testing.T) {
 	for posts, want := range []time.Duration{connectTime, connectFactor * 7 * verbs.TimeoutDuration(14)} {
-		m := newModel(t, 1, rnrUnlimited)
+		m := newModel(t, 1, rc.RNRUnlimited)
 		e := m.ends[0]
 		e.machine.req.up = false
 		for range posts {
 			e.post()
 		}
-		for e.machine.state != verbs.StateErr {
+		for e.machine.State() != verbs.StateErr {
 			next, ok := e.machine.deadline()
 			if !ok {
 				t.Fatal("no timer runs")
@@ -326,8 +367,8 @@ func TestQueuePairWithoutConnectionBreaks(t *testing.T) {
 func TestResentRequestIsAcknowledgedOnlyAfterItWasWritten(t *testing.T) {
 	e := newModel(t, 1, 6).ends[0]
 	x := &e.machine
-	x.postSend(0, &verbs.SendWR{ID: 0, Op: verbs.OpSend, Signaled: true, SGL: []verbs.SGE{{Addr: e.mr.Addr(), Length: 1000, LKey: e.mr.LKey()}}})
-	n := x.req.acked
+	e.send(0, verbs.SendWR{ID: 0, Op: verbs.OpSend, Signaled: true, SGL: []verbs.SGE{{Addr: e.mr.Addr(), Length: 1000, LKey: e.mr.LKey()}}})
+	n := x.Acked()
 	var h frame.Header
 	var s source
 	send := func() {
@@ -360,12 +401,12 @@ func TestResentRequestIsAcknowledgedOnlyAfterItWasWritten(t *testing.T) {
 // TestContentWithoutAPlaceAfterTheEnd: memory that was closed while its content came matters no more once the
 // queue pair is broken.
 func TestContentWithoutAPlaceAfterTheEnd(t *testing.T) {
-	for _, kind := range []placeKind{placeRecv, placeRemote, placeResponse} {
+	for _, kind := range []rc.PlaceKind{rc.PlaceRecv, rc.PlaceRemote, placeResponse} {
 		m := newModel(t, 1, 0)
 		e := m.ends[0]
-		e.machine.enterError()
+		e.machine.Break()
 		events := e.events
-		e.machine.misplaced(&place{kind: kind})
+		e.machine.misplaced(&place{Place: rc.Place{Kind: kind}})
 		if e.machine.resp.refused || e.failed || e.events != events {
 			t.Errorf("kind %d: refused %v, failed %v, %d events", kind, e.machine.resp.refused, e.failed, e.events-events)
 		}
@@ -384,11 +425,11 @@ func TestRefusalThatCannotBeSentHasADeadline(t *testing.T) {
 		t.Fatalf("deadline %v, %v", at, ok)
 	}
 	x.expire(at - 1)
-	if x.state == verbs.StateErr {
+	if x.State() == verbs.StateErr {
 		t.Error("it ends before its deadline")
 	}
 	x.expire(at)
-	if x.state != verbs.StateErr {
-		t.Errorf("state %v at the deadline", x.state)
+	if x.State() != verbs.StateErr {
+		t.Errorf("state %v at the deadline", x.State())
 	}
 }

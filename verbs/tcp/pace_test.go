@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/rc"
 )
 
 // TestFastConnectionGivesTheKernelMoreAtATime: the share is what the connection sends in paceTime,
@@ -71,13 +72,13 @@ func TestTimeWithoutWorkIsNotMeasured(t *testing.T) {
 // the limits of frames.
 func TestFramesGrowWithTheShare(t *testing.T) {
 	for share, want := range map[uint64]uint32{0: minSegment, minShare: minSegment, 512 << 10: 512 << 10, maxShare: maxSegment} {
-		m := newModel(t, 1, rnrUnlimited)
+		m := newModel(t, 1, rc.RNRUnlimited)
 		e := m.ends[0]
 		wr := verbs.SendWR{
 			Op: verbs.OpWrite, Signaled: true, SGL: []verbs.SGE{{Addr: e.mr.Addr(), Length: modelMemory, LKey: e.mr.LKey()}},
 			RemoteAddr: e.peer().mr.Addr(), RKey: e.peer().mr.RKey(),
 		}
-		e.machine.postSend(0, &wr)
+		e.send(0, wr)
 		var c carried
 		var s source
 		e.machine.share = share

@@ -21,8 +21,7 @@ type patience struct {
 	lost      bool          // it has ended since, or will not come up
 }
 
-func (r *requester) configure(a verbs.RTSAttr) {
-	r.rnrRetry, r.maxReads = a.RNRRetry, int(a.MaxReadAtomic)
+func (r *requester) configure(a *verbs.RTSAttr) {
 	r.unit, r.retries = verbs.TimeoutDuration(a.Timeout), time.Duration(a.Retry)
 }
 
@@ -45,7 +44,7 @@ func (p *patience) allowed() time.Duration {
 // deadline returns the time of the next call of expire; false if none is needed.
 func (m *machine) deadline() (at time.Duration, ok bool) {
 	r := &m.req
-	if m.state == verbs.StateRTR || m.state == verbs.StateRTS {
+	if m.IsUp() {
 		if !r.up {
 			at, ok = r.connectBy, true
 		}
@@ -53,7 +52,7 @@ func (m *machine) deadline() (at time.Duration, ok bool) {
 			at, ok = earlier(at, ok, m.resp.refusedAt+minPatience)
 		}
 	}
-	if m.state != verbs.StateRTS || r.completed == r.posted {
+	if m.State() != verbs.StateRTS || m.Idle() {
 		return at, ok
 	}
 	if r.rnrWaiting && !r.probeDue && r.rnrUntil > r.since {
@@ -81,12 +80,12 @@ func (m *machine) expire(now time.Duration) {
 	r := &m.req
 	m.at = now
 	switch {
-	case !m.isUp():
+	case !m.IsUp():
 		return
 	case !r.up && now >= r.connectBy, m.resp.refused && now >= m.resp.refusedAt+minPatience:
-		m.failRequest(r.completed, verbs.StatusRetryExceeded)
+		m.Fail(verbs.StatusRetryExceeded)
 		return
-	case m.state != verbs.StateRTS || r.completed == r.posted:
+	case m.State() != verbs.StateRTS || m.Idle():
 		return
 	}
 	if r.rnrWaiting && !r.probeDue && r.rnrUntil > r.since && now >= r.rnrUntil {
@@ -97,7 +96,7 @@ func (m *machine) expire(now time.Duration) {
 	}
 	switch limit := r.allowed(); {
 	case now >= r.since+limit:
-		m.failRequest(r.completed, verbs.StatusRetryExceeded)
+		m.Fail(verbs.StatusRetryExceeded)
 	case r.up && !r.lost && !r.probed && now >= r.since+limit/probeShare:
 		r.probed, r.probeDue = true, true
 	}

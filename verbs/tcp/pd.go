@@ -2,9 +2,12 @@ package tcp
 
 import (
 	"crypto/rand"
+	"fmt"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/rc"
 	"github.com/tryst-rdma/tryst/verbs/internal/soft"
+	"github.com/tryst-rdma/tryst/verbs/tcp/internal/frame"
 )
 
 // pd implements verbs.PD.
@@ -32,10 +35,14 @@ func (p *pd) CreateQP(c verbs.QPConfig) (verbs.QP, error) {
 	if err := p.CheckQPLocked("create QP", &c, send, recv, maxInline); err != nil {
 		return nil, err
 	}
-	q := &qp{pd: p, config: c, sendCQ: send, recvCQ: recv, changed: make(chan struct{})}
-	q.machine.init(q, &p.Domain, c.MaxSend, c.MaxRecv)
+	q := &qp{pd: p, changed: make(chan struct{})}
 	rand.Read(q.secret[:]) // never fails (crypto/rand)
 	d.number(q)
+	q.Init(&d.Device, q.number, q, send, recv)
+	q.machine.init(q, rc.Config{
+		QPConfig: c, Device: d.Name(), Number: q.number, OnlyGID: fmt.Sprintf("the only GID has the index %d", onlyGID),
+		ReadAtomic: maxReadAtomic, MaxMessage: frame.MaxMessage,
+	})
 	d.qps[q] = struct{}{}
 	p.AddQPLocked(send, recv)
 	return q, nil
@@ -71,12 +78,12 @@ func (q *qp) BindWindow(mr verbs.MR, offset, length uint64, access verbs.Access)
 	defer d.Mu.Unlock()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if err := q.usableLocked(op); err != nil {
+	if err := q.machine.Open(op); err != nil {
 		return nil, err
 	}
-	w, err := q.pd.BindLocked(op, q, q.machine.state, mr, offset, length, access)
+	w, err := q.pd.BindLocked(op, q, q.machine.State(), mr, offset, length, access)
 	if err != nil {
-		err.Object = q.object()
+		err.Object = q.machine.Object()
 		return nil, err
 	}
 	return w, nil

@@ -7,17 +7,15 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/rc"
 	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 	"github.com/tryst-rdma/tryst/verbs/tcp/internal/frame"
 )
 
 // qp implements verbs.QP: a machine and the connection that carries its frames.
 type qp struct {
-	pd             *pd
-	number         verbs.QPN
-	config         verbs.QPConfig
-	sendCQ, recvCQ *soft.CQ
-	freedRecvs     atomic.Uint64 // receive slots below are free; written by polls
+	pd     *pd
+	number verbs.QPN
 
 	// conn is the present connection; nil before INIT. It exists before its sockets do.
 	conn atomic.Pointer[conn]
@@ -25,15 +23,13 @@ type qp struct {
 	// mu guards the fields below. It is never held while a goroutine waits for the peer, and
 	// for copies of at most smallContent bytes. Locks are taken in the order device, mu, the
 	// access locks of the connection; then one of keys, completion queue and events.
-	mu       sync.Mutex
-	machine  machine
-	closed   bool
+	mu      sync.Mutex
+	machine machine
+	soft.Completions
 	secret   [frame.SecretLen]byte // another one after ToReset
 	peer     verbs.Endpoint        // from RTR on
 	theirs   frame.Endpoint        // of the peer
 	changed  chan struct{}         // closed and replaced when a waiting greeting should be looked at again
-	reading  bool                  // the reader handles a frame: events go to callbacks
-	fired    []*soft.CQ            // events for the reader's callbacks
 	reason   error                 // why the connection was lost or never came; nil for none
 	toldLoss bool                  // reason was logged
 
@@ -42,41 +38,30 @@ type qp struct {
 	armed   bool // timerAt is set
 }
 
-// object names the queue pair in errors.
-func (q *qp) object() string { return fmt.Sprintf("%s QP %v", q.pd.dev.Name(), q.number) }
-
 func (q *qp) now() time.Duration { return q.pd.dev.now() }
 
-// usableLocked returns an error if the queue pair is closed.
-func (q *qp) usableLocked(op string) error {
-	if q.closed {
-		return verbs.Errorf(op, q.object(), verbs.ErrClosed, "the queue pair is closed")
-	}
-	return nil
-}
+// TakeBack, Usable, Granted, written and update implement owner, with soft.Completions. The caller
+// holds q.mu.
 
-// sendCompleted, recvCompleted, asyncEvent, stopAccess and written implement completer. The
-// caller holds q.mu.
-func (q *qp) sendCompleted(wc verbs.WC, freedTo uint64) {
-	wc.QPN = q.number
-	q.push(q.sendCQ, soft.Completion{WC: wc, Freed: &q.machine.req.freed, FreedTo: freedTo, Owner: q}, false)
-}
-
-func (q *qp) recvCompleted(wc verbs.WC, freedTo uint64, solicited bool) {
-	wc.QPN = q.number
-	q.push(q.recvCQ, soft.Completion{WC: wc, Freed: &q.freedRecvs, FreedTo: freedTo, Owner: q}, solicited)
-}
-
-func (q *qp) asyncEvent(kind verbs.EventKind) {
-	q.pd.dev.Event(verbs.AsyncEvent{Kind: kind, QPN: q.number})
-}
-
-func (q *qp) stopAccess() {
+// TakeBack waits for the accesses that are under way.
+func (q *qp) TakeBack() bool {
 	if c := q.conn.Load(); c != nil {
 		c.dead.Store(true)
 		c.waitForAccess()
 		c.wakeWriter() // for the end of the stream
 	}
+	return true
+}
+
+// Usable checks memory of work requests. Each access looks it up again.
+func (q *qp) Usable(sgl []verbs.SGE, write bool) bool {
+	return q.pd.Keys.Usable(&q.pd.Domain, sgl, write)
+}
+
+// Granted checks memory that the peer names. Each access looks it up again.
+func (q *qp) Granted(addr, length uint64, key verbs.RKey, need verbs.Access) bool {
+	_, ok := q.granted(addr, length, key, need)
+	return ok
 }
 
 func (q *qp) written() uint64 {
@@ -87,23 +72,29 @@ func (q *qp) written() uint64 {
 	return q.machine.req.written.Load()
 }
 
+func (q *qp) update(r *rc.Request, a, b uint64) (old uint64, ok bool) {
+	mem, ok := q.granted(r.Addr, 8, r.RKey, verbs.AccessRemoteAtomic)
+	if !ok {
+		return 0, false
+	}
+	return q.pd.Keys.FetchAndUpdate(mem, func(old uint64) uint64 { return rc.Atomic(r.Op, old, a, b) }), true
+}
+
+// granted returns memory that the peer names, and gather that of n bytes of a list. It is valid until
+// the end of the caller's access.
+func (q *qp) granted(addr, n uint64, key verbs.RKey, need verbs.Access) ([]byte, bool) {
+	return q.pd.Keys.Granted(&q.pd.Domain, q, addr, n, key, need)
+}
+
+func (q *qp) gather(sgl []verbs.SGE, off, n uint64, write bool, pieces [][]byte) ([][]byte, bool) {
+	return q.pd.Keys.Gather(&q.pd.Domain, sgl, off, n, write, pieces)
+}
+
 // waitForAccess returns when all accesses to memory that are under way have ended. What was
 // removed from the keys before is not used any more then.
 func (q *qp) waitForAccess() {
 	if c := q.conn.Load(); c != nil {
 		c.waitForAccess()
-	}
-}
-
-// push adds a completion to a completion queue. A full queue loses the completion, and its
-// polls return an error.
-func (q *qp) push(c *soft.CQ, e soft.Completion, solicited bool) {
-	fired, space := c.Push(e, solicited, q.reading)
-	if fired {
-		q.fired = append(q.fired, c)
-	}
-	if !space {
-		q.pd.dev.Event(verbs.AsyncEvent{Kind: verbs.EventCQError})
 	}
 }
 
@@ -119,7 +110,7 @@ func (q *qp) Endpoint() verbs.Endpoint {
 }
 
 // MaxInline implements verbs.QP.
-func (q *qp) MaxInline() int { return q.config.MaxInline }
+func (q *qp) MaxInline() int { return q.machine.MaxInline() }
 
 // ConnectionError returns why the queue pair has no connection any more, or never got one;
 // nil while there is no reason.
@@ -132,7 +123,7 @@ func (q *qp) ConnectionError() error {
 // armLocked sets the timer to the machine's deadline. It leaves a timer that fires earlier
 // alone, since expire sets it again.
 func (q *qp) armLocked() {
-	if q.timer == nil || q.closed {
+	if q.timer == nil || q.machine.Closed() {
 		return
 	}
 	at, ok := q.machine.deadline()
@@ -156,13 +147,13 @@ func (q *qp) expire() {
 	q.armed = false
 	now := q.now()
 	c := q.conn.Load()
-	if !q.closed && c != nil {
+	if !q.machine.Closed() && c != nil {
 		if written := time.Duration(c.wroteAt.Load()); written > q.machine.req.since {
 			q.machine.req.alive(written)
 		}
 		if at, ok := q.machine.deadline(); ok && now >= at {
 			q.machine.expire(now)
-			if q.machine.state == verbs.StateErr {
+			if q.machine.State() == verbs.StateErr {
 				q.failedLocked()
 			}
 		}

@@ -7,7 +7,7 @@ import (
 // PostSend implements verbs.QP.
 func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
 	q.mu.Lock()
-	n, bytes, err := q.postSendLocked(wrs)
+	n, bytes, err := q.machine.postSend(q.now(), wrs)
 	c := q.conn.Load()
 	if n > 0 {
 		q.armLocked()
@@ -23,81 +23,16 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
 	return n, err
 }
 
-func (q *qp) postSendLocked(wrs []verbs.SendWR) (n int, bytes uint64, err error) {
-	const op = "post send"
-	if err := q.usableLocked(op); err != nil {
-		return 0, 0, err
-	}
-	if s := q.machine.state; s != verbs.StateRTS && s != verbs.StateErr {
-		return 0, 0, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the queue pair is in %v; it can send only in RTS", s)
-	}
-	now := q.now()
-	for i := range wrs {
-		if err := q.checkSend(&wrs[i]); err != nil {
-			return i, bytes, err
-		}
-		if q.machine.req.full() {
-			return i, bytes, verbs.Errorf(op, q.object(), verbs.ErrQueueFull, "all %d slots of the send queue are taken", q.config.MaxSend)
-		}
-		q.machine.postSend(now, &wrs[i])
-		bytes += wrs[i].Len()
-	}
-	return len(wrs), bytes, nil
-}
-
-// checkSend returns an error for a work request that is invalid in itself.
-func (q *qp) checkSend(wr *verbs.SendWR) error {
-	const op = "post send"
-	switch {
-	case wr.Op > verbs.OpFetchAdd:
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "unknown operation %d", wr.Op)
-	case wr.Inline != nil && wr.Op >= verbs.OpRead:
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%v cannot be inline", wr.Op)
-	case len(wr.Inline) > q.config.MaxInline:
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d bytes inline: the limit is %d", len(wr.Inline), q.config.MaxInline)
-	case len(wr.SGL) > q.config.MaxSendSGE:
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d scatter/gather elements: the limit is %d", len(wr.SGL), q.config.MaxSendSGE)
-	case wr.Op < verbs.OpCompareSwap:
-		return nil
-	case len(wr.SGL) != 1 || wr.SGL[0].Length != 8:
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%v needs one scatter/gather element of 8 bytes", wr.Op)
-	case wr.RemoteAddr%8 != 0:
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%v needs an address that is a multiple of 8", wr.Op)
-	}
-	return nil
-}
-
 // PostRecv implements verbs.QP.
 func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	q.mu.Lock()
-	n, err := q.postRecvLocked(wrs)
+	n, err := q.machine.postRecv(wrs)
 	ready, c := q.machine.resp.readyDue, q.conn.Load()
 	q.mu.Unlock()
 	if ready && c != nil {
 		c.kick()
 	}
 	return n, err
-}
-
-func (q *qp) postRecvLocked(wrs []verbs.RecvWR) (int, error) {
-	const op = "post receive"
-	if err := q.usableLocked(op); err != nil {
-		return 0, err
-	}
-	if q.machine.state == verbs.StateReset {
-		return 0, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the queue pair is in RESET; receives can be posted from INIT on")
-	}
-	for i := range wrs {
-		if len(wrs[i].SGL) > q.config.MaxRecvSGE {
-			return i, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d scatter/gather elements: the limit is %d", len(wrs[i].SGL), q.config.MaxRecvSGE)
-		}
-		freed := q.freedRecvs.Load()
-		if q.machine.resp.posted-freed >= uint64(q.config.MaxRecv) { //nolint:gosec // not negative
-			return i, verbs.Errorf(op, q.object(), verbs.ErrQueueFull, "all %d slots of the receive queue are taken", q.config.MaxRecv)
-		}
-		q.machine.postRecv(&wrs[i], freed)
-	}
-	return len(wrs), nil
 }
 
 // PostSendAndPoll implements verbs.QP.

@@ -7,6 +7,7 @@ import (
 	"net"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/rc"
 	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 	"github.com/tryst-rdma/tryst/verbs/tcp/internal/frame"
 )
@@ -177,14 +178,13 @@ func (r *reader) frame() error {
 	}
 	rest := int(h.Length)
 	for rest > 0 {
-		if r.r == r.w && (rest >= readBytes/2 && r.raw != nil && r.place.kind != placeOperands) {
+		if r.r == r.w && (rest >= readBytes/2 && r.raw != nil && r.place.Kind != placeOperands) {
 			n, err := r.readInto(rest)
 			if err != nil {
 				return err
 			}
 			rest -= n
-			r.place.off += uint64(n)  //nolint:gosec // not negative
-			r.place.addr += uint64(n) //nolint:gosec // likewise
+			r.place.Off += uint64(n) //nolint:gosec // not negative
 			continue
 		}
 		if r.r == r.w {
@@ -196,8 +196,7 @@ func (r *reader) frame() error {
 		r.store(r.buf[r.r:r.r+n], int(h.Length)-rest)
 		r.r += n
 		rest -= n
-		r.place.off += uint64(n)  //nolint:gosec // not negative
-		r.place.addr += uint64(n) //nolint:gosec // likewise
+		r.place.Off += uint64(n) //nolint:gosec // not negative
 	}
 	r.end(h)
 	return nil
@@ -209,12 +208,12 @@ func (r *reader) begin(h *frame.Header) (err error) {
 	q := r.conn.q
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.conn.Load() != r.conn || q.machine.state == verbs.StateErr || q.machine.resp.refused {
+	if q.conn.Load() != r.conn || q.machine.State() == verbs.StateErr || q.machine.resp.refused {
 		return errGone
 	}
-	q.reading = true
+	q.Calling = true
 	r.place, err = q.machine.receive(q.now(), h)
-	q.reading = false
+	q.Calling = false
 	r.takeFired()
 	return err
 }
@@ -228,23 +227,22 @@ func (r *reader) end(h *frame.Header) {
 	if q.conn.Load() != r.conn {
 		return
 	}
-	q.reading = true
-	if r.place.kind == placeOperands {
+	q.Calling = true
+	if r.place.Kind == placeOperands {
 		r.conn.readAccess.Lock()
 		q.machine.placed(h, &r.place, r.operands[:])
 		r.conn.readAccess.Unlock()
 	} else {
 		q.machine.placed(h, &r.place, nil)
 	}
-	q.reading = false
+	q.Calling = false
 	r.takeFired()
 }
 
 // takeFired takes the events that the frame caused. The caller holds the lock of the queue
 // pair.
 func (r *reader) takeFired() {
-	r.fired = append(r.fired, r.conn.q.fired...)
-	r.conn.q.fired = r.conn.q.fired[:0]
+	r.fired = r.conn.q.TakeFired(r.fired)
 }
 
 // find returns the memory of the next n bytes of content. It must be called in an access; the
@@ -252,11 +250,11 @@ func (r *reader) takeFired() {
 func (r *reader) find(n int) (pieces [][]byte, ok bool) {
 	q, p := r.conn.q, &r.place
 	pieces = r.space[:0]
-	switch p.kind {
-	case placeRecv, placeResponse:
-		return q.machine.keys.Gather(q.machine.domain, p.sgl, p.off, uint64(n), true, pieces) //nolint:gosec // not negative
-	case placeRemote:
-		mem, ok := q.machine.keys.Granted(q.machine.domain, q, p.addr, uint64(n), p.rkey, p.need) //nolint:gosec // likewise
+	switch p.Kind {
+	case rc.PlaceRecv, placeResponse:
+		return q.gather(p.SGL, p.Off, uint64(n), true, pieces) //nolint:gosec // not negative
+	case rc.PlaceRemote:
+		mem, ok := q.granted(p.Addr+p.Off, uint64(n), p.RKey, verbs.AccessRemoteWrite) //nolint:gosec // likewise
 		return append(pieces, mem), ok
 	}
 	return pieces, true
@@ -264,8 +262,8 @@ func (r *reader) find(n int) (pieces [][]byte, ok bool) {
 
 // store copies content to its place.
 func (r *reader) store(b []byte, off int) {
-	switch r.place.kind {
-	case placeNowhere:
+	switch r.place.Kind {
+	case rc.PlaceNowhere:
 		return
 	case placeOperands:
 		copy(r.operands[off:], b)
@@ -295,9 +293,9 @@ func (r *reader) misplace() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.conn.Load() == r.conn {
-		q.reading = true
+		q.Calling = true
 		q.machine.misplaced(&r.place)
-		q.reading = false
+		q.Calling = false
 		r.takeFired()
 	}
 	r.place = place{}
@@ -330,7 +328,7 @@ func (r *reader) readIntoOnce(fd uintptr) bool {
 	r.take()
 	c.readAccess.Lock()
 	defer c.readAccess.Unlock()
-	if r.place.kind == placeNowhere { // dropped content overwrites itself in buf
+	if r.place.Kind == rc.PlaceNowhere { // dropped content overwrites itself in buf
 		n := min(r.want, len(r.buf))
 		r.pieces = append(r.space[:0], r.buf[:n])
 	} else {

@@ -40,12 +40,12 @@ func TestReaderWaitsForNoRoomInACompletionQueue(t *testing.T) {
 	small, err := v.dev.CreateCQ(verbs.CQConfig{Size: 1})
 	v.check(err)
 	v.qp.mu.Lock()
-	big := v.qp.recvCQ
-	v.qp.recvCQ = small.(*soft.CQ) //nolint:errcheck // what CreateCQ returns
+	big := v.qp.Recv
+	v.qp.Recv = small.(*soft.CQ) //nolint:errcheck // what CreateCQ returns
 	v.qp.mu.Unlock()
 	defer func() {
 		v.qp.mu.Lock()
-		v.qp.recvCQ = big
+		v.qp.Recv = big
 		v.qp.mu.Unlock()
 		v.check(small.Close())
 	}()

@@ -201,11 +201,11 @@ func (w *writer) build() bool {
 	now, long, pieces := q.now(), 0, 0
 	var s source
 	for pieces < batchPieces && long < limit && cap(w.staging)-len(w.staging) >= frame.HeaderLen+smallContent {
-		before := q.machine.req.sending
+		before := q.machine.Next()
 		if !q.machine.next(now, len(w.parts) == 0, &w.header, &s) {
 			break
 		}
-		after := q.machine.req.sending
+		after := q.machine.Next()
 		from := len(w.staging)
 		w.staging = w.header.Append(w.staging)
 		switch {
@@ -281,11 +281,11 @@ func (w *writer) copySmall(s *source) bool {
 // find returns the memory of n bytes of a source, from off on. It must be called in an access;
 // the memory is valid until its end.
 func (w *writer) find(s *source, off, n uint64, pieces [][]byte) ([][]byte, bool) {
-	m := &w.conn.q.machine
+	q := w.conn.q
 	if s.sgl != nil {
-		return m.keys.Gather(m.domain, s.sgl, s.off+off, n, false, pieces)
+		return q.gather(s.sgl, s.off+off, n, false, pieces)
 	}
-	mem, ok := m.keys.Granted(m.domain, w.conn.q, s.addr+off, n, s.rkey, verbs.AccessRemoteRead)
+	mem, ok := q.granted(s.addr+off, n, s.rkey, verbs.AccessRemoteRead)
 	return append(pieces, mem), ok
 }
 
@@ -294,10 +294,10 @@ func (w *writer) find(s *source, off, n uint64, pieces [][]byte) ([][]byte, bool
 func (w *writer) gone(s *source) {
 	m := &w.conn.q.machine
 	if s.sgl != nil {
-		m.failRequest(m.req.completed, verbs.StatusLocalProtection)
+		m.Fail(verbs.StatusLocalProtection)
 		return
 	}
-	m.enterError()
+	m.Break()
 }
 
 // write writes the batch, or some of it: with wait until it is written. It returns errFull if
