@@ -37,7 +37,7 @@ func (q *qp) connect(ctx context.Context, attempt uint64) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed || q.attempt != attempt || q.state == verbs.StateErr {
+	if q.machine.Closed() || q.attempt != attempt || q.machine.State() == verbs.StateErr {
 		return
 	}
 	q.failed = err
@@ -46,8 +46,8 @@ func (q *qp) connect(ctx context.Context, attempt uint64) {
 		return // requests end with their time, as if the peer did not answer
 	}
 	q.refused = true
-	if q.req.completed < q.req.posted {
-		q.failSendLocked(verbs.StatusRetryExceeded)
+	if !q.machine.Idle() {
+		q.machine.Fail(verbs.StatusRetryExceeded)
 	}
 }
 
@@ -196,8 +196,8 @@ func (d *device) meant(ctx context.Context, h *hello) (q *qp, e ends, attempt ui
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed || q.state != verbs.StateRTR && q.state != verbs.StateRTS || q.role != acceptor || q.link != nil {
-		return nil, e, 0, gonef("QP %v in %v waits for no connection", h.qpns[1], q.state)
+	if q.machine.Closed() || !q.machine.IsUp() || q.role != acceptor || q.link != nil {
+		return nil, e, 0, gonef("QP %v in %v waits for no connection", h.qpns[1], q.machine.State())
 	}
 	return q, q.ends, q.attempt, nil
 }
@@ -263,7 +263,7 @@ func (l *link) receiveRing(ctx context.Context, buf []byte) error {
 // wants it, attach frees it and returns false.
 func (q *qp) attach(l *link, attempt uint64) bool {
 	q.mu.Lock()
-	if q.closed || q.attempt != attempt || q.link != nil || q.state != verbs.StateRTR && q.state != verbs.StateRTS {
+	if q.machine.Closed() || q.attempt != attempt || q.link != nil || !q.machine.IsUp() {
 		q.mu.Unlock()
 		l.free()
 		return false
@@ -290,7 +290,7 @@ func (q *qp) startLocked(l *link) {
 func (q *qp) connectToItselfLocked(op string) error {
 	own, err := q.pd.dev.newRing(q.entrySize)
 	if err != nil {
-		return &verbs.Error{Op: op, Object: q.object(), Err: err}
+		return &verbs.Error{Op: op, Object: q.machine.Object(), Err: err}
 	}
 	l := newLink(q.pd.dev, nil, own, q.pd.dev.gid)
 	l.self, l.peer, l.entrySize = make(chan struct{}, 1), own.mem, q.entrySize

@@ -38,9 +38,7 @@ func TestRequestsExecutedBeforeTheEndComplete(t *testing.T) {
 func TestPostedReceiveEndsRetriesOfAStoppedResponder(t *testing.T) {
 	const delay = 5 * time.Millisecond
 	x, y := newPair(t, New(Options{}), 1<<16)
-	x.qp.mu.Lock()
-	x.qp.req.rnrRetry, x.qp.req.rnrDelay = 6, delay
-	x.qp.mu.Unlock()
+	x.retryWithoutReceive(6, delay)
 	x.post(x.to(y, 1, verbs.OpWriteImm, 0, 64, 0))
 	y.qp.pollUntil(t, func() bool { return y.qp.resp.stalled })
 	y.qp.drive.Lock()

@@ -125,9 +125,9 @@ func (f *fuzzedRing) check(t *testing.T, before []byte) {
 	}
 	q := x.qp
 	q.mu.Lock()
-	if r, p := &q.req, &q.resp; r.acked > r.published || r.completed > r.posted || p.executed > p.seen || p.consumed > p.posted {
+	if r, p, m := &q.req, &q.resp, &q.machine; r.acked > r.published || m.Completed() > m.Posted() || p.executed > p.seen || m.Consumed() > m.PostedRecvs() {
 		t.Errorf("acknowledged %d of %d, completed %d of %d, executed %d of %d, took %d of %d receives",
-			r.acked, r.published, r.completed, r.posted, p.executed, p.seen, p.consumed, p.posted)
+			r.acked, r.published, m.Completed(), m.Posted(), p.executed, p.seen, m.Consumed(), m.PostedRecvs())
 	}
 	q.mu.Unlock()
 	var wcs [16]verbs.WC

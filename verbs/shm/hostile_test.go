@@ -263,9 +263,9 @@ func (x *testEnd) finishes(t *testing.T, breaks bool) {
 	l := x.qp.live.Load()
 	x.qp.pollUntil(t, func() bool {
 		if breaks {
-			return x.qp.state == verbs.StateErr
+			return x.qp.machine.State() == verbs.StateErr
 		}
-		return x.qp.state == verbs.StateErr || x.qp.resp.deaf || x.qp.seen == readWords(l.peer) && l.sleeps.Load()%2 == 1
+		return x.qp.machine.State() == verbs.StateErr || x.qp.resp.deaf || x.qp.seen == readWords(l.peer) && l.sleeps.Load()%2 == 1
 	})
 }
 

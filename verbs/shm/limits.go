@@ -137,19 +137,8 @@ const (
 const (
 	// onlyPort is the number of the device's only port.
 	onlyPort = soft.OnlyPort
-	// rnrInfinite is the RNR retry count that means no limit (specification, volume 1, 9.7.5.2.8).
-	rnrInfinite = 7
-	psnMask     = 1<<24 - 1
+	psnMask  = 1<<24 - 1
 )
-
-// rnrDelay maps the code of RTRAttr.MinRNRTimer to units of 10 us (specification, volume 1, table
-// 45).
-var rnrDelay = [32]time.Duration{
-	65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192,
-	256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
-}
-
-const rnrUnit = 10 * time.Microsecond
 
 const (
 	// maxReason limits the text of a refusal, in bytes.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 )
 
 // link is the connection of two queue pairs: their rings and the socket between them. The
@@ -24,6 +25,7 @@ type link struct {
 	gone chan struct{}   // closed when the link was taken from its queue pair
 	// nudges holds a token when run is to look at the rings for a reason on this side.
 	nudges chan struct{}
+	fired  []*soft.CQ // space for callBack
 
 	peerGID   verbs.GID
 	own       *file    // ring of this side

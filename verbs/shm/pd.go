@@ -92,12 +92,12 @@ func (q *qp) BindWindow(mr verbs.MR, offset, length uint64, access verbs.Access)
 	defer d.Mu.Unlock()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if err := q.usableLocked(op); err != nil {
+	if err := q.machine.Open(op); err != nil {
 		return nil, err
 	}
-	w, err := q.pd.BindLocked(op, q, q.state, mr, offset, length, access)
+	w, err := q.pd.BindLocked(op, q, q.machine.State(), mr, offset, length, access)
 	if err != nil {
-		err.Object = q.object()
+		err.Object = q.machine.Object()
 		return nil, err
 	}
 	return w, nil

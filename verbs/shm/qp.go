@@ -4,26 +4,39 @@ package shm
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/rc"
 	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 )
 
 // qp implements verbs.QP. Its requester (requester.go) writes requests into its own ring and
 // reads the responses in the ring of the peer; its responder (responder.go) executes the requests
-// in the ring of the peer.
+// in the ring of the peer. What every carrier has in common is in rc.Machine.
 type qp struct {
 	pd             *pd
 	number         verbs.QPN
-	config         verbs.QPConfig
 	entrySize      int
 	sendCQ, recvCQ *cq
-	freedRecvs     atomic.Uint64 // receive slots below are free; written by polls
 
+	driver
+
+	mu      sync.Mutex // guards the fields below
+	machine rc.Machine
+	soft.Completions
+	req  requester
+	resp responder
+	connecting
+	link    *link
+	copying bool // content is being copied, outside of mu
+	timer
+}
+
+// driver is who works on the rings of a queue pair.
+type driver struct {
 	// drive is held while the rings are worked on, also while content is copied. So a Close that
 	// has taken it knows that no slice is under way.
 	drive    sync.Mutex
@@ -36,18 +49,14 @@ type qp struct {
 	live     atomic.Pointer[link] // link; the holder of drive may go on using an earlier one
 	polls    atomic.Uint64        // counts polls of completion queues of this queue pair
 	watched  atomic.Bool          // run relies on polls, and looks only now and then
+}
 
-	mu     sync.Mutex // guards the fields below
-	state  verbs.QPState
-	access verbs.Access // of the peer, through this queue pair
-	closed bool
-
+// connecting is the way of a queue pair to its link. The queue pair's lock guards it.
+type connecting struct {
 	own        endpointData
 	ends       ends // from RTR on
 	role       role
 	peer       endpointData
-	peerPSN    verbs.PSN
-	reads      uint8         // READs and atomics that the peer may have outstanding
 	attempt    uint64        // counts the connections of this queue pair
 	ready      chan struct{} // closed when ends is known, or never will be
 	isReady    bool
@@ -55,20 +64,11 @@ type qp struct {
 	connection *time.Timer // ends the wait for the connection
 	failed     error       // why there is no connection
 	refused    bool        // and there never will be one, or the peer has ended it
+}
 
-	link    *link
-	copying bool // content is being copied, outside of mu
-	flush   bool // the queue pair broke meanwhile: flush when the copy has ended
-	// breakStatus is how the oldest work request of the send queue ends when the queue pair breaks.
-	breakStatus verbs.Status
-	calling     bool // completions are handed to CallbackCQ.OnEvent
-	fired       []*cq
-
-	req         requester
-	resp        responder
-	established bool
-
-	timer   *time.Timer
+// timer calls expire of a queue pair, whose lock guards it.
+type timer struct {
+	clock   *time.Timer // nil before the first use
 	armed   bool
 	timerAt time.Time
 }
@@ -82,7 +82,8 @@ func (p *pd) CreateQP(c verbs.QPConfig) (verbs.QP, error) {
 		return nil, err
 	}
 	sendCQ, recvCQ := c.SendCQ.(*cq), c.RecvCQ.(*cq) //nolint:errcheck // CheckQPLocked has looked at them
-	q := &qp{pd: p, config: c, entrySize: entrySize(c.MaxSendSGE, c.MaxInline), sendCQ: sendCQ, recvCQ: recvCQ, ready: make(chan struct{})}
+	q := &qp{pd: p, entrySize: entrySize(c.MaxSendSGE, c.MaxInline), sendCQ: sendCQ, recvCQ: recvCQ}
+	q.ready = make(chan struct{})
 	q.own = endpointData{secret: newSecret(), socket: d.socket, inDir: d.hasPath}
 	for {
 		// 0 and 1 are the management queue pairs, 0xffffff is multicast.
@@ -92,21 +93,14 @@ func (p *pd) CreateQP(c verbs.QPConfig) (verbs.QP, error) {
 		}
 	}
 	d.qps[q.number] = q
+	q.Init(&d.Device, q.number, q, sendCQ.CQ, recvCQ.CQ)
+	q.machine.Init(q, rc.Config{
+		QPConfig: c, Device: name, Number: q.number, OnlyGID: "the only entry is 0", ReadAtomic: maxReadAtomic, MaxPost: maxMessage,
+	})
 	sendCQ.useLocked(q)
 	recvCQ.useLocked(q)
 	p.AddQPLocked(sendCQ.CQ, recvCQ.CQ)
 	return q, nil
-}
-
-// object names the queue pair in errors.
-func (q *qp) object() string { return fmt.Sprintf("%s QP %v", name, q.number) }
-
-// usableLocked returns an error if the queue pair is closed.
-func (q *qp) usableLocked(op string) error {
-	if q.closed {
-		return verbs.Errorf(op, q.object(), verbs.ErrClosed, "the queue pair is closed")
-	}
-	return nil
 }
 
 // QPN implements verbs.QP.
@@ -120,50 +114,21 @@ func (q *qp) Endpoint() verbs.Endpoint {
 }
 
 // MaxInline implements verbs.QP.
-func (q *qp) MaxInline() int { return q.config.MaxInline }
+func (q *qp) MaxInline() int { return q.machine.MaxInline() }
 
-func (q *qp) completeSendLocked(w *sendWork, status verbs.Status) {
-	q.req.completed++
-	if !w.wr.Signaled && status == verbs.StatusOK {
-		return
-	}
-	wc := verbs.WC{ID: w.wr.ID, Status: status, Op: completionOf(w.wr.Op), QPN: q.number}
-	q.pushLocked(q.sendCQ, soft.Completion{WC: wc, Freed: &q.req.freed, FreedTo: q.req.completed, Owner: q}, false)
+// TakeBack, Usable and Granted implement rc.Owner, with soft.Completions. The caller holds q.mu.
+
+// TakeBack takes the memory back, and ends the attempt to connect. While content is being copied for
+// the queue pair the work requests stay; they are flushed when the copy has ended.
+func (q *qp) TakeBack() bool {
+	q.takeBackLocked()
+	q.stopConnectingLocked()
+	return !q.copying
 }
 
-// completeRecvLocked ends the receive that a message consumed last.
-func (q *qp) completeRecvLocked(wc verbs.WC, solicited bool) {
-	wc.ID, wc.QPN = q.resp.recvs.At(q.resp.consumed-1).id, q.number
-	q.pushLocked(q.recvCQ, soft.Completion{WC: wc, Freed: &q.freedRecvs, FreedTo: q.resp.consumed, Owner: q}, solicited)
-}
-
-func (q *qp) event(kind verbs.EventKind) {
-	q.pd.dev.Event(verbs.AsyncEvent{Kind: kind, QPN: q.number})
-}
-
-// pushLocked adds a completion to a completion queue. A full queue loses the completion, and its
-// polls return an error.
-func (q *qp) pushLocked(c *cq, e soft.Completion, solicited bool) {
-	fired, space := c.Push(e, solicited, q.calling)
-	if fired {
-		q.fired = append(q.fired, c)
-	}
-	if !space {
-		q.pd.dev.Event(verbs.AsyncEvent{Kind: verbs.EventCQError})
-	}
-}
-
-func completionOf(op verbs.Opcode) verbs.WCOp {
-	switch op {
-	case verbs.OpSend, verbs.OpSendImm:
-		return verbs.WCSend
-	case verbs.OpWrite, verbs.OpWriteImm:
-		return verbs.WCWrite
-	case verbs.OpRead:
-		return verbs.WCRead
-	}
-	return verbs.WCAtomic
-}
+// Usable and Granted allow everything: each slice checks its memory when it is copied.
+func (*qp) Usable([]verbs.SGE, bool) bool                          { return true }
+func (*qp) Granted(_, _ uint64, _ verbs.RKey, _ verbs.Access) bool { return true }
 
 // ConnectionError implements verbs.ConnectionReporter.
 func (q *qp) ConnectionError() error {

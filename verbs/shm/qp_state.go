@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/rc"
 	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 )
 
@@ -15,41 +16,17 @@ import (
 func (q *qp) State() (verbs.QPState, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if err := q.usableLocked("query"); err != nil {
+	if err := q.machine.Open("query"); err != nil {
 		return 0, err
 	}
-	return q.state, nil
-}
-
-// stepLocked checks a change of state.
-func (q *qp) stepLocked(op string, to verbs.QPState) error {
-	if err := q.usableLocked(op); err != nil {
-		return err
-	}
-	if err := verbs.CheckTransition(q.state, to); err != nil {
-		return &verbs.Error{Op: op, Object: q.object(), Err: err}
-	}
-	return nil
+	return q.machine.State(), nil
 }
 
 // ToInit implements verbs.QP.
 func (q *qp) ToInit(a verbs.InitAttr) error {
-	const op = "bring to INIT"
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if err := q.stepLocked(op, verbs.StateInit); err != nil {
-		return err
-	}
-	switch {
-	case a.Port != onlyPort:
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "port %d: the only port is %d", a.Port, onlyPort)
-	case a.PKeyIndex != 0:
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "partition key index %d: the only index is 0", a.PKeyIndex)
-	case a.SGIDIndex != 0:
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "GID index %d is empty: the only entry is 0", a.SGIDIndex)
-	}
-	q.access, q.state = a.Access, verbs.StateInit
-	return nil
+	return q.machine.ToInit(a)
 }
 
 // ToRTR implements verbs.QP. It begins to connect, and does not wait for it.
@@ -58,20 +35,13 @@ func (q *qp) ToRTR(a verbs.RTRAttr) error {
 	d := q.pd.dev
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if err := q.stepLocked(op, verbs.StateRTR); err != nil {
+	if err := q.machine.CheckRTR(&a); err != nil {
 		return err
-	}
-	if err := a.Check(); err != nil {
-		return &verbs.Error{Op: op, Object: q.object(), Err: err}
 	}
 	peer, err := parseEndpointData(a.Peer.Data)
 	switch {
-	case a.SGIDIndex != 0:
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "GID index %d is empty: the only entry is 0", a.SGIDIndex)
 	case a.Peer.GID.IsZero():
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the peer has no GID, which names its process")
-	case a.MaxDestReadAtomic > maxReadAtomic:
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d outstanding reads: the limit is %d", a.MaxDestReadAtomic, maxReadAtomic)
+		return verbs.Errorf(op, q.machine.Object(), verbs.ErrInvalid, "the peer has no GID, which names its process")
 	case err == nil:
 		err = d.banned(a.Peer.GID)
 	}
@@ -79,10 +49,11 @@ func (q *qp) ToRTR(a verbs.RTRAttr) error {
 		err = fmt.Errorf("process %v has passed too many descriptors that are still being closed", a.Peer.GID)
 	}
 	if err != nil {
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%v", err)
+		return verbs.Errorf(op, q.machine.Object(), verbs.ErrInvalid, "%v", err)
 	}
-	q.state, q.peer, q.peerPSN, q.reads = verbs.StateRTR, peer, a.Peer.PSN, a.MaxDestReadAtomic
-	q.req.rnrDelay = rnrDelay[a.MinRNRTimer] * rnrUnit
+	q.machine.ToRTR(&a)
+	q.peer, q.resp.psn = peer, a.Peer.PSN
+	q.req.rnrDelay, _ = rc.RNRDelay(uint32(a.MinRNRTimer))
 	q.role = roleOf(q.own.secret, peer.secret)
 	mine, theirs := 0, 1
 	if q.role == acceptor {
@@ -118,27 +89,19 @@ func (q *qp) becomeReadyLocked() {
 
 // ToRTS implements verbs.QP.
 func (q *qp) ToRTS(a verbs.RTSAttr) error {
-	const op = "bring to RTS"
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if err := q.stepLocked(op, verbs.StateRTS); err != nil {
+	first := q.machine.State() == verbs.StateRTR
+	if err := q.machine.ToRTS(&a, 0); err != nil {
 		return err
 	}
-	if err := a.Check(); err != nil {
-		return &verbs.Error{Op: op, Object: q.object(), Err: err}
-	}
-	if a.MaxReadAtomic > maxReadAtomic {
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d outstanding reads: the limit is %d", a.MaxReadAtomic, maxReadAtomic)
-	}
 	r := &q.req
-	if q.state != verbs.StateRTS {
-		r.psn = a.PSN // set once only
+	if first {
+		r.psn = a.PSN
 	}
-	r.rnrRetry, r.maxReads = a.RNRRetry, a.MaxReadAtomic
 	if r.timeout = verbs.TimeoutDuration(a.Timeout) * time.Duration(a.Retry+1); r.timeout > 0 {
 		r.timeout = max(r.timeout, minPatience)
 	}
-	q.state = verbs.StateRTS
 	if l := q.link; l != nil { // responses that came in RTR count from now on
 		q.nudge(l)
 	}
@@ -149,11 +112,7 @@ func (q *qp) ToRTS(a verbs.RTSAttr) error {
 func (q *qp) ToErr() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if err := q.stepLocked("bring to ERR", verbs.StateErr); err != nil {
-		return err
-	}
-	q.breakLocked()
-	return nil
+	return q.machine.ToErr()
 }
 
 // takeBackLocked takes back the memory that the peer may read for this queue pair: whatever the
@@ -165,23 +124,6 @@ func (q *qp) takeBackLocked() {
 	}
 }
 
-// breakLocked moves the queue pair to ERR and flushes all posted work requests, also unsignaled
-// ones, as rxe and NICs do (specification, volume 1, 10.3.1). While content is being copied for
-// the queue pair the work requests stay; they are flushed when the copy has ended.
-func (q *qp) breakLocked() {
-	if q.state == verbs.StateErr {
-		return
-	}
-	q.takeBackLocked()
-	q.state = verbs.StateErr
-	q.stopConnectingLocked()
-	if q.copying {
-		q.flush = true
-		return
-	}
-	q.flushLocked()
-}
-
 // stopConnectingLocked ends the attempt to connect, if there is one.
 func (q *qp) stopConnectingLocked() {
 	if q.connection != nil {
@@ -191,30 +133,6 @@ func (q *qp) stopConnectingLocked() {
 	if q.stopDial != nil {
 		q.stopDial()
 		q.stopDial = nil
-	}
-}
-
-// flushLocked completes all work requests with an error.
-func (q *qp) flushLocked() {
-	q.flush = false
-	r, p := &q.req, &q.resp
-	status := q.breakStatus
-	q.breakStatus = verbs.StatusOK
-	for r.completed < r.posted {
-		if status == verbs.StatusOK {
-			status = verbs.StatusFlushed
-		}
-		q.completeSendLocked(r.sends.At(r.completed), status)
-		status = verbs.StatusFlushed
-	}
-	r.next, r.offset, r.begun = r.posted, 0, false
-	if p.message.send {
-		p.consumed-- // its receive is flushed, too
-	}
-	p.message = message{}
-	for p.consumed < p.posted {
-		p.consumed++
-		q.completeRecvLocked(verbs.WC{Status: verbs.StatusFlushed}, false)
 	}
 }
 
@@ -236,8 +154,9 @@ func (q *qp) takeLink() {
 
 // ToReset implements verbs.QP. The queue pair gets a new secret, so its endpoint changes.
 func (q *qp) ToReset() error {
+	const op = "bring to RESET"
 	q.mu.Lock()
-	err := q.stepLocked("bring to RESET", verbs.StateReset)
+	err := q.machine.Step(op, verbs.StateReset)
 	q.mu.Unlock()
 	if err != nil {
 		return err
@@ -245,28 +164,17 @@ func (q *qp) ToReset() error {
 	q.takeLink()
 	defer q.drive.Unlock()
 	defer q.mu.Unlock()
-	if err := q.stepLocked("bring to RESET", verbs.StateReset); err != nil {
+	if err := q.machine.Step(op, verbs.StateReset); err != nil {
 		return err
 	}
-	q.sendCQ.Purge(q) // before the reset: polling an old completion after it would free slots in use
-	q.recvCQ.Purge(q)
+	q.Purge()
+	q.machine.Reset()
 	q.becomeReadyLocked()
 	q.ready, q.isReady = make(chan struct{}), false
 	q.own.secret, q.attempt, q.refused, q.failed = newSecret(), q.attempt+1, false, nil
-	q.state, q.established, q.flush, q.breakStatus = verbs.StateReset, false, false, verbs.StatusOK
-	q.req.reset()
-	q.resp = responder{recvs: q.resp.recvs}
-	q.freedRecvs.Store(0)
+	q.req, q.resp = requester{}, responder{}
 	q.stopTimerLocked()
 	return nil
-}
-
-// reset forgets all work requests.
-func (r *requester) reset() {
-	r.freed.Store(0)
-	r.posted, r.completed, r.next, r.offset, r.begun = 0, 0, 0, 0, false
-	r.published, r.acked, r.done, r.reads, r.chunks, r.deaf = 0, 0, 0, 0, 0, false
-	r.rnr, r.rnrTries, r.retryAt, r.lastCopied = false, 0, time.Time{}, 0
 }
 
 // Close implements verbs.QP.
@@ -279,26 +187,25 @@ func (q *qp) Close() error {
 	}
 	delete(d.qps, q.number)
 	q.takeLink()
-	q.closed = true
+	q.machine.Close()
 	q.becomeReadyLocked()
 	q.stopTimerLocked()
 	q.mu.Unlock()
 	q.drive.Unlock()
-	q.sendCQ.Purge(q)
-	q.recvCQ.Purge(q)
+	q.Purge()
 	q.sendCQ.unuseLocked(q)
 	q.recvCQ.unuseLocked(q)
-	q.pd.DropQPLocked(q.sendCQ.CQ, q.recvCQ.CQ)
+	q.pd.DropQPLocked(q.Send, q.Recv)
 	return nil
 }
 
 // violatedLocked breaks the queue pair because its peer does not keep to the protocol.
 func (q *qp) violatedLocked(err error) {
 	q.pd.dev.breach(q, err)
-	if q.state != verbs.StateErr {
-		q.event(verbs.EventQPProtocol)
+	if q.machine.State() != verbs.StateErr {
+		q.Event(verbs.EventQPProtocol)
 	}
-	q.failSendLocked(verbs.StatusBadResponse)
+	q.machine.Fail(verbs.StatusBadResponse)
 }
 
 // regionClosed breaks the queue pair if the peer may still read a region that was closed.
@@ -306,20 +213,20 @@ func (q *qp) regionClosed(m *soft.Region) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	r := &q.req
-	for i := r.acked; i < r.published && q.state != verbs.StateErr; i++ {
+	for i := r.acked; i < r.published && q.machine.State() != verbs.StateErr; i++ {
 		p := &r.parts[i%ringEntries]
 		if !p.shared {
 			continue
 		}
-		for _, s := range r.sends.At(p.work).sgl {
+		for _, s := range q.machine.Work(p.work).SGL {
 			if s.LKey == m.LKey() && s.Length > 0 {
-				q.failSendLocked(verbs.StatusLocalProtection)
+				q.machine.Fail(verbs.StatusLocalProtection)
 				break
 			}
 		}
 	}
 	if b := backingOf(m); b != nil && q.link != nil && q.readUnderWayLocked(func(a answered) bool { return a.file == b.file.id }) {
-		q.failSendLocked(verbs.StatusLocalProtection)
+		q.machine.Fail(verbs.StatusLocalProtection)
 	}
 }
 
@@ -328,7 +235,7 @@ func (q *qp) windowClosed(key verbs.RKey) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.link != nil && q.readUnderWayLocked(func(a answered) bool { return a.file != 0 && a.key == key }) {
-		q.breakLocked()
+		q.machine.Break()
 	}
 }
 
@@ -348,8 +255,8 @@ func (q *qp) readUnderWayLocked(from func(answered) bool) bool {
 }
 
 func (q *qp) stopTimerLocked() {
-	if q.timer != nil {
-		q.timer.Stop()
+	if q.clock != nil {
+		q.clock.Stop()
 	}
 	q.armed = false
 }
@@ -357,15 +264,15 @@ func (q *qp) stopTimerLocked() {
 // armLocked sets the timer. It leaves a timer that fires earlier alone, since expire sets it
 // again.
 func (q *qp) armLocked(at time.Time) {
-	if q.closed || q.armed && !at.Before(q.timerAt) {
+	if q.machine.Closed() || q.armed && !at.Before(q.timerAt) {
 		return
 	}
 	q.armed, q.timerAt = true, at
-	if q.timer == nil {
-		q.timer = time.AfterFunc(time.Until(at), q.expire)
+	if q.clock == nil {
+		q.clock = time.AfterFunc(time.Until(at), q.expire)
 		return
 	}
-	q.timer.Reset(max(time.Until(at), 0))
+	q.clock.Reset(max(time.Until(at), 0))
 }
 
 // expire is called by the timer. It runs only while work requests are outstanding.
@@ -373,7 +280,7 @@ func (q *qp) expire() {
 	q.mu.Lock()
 	q.armed = false
 	var wake *link
-	if q.state == verbs.StateRTS && !q.closed {
+	if q.machine.State() == verbs.StateRTS && !q.machine.Closed() {
 		wake = q.checkTimeLocked(time.Now())
 	}
 	l := q.link
@@ -393,7 +300,7 @@ func (q *qp) checkTimeLocked(now time.Time) (wake *link) {
 	} else if !r.retryAt.IsZero() { // the timer fired for another reason
 		q.armLocked(r.retryAt)
 	}
-	if r.completed == r.posted || q.state != verbs.StateRTS {
+	if q.machine.Idle() || q.machine.State() != verbs.StateRTS {
 		return wake
 	}
 	var s words
@@ -406,12 +313,11 @@ func (q *qp) checkTimeLocked(now time.Time) (wake *link) {
 	switch {
 	case r.rnr && s.noReceive == r.acked+1 && s.done == r.acked:
 		r.progress = now
-		if r.rnrRetry == rnrInfinite {
+		if q.machine.RNREndless() {
 			break
 		}
 		if !now.Before(r.rnrUntil) {
-			if r.rnrTries++; r.rnrTries > r.rnrRetry {
-				q.failSendLocked(verbs.StatusRNRRetryExceeded)
+			if !q.machine.NotReady() {
 				return wake
 			}
 			r.rnrUntil = now.Add(r.rnrDelay)
@@ -425,7 +331,7 @@ func (q *qp) checkTimeLocked(now time.Time) (wake *link) {
 		return wake
 	}
 	if now.Sub(r.progress) >= r.timeout {
-		q.failSendLocked(verbs.StatusRetryExceeded)
+		q.machine.Fail(verbs.StatusRetryExceeded)
 		return wake
 	}
 	q.armLocked(r.progress.Add(r.timeout))
@@ -436,7 +342,7 @@ func (q *qp) checkTimeLocked(now time.Time) (wake *link) {
 func (q *qp) connectionExpired(attempt uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed || q.attempt != attempt || q.link != nil || q.state == verbs.StateErr {
+	if q.machine.Closed() || q.attempt != attempt || q.link != nil || q.machine.State() == verbs.StateErr {
 		return
 	}
 	err := q.failed
@@ -444,6 +350,6 @@ func (q *qp) connectionExpired(attempt uint64) {
 		err = fmt.Errorf("no connection came within %v", connectTime)
 	}
 	q.pd.dev.logger.Info("shm: a queue pair has no connection", "queue pair", q.number, "peer", q.ends.qpns, "error", err)
-	q.event(verbs.EventQPFatal)
-	q.failSendLocked(verbs.StatusRetryExceeded)
+	q.Event(verbs.EventQPFatal)
+	q.machine.Fail(verbs.StatusRetryExceeded)
 }

@@ -6,44 +6,30 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/rc"
 	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 )
 
-// requester is the half of a queue pair that posts requests. It numbers work requests, and the
-// parts of them that it publishes in its ring, from 0 on:
+// requester is what rings add to the half of a queue pair that posts requests. It numbers the parts
+// of work requests that it publishes in its ring, from 0 on:
 //
-//	freed <= completed <= next <= posted        work requests
-//	acked <= done <= published                  parts
+//	acked <= done <= published
 type requester struct {
-	sends     soft.Ring[sendWork]
-	posted    uint64
-	completed uint64
-	next      uint64        // the one that is published next
-	freed     atomic.Uint64 // slots below are free; written by polls
-
-	offset uint64 // bytes of next that have been published
-	begun  bool   // a part of next has been published
-
 	published uint64
 	acked     uint64
 	done      uint64 // what the peer said last
 	parts     [ringEntries]part
-	reads     int  // READs and atomics that have begun
 	chunks    uint // set of the chunks in use
 	deaf      bool // the peer takes its memory back: no response counts any more
 
 	psn        verbs.PSN
 	timeout    time.Duration // without any progress; 0: none
-	rnrRetry   uint8
-	maxReads   uint8
-	rnr        bool // the peer has no receive for the oldest part
-	rnrTries   uint8
+	rnr        bool          // the peer has no receive for the oldest part
 	rnrUntil   time.Time
 	rnrDelay   time.Duration
 	retryAt    time.Time // publish again; zero: no need
@@ -53,7 +39,7 @@ type requester struct {
 
 // part is an entry of the ring that has been published.
 type part struct {
-	work   uint64
+	work   uint64 // number of the work request
 	offset uint64
 	length uint32
 	chunk  int8 // -1: none
@@ -62,53 +48,17 @@ type part struct {
 	shared bool // the peer reads registered memory itself
 }
 
-// sendWork is a slot of the send queue.
-type sendWork struct {
-	wr     verbs.SendWR // without SGL and Inline
-	sgl    []verbs.SGE
-	inline []byte
-	isIn   bool // inline counts
-	length uint64
-}
-
-func (w *sendWork) isReadOrAtomic() bool { return w.wr.Op >= verbs.OpRead }
-func (w *sendWork) isAtomic() bool       { return w.wr.Op >= verbs.OpCompareSwap }
-
-// addSendLocked adds a work request. The caller has checked it, and that the queue is not full.
-func (q *qp) addSendLocked(wr *verbs.SendWR) {
-	r := &q.req
-	r.sends.Grow(r.freed.Load(), r.posted, q.config.MaxSend)
-	w := r.sends.At(r.posted)
-	w.wr = *wr
-	w.wr.SGL, w.wr.Inline = nil, nil
-	w.sgl, w.inline = append(w.sgl[:0], wr.SGL...), append(w.inline[:0], wr.Inline...)
-	w.length, w.isIn = wr.Len(), wr.Inline != nil
-	if r.posted == r.completed {
-		r.progress = time.Now()
-	}
-	r.posted++
-	switch {
-	case q.state == verbs.StateErr && !q.flush:
-		q.flushLocked()
-	case q.state == verbs.StateErr:
-	case q.refused:
-		q.failSendLocked(verbs.StatusRetryExceeded)
-	case r.timeout > 0:
-		q.armLocked(r.progress.Add(r.timeout))
-	}
-}
-
 // publishLocked writes as many parts of work requests into the ring as possible. It returns the
 // link if the peer must be woken.
 func (q *qp) publishLocked() *link {
 	l, r := q.link, &q.req
-	if l == nil || q.state != verbs.StateRTS {
+	if l == nil {
 		return nil
 	}
 	before := r.published
-	for r.next < r.posted && r.published-r.acked < ringEntries {
-		w := r.sends.At(r.next)
-		if !r.begun && (w.wr.Fence && r.reads > 0 || w.isReadOrAtomic() && r.maxReads > 0 && r.reads >= int(r.maxReads)) {
+	for r.published-r.acked < ringEntries {
+		w := q.machine.Sendable()
+		if w == nil {
 			break
 		}
 		status, wait := q.fillLocked(l, w)
@@ -116,8 +66,7 @@ func (q *qp) publishLocked() *link {
 			break
 		}
 		if status != verbs.StatusOK {
-			if r.completed == r.next { // it fails when all before it have completed
-				q.failSendLocked(status)
+			if q.machine.FailNext(status) {
 				return nil
 			}
 			break
@@ -133,27 +82,30 @@ func (q *qp) publishLocked() *link {
 
 // fillLocked writes the next part of a work request into the ring, without publishing it. wait
 // means that there is no space or descriptor for it yet.
-func (q *qp) fillLocked(l *link, w *sendWork) (status verbs.Status, wait bool) {
-	r := &q.req
+func (q *qp) fillLocked(l *link, w *rc.SendWork) (status verbs.Status, wait bool) {
+	r, off := &q.req, q.machine.Offset()
 	b := l.own.mem[entriesAt+int(r.published%ringEntries)*q.entrySize:][:q.entrySize] //nolint:gosec // less than ringEntries
 	e := entry{
-		number: r.published, psn: uint32(r.psn+verbs.PSN(r.published&psnMask)) & psnMask, op: w.wr.Op, imm: w.wr.Imm,
-		rkey: w.wr.RKey, addr: w.wr.RemoteAddr, total: w.length, offset: r.offset,
+		number: r.published, psn: uint32(r.psn+verbs.PSN(r.published&psnMask)) & psnMask, op: w.WR.Op, imm: w.WR.Imm,
+		rkey: w.WR.RKey, addr: w.WR.RemoteAddr, total: w.Length, offset: off,
 	}
-	if w.wr.Solicited {
+	if off == 0 {
+		e.flags |= flagFirst
+	}
+	if w.WR.Solicited {
 		e.flags |= flagSolicited
 	}
-	p := part{work: r.next, offset: r.offset, chunk: -1, op: w.wr.Op}
+	p := part{work: q.machine.Next(), offset: off, chunk: -1, op: w.WR.Op}
 	switch {
-	case w.isAtomic():
-		status = q.usable(w.sgl)
-		e.length, e.total, e.offset = 8, w.wr.Compare, w.wr.Swap
-		if w.wr.Op == verbs.OpFetchAdd {
-			e.total = w.wr.Add
+	case w.IsAtomic():
+		status = q.usable(w.SGL)
+		e.length, e.total, e.offset = 8, w.WR.Compare, w.WR.Swap
+		if w.WR.Op == verbs.OpFetchAdd {
+			e.total = w.WR.Add
 		}
-	case w.wr.Op == verbs.OpRead:
-		status = q.usable(w.sgl)
-		e.length = uint32(min(chunkSize, w.length-r.offset)) //nolint:gosec // at most chunkSize
+	case w.WR.Op == verbs.OpRead:
+		status = q.usable(w.SGL)
+		e.length = uint32(min(chunkSize, w.Length-off)) //nolint:gosec // at most chunkSize
 	default:
 		status, wait = q.contentLocked(l, w, b, &e, &p)
 	}
@@ -161,19 +113,8 @@ func (q *qp) fillLocked(l *link, w *sendWork) (status verbs.Status, wait bool) {
 		return status, wait
 	}
 	p.length = e.length
-	if !r.begun {
-		e.flags |= flagFirst
-		if w.isReadOrAtomic() {
-			r.reads++
-		}
-	}
-	r.offset += uint64(e.length)
-	p.last = w.isAtomic() || r.offset == w.length
-	r.begun = !p.last
-	if p.last {
+	if p.last = q.machine.Sent(uint64(e.length)); p.last {
 		e.flags |= flagLast
-		r.next++
-		r.offset = 0
 	}
 	e.put(b)
 	r.parts[r.published%ringEntries] = p
@@ -194,17 +135,17 @@ func (q *qp) usable(sgl []verbs.SGE) verbs.Status {
 
 // contentLocked puts content of a SEND or WRITE into an entry, or where the peer finds it: short
 // content into the entry itself, registered memfds by their place, other memory into a chunk.
-func (q *qp) contentLocked(l *link, w *sendWork, b []byte, e *entry, p *part) (status verbs.Status, wait bool) {
+func (q *qp) contentLocked(l *link, w *rc.SendWork, b []byte, e *entry, p *part) (status verbs.Status, wait bool) {
 	k := q.pd.dev.Keys
 	k.Mu.RLock()
 	defer k.Mu.RUnlock()
-	if w.isIn {
-		e.length, e.flags = uint32(copy(b[entryHeader:], w.inline)), e.flags|flagInline //nolint:gosec // at most maxInline
+	if w.IsInline {
+		e.length, e.flags = uint32(copy(b[entryHeader:], w.Inline)), e.flags|flagInline //nolint:gosec // at most maxInline
 		return verbs.StatusOK, false
 	}
 	var space [4][]byte
-	if w.length <= uint64(q.entrySize-entryHeader) {
-		pieces, ok := k.GatherLocked(&q.pd.Domain, w.sgl, 0, w.length, false, space[:0])
+	if w.Length <= uint64(q.entrySize-entryHeader) {
+		pieces, ok := k.GatherLocked(&q.pd.Domain, w.SGL, 0, w.Length, false, space[:0])
 		if !ok {
 			return verbs.StatusLocalProtection, false
 		}
@@ -212,11 +153,11 @@ func (q *qp) contentLocked(l *link, w *sendWork, b []byte, e *entry, p *part) (s
 		for _, x := range pieces {
 			at = at[copy(at, x):]
 		}
-		e.length, e.flags = uint32(w.length), e.flags|flagInline //nolint:gosec // fits into an entry
+		e.length, e.flags = uint32(w.Length), e.flags|flagInline //nolint:gosec // fits into an entry
 		return verbs.StatusOK, false
 	}
 	if q.piecesLocked(k, w, b, e) {
-		for _, s := range w.sgl {
+		for _, s := range w.SGL {
 			if s.Length > 0 && !q.announceLocked(l, backingOf(k.LocalLocked(s.LKey)).file) {
 				return verbs.StatusOK, true
 			}
@@ -237,8 +178,9 @@ func (q *qp) contentLocked(l *link, w *sendWork, b []byte, e *entry, p *part) (s
 	if !q.announceLocked(l, l.bounce) {
 		return verbs.StatusOK, true
 	}
-	n := min(chunkSize, w.length-q.req.offset)
-	pieces, ok := k.GatherLocked(&q.pd.Domain, w.sgl, q.req.offset, n, false, space[:0])
+	off := q.machine.Offset()
+	n := min(chunkSize, w.Length-off)
+	pieces, ok := k.GatherLocked(&q.pd.Domain, w.SGL, off, n, false, space[:0])
 	if !ok {
 		return verbs.StatusLocalProtection, false
 	}
@@ -254,9 +196,9 @@ func (q *qp) contentLocked(l *link, w *sendWork, b []byte, e *entry, p *part) (s
 
 // piecesLocked describes the whole content of a work request as pieces of registered memfds; false
 // if some of it is in other memory, or may not be used.
-func (q *qp) piecesLocked(k *soft.Keys, w *sendWork, b []byte, e *entry) bool {
+func (q *qp) piecesLocked(k *soft.Keys, w *rc.SendWork, b []byte, e *entry) bool {
 	n := 0
-	for _, s := range w.sgl {
+	for _, s := range w.SGL {
 		if s.Length == 0 {
 			continue
 		}
@@ -271,7 +213,7 @@ func (q *qp) piecesLocked(k *soft.Keys, w *sendWork, b []byte, e *entry) bool {
 		putPiece(b, n, piece{file: m.file.id, length: s.Length, offset: m.offset + s.Addr - r.Addr()})
 		n++
 	}
-	e.pieces, e.length = uint16(n), uint32(w.length) //nolint:gosec // at most maxMessage
+	e.pieces, e.length = uint16(n), uint32(w.Length) //nolint:gosec // at most maxMessage
 	return true
 }
 
@@ -320,7 +262,7 @@ func (q *qp) announceLocked(l *link, f *file) bool {
 // takeResponses completes what the peer has executed. The caller holds drive.
 func (q *qp) takeResponses(l *link, s *words) (moved bool) {
 	for {
-		if !q.enter(l) || q.state != verbs.StateRTS {
+		if !q.enter(l) || q.machine.State() != verbs.StateRTS {
 			q.leave()
 			return moved
 		}
@@ -338,7 +280,7 @@ func (q *qp) takeResponses(l *link, s *words) (moved bool) {
 		if r.acked == s.done || r.deaf {
 			if moved {
 				word(l.own.mem, atConsumed).Store(r.acked)
-				if r.timeout > 0 && r.completed < r.posted {
+				if r.timeout > 0 && !q.machine.Idle() {
 					q.armLocked(r.progress.Add(r.timeout))
 				}
 			}
@@ -349,11 +291,11 @@ func (q *qp) takeResponses(l *link, s *words) (moved bool) {
 			return moved
 		}
 		p := r.parts[r.acked%ringEntries]
-		sgl := r.sends.At(p.work).sgl
+		sgl := q.machine.Work(p.work).SGL
 		q.copying = true
 		q.leave()
 		status, gone := q.takeContent(l, r.acked, &p, sgl)
-		if !q.reenter(l) || q.state != verbs.StateRTS {
+		if !q.reenter(l) || q.machine.State() != verbs.StateRTS {
 			q.leave()
 			return moved
 		}
@@ -361,7 +303,7 @@ func (q *qp) takeResponses(l *link, s *words) (moved bool) {
 		case gone:
 			r.deaf = true
 		case status != verbs.StatusOK:
-			q.failSendLocked(status)
+			q.machine.Fail(status)
 		default:
 			q.finishPartLocked()
 			moved = true
@@ -378,20 +320,21 @@ func (q *qp) finishPartLocked() {
 	r := &q.req
 	p := &r.parts[r.acked%ringEntries]
 	r.acked++
-	r.rnr, r.rnrTries = false, 0
+	r.rnr = false
 	if p.chunk >= 0 {
 		r.chunks &^= 1 << p.chunk
 	}
 	if r.timeout > 0 {
 		r.progress = time.Now()
 	}
-	if p.last {
-		w := r.sends.At(p.work)
-		if w.isReadOrAtomic() {
-			r.reads--
-		}
-		q.completeSendLocked(w, verbs.StatusOK)
+	if p.op >= verbs.OpRead {
+		q.machine.Respond(p.work, uint64(p.length))
 	}
+	executed := p.work
+	if p.last {
+		executed++
+	}
+	q.machine.Acknowledge(executed)
 }
 
 // takeContent copies the content of a READ, or the old value of an atomic, from where the peer
@@ -477,22 +420,14 @@ func (q *qp) takeFailureLocked(s *words) {
 		default:
 			status = verbs.StatusBadResponse
 		}
-		q.failSendLocked(status)
+		q.machine.Fail(status)
 		return
 	}
 	if s.noReceive == r.acked+1 && !r.rnr {
-		r.rnr, r.rnrTries = true, 0
-		if r.rnrRetry != rnrInfinite {
+		r.rnr = true
+		if !q.machine.RNREndless() {
 			r.rnrUntil = time.Now().Add(r.rnrDelay)
 			q.armLocked(r.rnrUntil)
 		}
-	}
-}
-
-// failSendLocked ends the oldest work request and breaks the queue pair.
-func (q *qp) failSendLocked(status verbs.Status) {
-	if q.state != verbs.StateErr {
-		q.breakStatus = status
-		q.breakLocked()
 	}
 }

@@ -6,23 +6,20 @@ import (
 	"fmt"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/rc"
 	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 )
 
-// responder is the half of a queue pair that executes the requests of the peer. The fields that
-// a copy uses outside of the queue pair's lock are guarded by drive.
+// responder is what rings add to the half of a queue pair that executes the requests of the peer. The
+// fields that a copy uses outside of the queue pair's lock are guarded by drive.
 type responder struct {
-	recvs    soft.Ring[recvWork]
-	posted   uint64
-	consumed uint64 // receives that messages have taken
-
-	executed uint64 // parts of the peer
-	seen     uint64 // the highest number of parts that the peer said it had posted
-	message  message
-	stalled  bool // there is no receive for the next part
-	told     bool // and the peer knows
-	deaf     bool // what the peer posts has no effect any more
-	blocked  bool // the socket is full; the timer tries again
+	psn      verbs.PSN // of the peer
+	executed uint64    // parts of the peer
+	seen     uint64    // the highest number of parts that the peer said it had posted
+	stalled  bool      // there is no receive for the next part
+	told     bool      // and the peer knows
+	deaf     bool      // what the peer posts has no effect any more
+	blocked  bool      // the socket is full; the timer tries again
 	// reads has what the response in each slot lets the peer read; zero for nothing.
 	reads [ringEntries]answered
 
@@ -32,24 +29,6 @@ type responder struct {
 	readChunk [readChunks]uint64
 	copied    uint64
 	pieces    [4][]byte // space for copySlice
-}
-
-// message is the message of the peer that has begun and not ended.
-type message struct {
-	op       verbs.Opcode
-	on       bool
-	send     bool // it has taken a receive
-	total    uint64
-	received uint64
-	addr     uint64
-	rkey     verbs.RKey
-}
-
-// recvWork is a slot of the receive queue.
-type recvWork struct {
-	id     verbs.WRID
-	sgl    []verbs.SGE
-	length uint64
 }
 
 // answered is the memfd of a registered region that a response to a READ names, and the key of the READ.
@@ -62,11 +41,10 @@ type answered struct {
 type outcome uint8
 
 const (
-	copied      outcome = iota
-	takenBack           // the poster takes its memory back, or this side ends: as if nothing had come
-	noAccess            // the peer's key does not allow it
-	noProtected         // the receive names memory that is not registered
-	badPlace            // the peer's pieces are outside of its memfds, or cannot be read
+	copied    outcome = iota
+	takenBack         // the poster takes its memory back, or this side ends: as if nothing had come
+	misplaced         // the memory of the receive, or that the peer names, may not be written
+	badSource         // the peer's pieces are outside of its memfds, or cannot be read
 )
 
 // takeRequests executes requests of the peer. The caller holds drive.
@@ -99,7 +77,7 @@ func (q *qp) takeRequests(l *link, s *words) (moved bool) {
 // takeRequestLocked executes the next request. wake means that the peer must hear of it.
 func (q *qp) takeRequestLocked(l *link, s *words) (wake, more bool) {
 	p := &q.resp
-	if q.state != verbs.StateRTR && q.state != verbs.StateRTS || p.deaf {
+	if !q.machine.IsUp() || p.deaf {
 		return false, false
 	}
 	if s.posted < p.seen || s.posted-p.executed > ringEntries {
@@ -117,7 +95,7 @@ func (q *qp) takeRequestLocked(l *link, s *words) (wake, more bool) {
 	}
 	e, err := parseEntry(b)
 	switch {
-	case e.psn != uint32(q.peerPSN+verbs.PSN(p.executed&psnMask))&psnMask:
+	case e.psn != uint32(p.psn+verbs.PSN(p.executed&psnMask))&psnMask:
 		p.deaf = true // as packets with an unexpected PSN, which have no effect
 		return false, false
 	case e.number != p.executed:
@@ -128,120 +106,59 @@ func (q *qp) takeRequestLocked(l *link, s *words) (wake, more bool) {
 		q.rejectLocked(l, verbs.StatusRemoteInvalidRequest)
 		return true, false
 	}
-	if q.state == verbs.StateRTR && !q.established {
-		q.established = true
-		q.event(verbs.EventCommEstablished)
+	g, first := q.machine.Message(), e.flags&flagFirst != 0
+	follows := g.Active && e.op == g.Op && !first && e.offset == g.Got && e.total == g.Total
+	if e.op < verbs.OpRead && (g.Active || !first) && !follows || e.op >= verbs.OpRead && g.Active {
+		q.rejectLocked(l, verbs.StatusRemoteInvalidRequest)
+		return true, false
 	}
-	if p.message.on && (e.op != p.message.op || e.flags&flagFirst != 0) || !p.message.on && e.flags&flagFirst == 0 ||
-		p.message.on && (e.offset != p.message.received || e.total != p.message.total) {
-		if e.op < verbs.OpRead || p.message.on {
+	if follows {
+		if g.Op >= verbs.OpWrite && (g.Addr != e.addr || g.RKey != e.rkey) {
 			q.rejectLocked(l, verbs.StatusRemoteInvalidRequest)
 			return true, false
 		}
+		return q.executeMessage(l, &e, b)
 	}
-	switch e.op {
-	case verbs.OpSend, verbs.OpSendImm:
-		return q.executeSend(l, &e, b)
-	case verbs.OpWrite, verbs.OpWriteImm:
-		return q.executeWrite(l, &e, b)
-	case verbs.OpRead:
+	r := rc.Request{Op: e.op, Total: e.total, Addr: e.addr, RKey: e.rkey, Imm: e.imm, Solicited: e.flags&flagSolicited != 0}
+	if e.op > verbs.OpRead {
+		r.Total = 8 // the entry has an operand there
+	}
+	status, ready := q.machine.Begin(&r, 0)
+	if !ready {
+		q.stallLocked(l)
+		return true, false
+	}
+	q.resumeLocked(l)
+	switch {
+	case status != verbs.StatusOK:
+		q.rejectLocked(l, status)
+		return true, false
+	case e.op < verbs.OpRead:
+		return q.executeMessage(l, &e, b)
+	case e.op == verbs.OpRead:
 		return q.executeRead(l, &e, s)
 	}
 	return q.executeAtomic(l, &e)
 }
 
-// executeSend executes a part of a SEND.
-func (q *qp) executeSend(l *link, e *entry, b []byte) (wake, more bool) {
-	p := &q.resp
-	if !p.message.on {
-		if !q.takeRecvLocked(l) {
-			return true, false
-		}
-		p.message = message{op: e.op, on: true, send: true, total: e.total}
-	}
-	w := *p.recvs.At(p.consumed - 1)
-	if e.total > w.length {
-		q.failRecvLocked(l, verbs.StatusLocalLength, verbs.StatusRemoteInvalidRequest)
-		return true, false
-	}
-	result, ok := q.copyUnlocked(l, e, b, func(at, n uint64, pieces [][]byte) ([][]byte, outcome) {
-		pieces, ok := q.pd.dev.Keys.GatherLocked(&q.pd.Domain, w.sgl, e.offset+at, n, true, pieces)
-		if !ok {
-			return nil, noProtected
-		}
-		return pieces, copied
-	})
+// executeMessage executes a part of a SEND or WRITE.
+func (q *qp) executeMessage(l *link, e *entry, b []byte) (wake, more bool) {
+	place := q.machine.Place()
+	result, ok := q.copyUnlocked(l, e, b, &place)
 	switch {
 	case !ok:
 		return false, false
 	case result == takenBack:
-		p.deaf = true
+		q.resp.deaf = true
 		return false, false
-	case result == noProtected:
-		q.failRecvLocked(l, verbs.StatusLocalProtection, verbs.StatusRemoteOperation)
+	case result == misplaced:
+		q.rejectLocked(l, q.machine.Misplaced())
 		return true, false
 	case result != copied:
 		q.rejectLocked(l, verbs.StatusRemoteInvalidRequest)
 		return true, false
 	}
-	p.message.received += uint64(e.length)
-	if e.flags&flagLast != 0 {
-		p.message = message{}
-		wc := verbs.WC{Op: verbs.WCRecv, Len: uint32(e.total), HasImm: e.op == verbs.OpSendImm} //nolint:gosec // at most maxMessage
-		if wc.HasImm {
-			wc.Imm = e.imm
-		}
-		q.completeRecvLocked(wc, e.flags&flagSolicited != 0)
-	}
-	q.executedLocked(l)
-	return true, true
-}
-
-// executeWrite executes a part of a WRITE.
-func (q *qp) executeWrite(l *link, e *entry, b []byte) (wake, more bool) {
-	p := &q.resp
-	last := e.flags&flagLast != 0
-	if q.access&verbs.AccessRemoteWrite == 0 || p.message.on && (p.message.addr != e.addr || p.message.rkey != e.rkey) {
-		q.rejectLocked(l, verbs.StatusRemoteInvalidRequest)
-		return true, false
-	}
-	if last && e.op == verbs.OpWriteImm && p.consumed == p.posted {
-		q.stallLocked(l)
-		return true, false
-	}
-	q.resumeLocked(l)
-	// An empty WRITE needs no key (specification, volume 1, 9.7.5.2.4). Each slice checks the
-	// whole range, since the region may have been closed in between.
-	result, ok := q.copyUnlocked(l, e, b, func(at, n uint64, pieces [][]byte) ([][]byte, outcome) {
-		m, from := q.pd.dev.Keys.FindLocked(&q.pd.Domain, q, e.addr, e.total, e.rkey, verbs.AccessRemoteWrite)
-		if m == nil {
-			return nil, noAccess
-		}
-		return append(pieces, m.BytesLocked(from+e.offset+at, n)), copied
-	})
-	switch {
-	case !ok:
-		return false, false
-	case result == takenBack:
-		p.deaf = true
-		return false, false
-	case result == noAccess:
-		q.rejectLocked(l, verbs.StatusRemoteAccess)
-		return true, false
-	case result != copied:
-		q.rejectLocked(l, verbs.StatusRemoteInvalidRequest)
-		return true, false
-	}
-	p.message = message{op: e.op, on: !last, total: e.total, received: e.offset + uint64(e.length), addr: e.addr, rkey: e.rkey}
-	if last {
-		p.message = message{}
-		if e.op == verbs.OpWriteImm {
-			if !q.takeRecvLocked(l) {
-				return true, false
-			}
-			q.completeRecvLocked(verbs.WC{Op: verbs.WCRecvWrite, HasImm: true, Imm: e.imm, Len: uint32(e.total)}, e.flags&flagSolicited != 0) //nolint:gosec // at most maxMessage
-		}
-	}
+	q.machine.Placed(uint64(e.length))
 	q.executedLocked(l)
 	return true, true
 }
@@ -249,10 +166,6 @@ func (q *qp) executeWrite(l *link, e *entry, b []byte) (wake, more bool) {
 // executeRead tells the peer where it finds the content.
 func (q *qp) executeRead(l *link, e *entry, s *words) (wake, more bool) {
 	p, k := &q.resp, q.pd.dev.Keys
-	if q.access&verbs.AccessRemoteRead == 0 || q.reads == 0 {
-		q.rejectLocked(l, verbs.StatusRemoteInvalidRequest)
-		return true, false
-	}
 	a := response{number: e.number, length: e.length}
 	file := uint32(0)
 	if e.total > 0 {
@@ -301,10 +214,6 @@ func (q *qp) executeRead(l *link, e *entry, s *words) (wake, more bool) {
 // executeAtomic executes an atomic and gives the old value to the peer.
 func (q *qp) executeAtomic(l *link, e *entry) (wake, more bool) {
 	k := q.pd.dev.Keys
-	if q.access&verbs.AccessRemoteAtomic == 0 || q.reads == 0 {
-		q.rejectLocked(l, verbs.StatusRemoteInvalidRequest)
-		return true, false
-	}
 	k.Mu.RLock()
 	defer k.Mu.RUnlock()
 	mem, ok := k.GrantedLocked(&q.pd.Domain, q, e.addr, 8, e.rkey, verbs.AccessRemoteAtomic)
@@ -312,15 +221,7 @@ func (q *qp) executeAtomic(l *link, e *entry) (wake, more bool) {
 		q.rejectLocked(l, verbs.StatusRemoteAccess)
 		return true, false
 	}
-	old := k.FetchAndUpdate(mem, func(old uint64) uint64 {
-		switch {
-		case e.op == verbs.OpFetchAdd:
-			return old + e.total
-		case old == e.total:
-			return e.offset
-		}
-		return old
-	})
+	old := k.FetchAndUpdate(mem, func(old uint64) uint64 { return rc.Atomic(e.op, old, e.total, e.offset) })
 	q.resp.reads[e.number%ringEntries] = answered{}
 	a := response{number: e.number, value: old, length: 8}
 	a.put(l.own.mem[responsesAt+e.number%ringEntries*responseSize:])
@@ -333,17 +234,6 @@ func (q *qp) executedLocked(l *link) {
 	q.resp.executed++
 	q.pd.dev.provider.order.onSend()
 	word(l.own.mem, atDone).Store(q.resp.executed)
-}
-
-// takeRecvLocked takes the oldest posted receive; false if there is none, which it reports to the peer.
-func (q *qp) takeRecvLocked(l *link) bool {
-	if q.resp.consumed == q.resp.posted {
-		q.stallLocked(l)
-		return false
-	}
-	q.resp.consumed++
-	q.resumeLocked(l)
-	return true
 }
 
 // resumeLocked tells the peer that its request no longer waits for a receive.
@@ -364,37 +254,24 @@ func (q *qp) stallLocked(l *link) {
 func (q *qp) rejectLocked(l *link, status verbs.Status) {
 	q.pd.dev.provider.order.onSend()
 	word(l.own.mem, atFailed).Store((q.resp.executed+1)<<8 | uint64(status))
-	q.breakLocked()
-	if status == verbs.StatusRemoteAccess {
-		q.event(verbs.EventQPAccess)
-	} else {
-		q.event(verbs.EventQPRequest)
-	}
+	q.machine.Break()
+	q.machine.Refused(status)
 }
 
-// failRecvLocked ends the current receive with an error, and fails the request of the peer.
-func (q *qp) failRecvLocked(l *link, own, theirs verbs.Status) {
-	q.resp.message = message{}
-	q.completeRecvLocked(verbs.WC{Status: own}, false)
-	q.rejectLocked(l, theirs)
-}
-
-// copyUnlocked copies the content of a part to where place says, in slices, without the queue
-// pair's lock, which the caller holds before and after. place returns the memory for n bytes from
-// at on; it is called while regions cannot be closed. ok is false if the queue pair broke or lost
-// its link in the meantime.
-func (q *qp) copyUnlocked(l *link, e *entry, b []byte, place func(at, n uint64, pieces [][]byte) ([][]byte, outcome)) (result outcome, ok bool) {
+// copyUnlocked copies the content of a part to its place, in slices, without the queue pair's lock,
+// which the caller holds before and after. ok is false if the queue pair broke or lost its link in the
+// meantime.
+func (q *qp) copyUnlocked(l *link, e *entry, b []byte, place *rc.Place) (result outcome, ok bool) {
 	q.copying = true
 	q.leave()
 	result = q.copyPart(l, e, b, place)
-	if !q.reenter(l) || q.state != verbs.StateRTR && q.state != verbs.StateRTS {
+	if !q.reenter(l) || !q.machine.IsUp() {
 		return takenBack, false
 	}
 	return result, true
 }
 
-func (q *qp) copyPart(l *link, e *entry, b []byte, place func(at, n uint64, pieces [][]byte) ([][]byte, outcome)) outcome {
-	at := uint64(0)
+func (q *qp) copyPart(l *link, e *entry, b []byte, place *rc.Place) outcome {
 	count := int(e.pieces)
 	if e.flags&flagInline != 0 {
 		count = 1
@@ -410,16 +287,16 @@ func (q *qp) copyPart(l *link, e *entry, b []byte, place func(at, n uint64, piec
 				return takenBack
 			}
 			if m == nil || c.offset > uint64(len(m.mem)) || uint64(c.length) > uint64(len(m.mem))-c.offset {
-				return badPlace
+				return badSource
 			}
 			src = m.mem[c.offset:][:c.length]
 		}
 		for len(src) > 0 {
 			n := min(len(src), sliceOf(e.total))
-			if r := q.copySlice(src[:n], at, place); r != copied {
+			if r := q.copySlice(src[:n], place); r != copied {
 				return r
 			}
-			src, at = src[n:], at+uint64(n) //nolint:gosec // not negative
+			src, place.Off = src[n:], place.Off+uint64(n) //nolint:gosec // not negative
 			if f := q.pd.dev.provider.mistakes.onSlice; f != nil {
 				f()
 			}
@@ -452,24 +329,38 @@ func sliceOf(total uint64) int {
 	return sliceSize
 }
 
-func (q *qp) copySlice(src []byte, at uint64, place func(at, n uint64, pieces [][]byte) ([][]byte, outcome)) outcome {
+func (q *qp) copySlice(src []byte, place *rc.Place) outcome {
 	k := q.pd.dev.Keys
 	k.Mu.RLock()
 	defer k.Mu.RUnlock()
-	pieces, r := place(at, uint64(len(src)), q.resp.pieces[:0])
-	if r != copied {
-		return r
+	pieces, ok := q.findLocked(k, place, uint64(len(src)))
+	if !ok {
+		return misplaced
 	}
 	if f := q.pd.dev.provider.mistakes.inSlice; f != nil {
 		f()
 	}
 	for _, to := range pieces {
 		if err := guardedCopy(to, src[:len(to)]); err != nil {
-			return badPlace
+			return badSource
 		}
 		src = src[len(to):]
 	}
 	return copied
+}
+
+// findLocked returns the memory for n bytes at a place. The whole range of a WRITE is checked, since
+// the region may have been closed since the last slice. The caller holds Keys.Mu.
+func (q *qp) findLocked(k *soft.Keys, p *rc.Place, n uint64) (pieces [][]byte, ok bool) {
+	pieces = q.resp.pieces[:0]
+	if p.Kind == rc.PlaceRecv {
+		return k.GatherLocked(&q.pd.Domain, p.SGL, p.Off, n, true, pieces)
+	}
+	m, from := k.FindLocked(&q.pd.Domain, q, p.Addr, p.Total, p.RKey, verbs.AccessRemoteWrite)
+	if m == nil {
+		return pieces, false
+	}
+	return append(pieces, m.BytesLocked(from+p.Off, n)), true
 }
 
 // alive reports whether the memory that the peer posted is still the peer's to give. It is read

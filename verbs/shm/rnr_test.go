@@ -22,9 +22,7 @@ func TestLongMessageIsNoMissingReceive(t *testing.T) {
 		}
 	}
 	x, y := newPair(t, p, 4*sliceSize)
-	x.qp.mu.Lock()
-	x.qp.req.rnrRetry, x.qp.req.rnrDelay = 6, delay
-	x.qp.mu.Unlock()
+	x.retryWithoutReceive(6, delay)
 	x.post(x.to(y, 1, verbs.OpSend, 0, 2*sliceSize, 0))
 	x.qp.pollUntil(t, func() bool { return x.qp.req.rnr })
 	y.recv(2, 0, 2*sliceSize)

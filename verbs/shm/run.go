@@ -20,12 +20,12 @@ import (
 // leave releases the lock in any case.
 func (q *qp) enter(l *link) bool {
 	q.mu.Lock()
-	q.calling = q.runner
+	q.Calling = q.runner
 	return q.link == l
 }
 
 func (q *qp) leave() {
-	q.calling = false
+	q.Calling = false
 	q.mu.Unlock()
 }
 
@@ -33,9 +33,7 @@ func (q *qp) leave() {
 func (q *qp) reenter(l *link) bool {
 	ok := q.enter(l)
 	q.copying = false
-	if q.flush {
-		q.flushLocked()
-	}
+	q.machine.Flush()
 	return ok
 }
 
@@ -117,7 +115,7 @@ func (q *qp) run(l *link) {
 		}
 		q.nudged.Store(false)
 		seen, moved := q.step(l, true)
-		q.callBack()
+		q.callBack(l)
 		polls := q.polls.Load()
 		if moved || q.spin(l, &seen) {
 			continue
@@ -140,7 +138,7 @@ func (q *qp) run(l *link) {
 func (q *qp) finish(l *link) {
 	for range ringEntries / maxBatch {
 		_, moved := q.step(l, true)
-		q.callBack()
+		q.callBack(l)
 		if !moved {
 			return
 		}
@@ -171,30 +169,22 @@ func (q *qp) peerEnded(l *link) {
 	q.runner = true
 	if q.enter(l) {
 		q.refused = true
-		if q.req.completed < q.req.posted {
-			q.failSendLocked(verbs.StatusRetryExceeded)
+		if !q.machine.Idle() {
+			q.machine.Fail(verbs.StatusRetryExceeded)
 		}
 	}
 	q.leave()
 	q.drive.Unlock()
-	q.callBack()
+	q.callBack(l)
 }
 
-// callBack calls the functions for the events of the last step.
-func (q *qp) callBack() {
+// callBack calls the functions for the events of the last step. Only the goroutine of run calls it.
+func (q *qp) callBack(l *link) {
 	q.mu.Lock()
-	fired := q.fired
-	q.fired = nil
+	l.fired = q.TakeFired(l.fired[:0])
 	q.mu.Unlock()
-	for _, c := range fired {
+	for _, c := range l.fired {
 		c.Call()
-	}
-	if fired != nil {
-		q.mu.Lock()
-		if q.fired == nil {
-			q.fired = fired[:0]
-		}
-		q.mu.Unlock()
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/rc"
 )
 
 // testEnd is one end of a connection, with memory in a memfd that the peer reads itself. It is
@@ -62,7 +63,7 @@ func (x *testEnd) close(list ...interface{ Close() error }) {
 }
 
 func (x *testEnd) path() verbs.Path {
-	return verbs.Path{Port: onlyPort, MTU: verbs.MTU4096, Access: qpRights, Timeout: 17, Retry: 6, RNRRetry: rnrInfinite, ReadAtomic: 4}
+	return verbs.Path{Port: onlyPort, MTU: verbs.MTU4096, Access: qpRights, Timeout: 17, Retry: 6, RNRRetry: rc.RNRUnlimited, ReadAtomic: 4}
 }
 
 func (x *testEnd) endpoint() verbs.Endpoint {
@@ -147,4 +148,15 @@ func (x *testEnd) ends(id verbs.WRID, want verbs.Status) {
 	if wc := x.wait(); wc.ID != id || wc.Status != want {
 		x.t.Errorf("work request %d ends with %v, want %d with %v", uint64(wc.ID), wc.Status, uint64(id), want)
 	}
+}
+
+// retryWithoutReceive changes how often and how fast the end retries when its peer has no receive.
+func (e *testEnd) retryWithoutReceive(times uint8, delay time.Duration) {
+	e.t.Helper()
+	e.qp.mu.Lock()
+	defer e.qp.mu.Unlock()
+	if err := e.qp.machine.ToRTS(&verbs.RTSAttr{RNRRetry: times, MaxReadAtomic: maxReadAtomic}, 0); err != nil {
+		e.t.Fatal(err)
+	}
+	e.qp.req.rnrDelay = delay
 }

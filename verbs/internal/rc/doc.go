@@ -4,6 +4,7 @@
 // clock, socket or lock and copies no content. A carrier owns it and has these:
 //
 //	verbs/tcp        frames on a stream
+//	verbs/shm        entries and copies in rings
 //
 //	     requester (requester.go)                           responder (responder.go)
 //	PostSend ─► Sendable, Sent ════════ carrier ════════► Begin ─► Place ─► Placed ─► completion
