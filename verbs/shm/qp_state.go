@@ -51,7 +51,7 @@ func (q *qp) ToRTR(a verbs.RTRAttr) error {
 	if err != nil {
 		return verbs.Errorf(op, q.machine.Object(), verbs.ErrInvalid, "%v", err)
 	}
-	q.machine.ToRTR(&a)
+	q.machine.EnterRTR(&a)
 	q.peer, q.resp.psn = peer, a.Peer.PSN
 	q.req.rnrDelay, _ = rc.RNRDelay(uint32(a.MinRNRTimer))
 	q.role = roleOf(q.own.secret, peer.secret)
@@ -91,12 +91,11 @@ func (q *qp) becomeReadyLocked() {
 func (q *qp) ToRTS(a verbs.RTSAttr) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	first := q.machine.State() == verbs.StateRTR
-	if err := q.machine.ToRTS(&a, 0); err != nil {
+	if err := q.machine.CheckRTS(&a); err != nil {
 		return err
 	}
 	r := &q.req
-	if first {
+	if q.machine.EnterRTS(&a, 0) {
 		r.psn = a.PSN
 	}
 	if r.timeout = verbs.TimeoutDuration(a.Timeout) * time.Duration(a.Retry+1); r.timeout > 0 {

@@ -155,8 +155,6 @@ func (e *testEnd) retryWithoutReceive(times uint8, delay time.Duration) {
 	e.t.Helper()
 	e.qp.mu.Lock()
 	defer e.qp.mu.Unlock()
-	if err := e.qp.machine.ToRTS(&verbs.RTSAttr{RNRRetry: times, MaxReadAtomic: maxReadAtomic}, 0); err != nil {
-		e.t.Fatal(err)
-	}
+	e.qp.machine.EnterRTS(&verbs.RTSAttr{RNRRetry: times, MaxReadAtomic: maxReadAtomic}, 0)
 	e.qp.req.rnrDelay = delay
 }

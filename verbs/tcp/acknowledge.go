@@ -58,7 +58,7 @@ func (m *machine) receiveRNR(now time.Duration, h *frame.Header) error {
 		return nil
 	}
 	if !r.rnrWaiting {
-		m.GoBack()
+		m.SendFrom(m.Acked(), 0)
 		r.again = true
 	}
 	r.alive(now)

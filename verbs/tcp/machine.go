@@ -80,18 +80,17 @@ func (m *machine) segment() uint64 { return min(max(m.share, minSegment), maxSeg
 
 // toRTR and toRTS apply attributes. CheckRTR has checked those of toRTR.
 func (m *machine) toRTR(now time.Duration, a *verbs.RTRAttr) {
-	m.ToRTR(a)
+	m.EnterRTR(a)
 	m.resp.minRNR = a.MinRNRTimer
 	m.req.connectBy = now + connectTime
 	m.resp.expected, m.resp.started = uint64(a.Peer.PSN), false
 }
 
 func (m *machine) toRTS(a *verbs.RTSAttr) error {
-	first := m.State() == verbs.StateRTR
-	if err := m.ToRTS(a, uint64(a.PSN)); err != nil {
+	if err := m.CheckRTS(a); err != nil {
 		return err
 	}
-	if first {
+	if m.EnterRTS(a, uint64(a.PSN)) {
 		m.req.startAt(uint64(a.PSN))
 	}
 	m.req.configure(a)

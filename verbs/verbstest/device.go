@@ -194,7 +194,7 @@ func (n *NIC) BreakQP(number verbs.QPN) {
 	defer n.f.leave()
 	if q := n.qps[number]; q != nil {
 		q.breakLocked()
-		q.notifyLocked(verbs.EventQPFatal)
+		q.Event(verbs.EventQPFatal)
 	}
 }
 
@@ -269,7 +269,6 @@ func (d *device) killLocked() {
 		if q.pd.dev == d {
 			q.detachInFlightLocked()
 			q.closed = true
-			q.state = verbs.StateReset
 			delete(n.qps, num)
 		}
 	}

@@ -2,7 +2,6 @@ package verbstest
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/tryst-rdma/tryst/verbs"
 )
@@ -206,19 +205,19 @@ func (q *qp) BindWindow(region verbs.MR, offset, length uint64, access verbs.Acc
 	const rights = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 	switch {
 	case !ours || m.pd != q.pd:
-		return nil, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the memory region belongs to another protection domain")
+		return nil, verbs.Errorf(op, q.machine.Object(), verbs.ErrInvalid, "the memory region belongs to another protection domain")
 	case m.closed:
-		return nil, verbs.Errorf(op, q.object(), verbs.ErrClosed, "the memory region is closed")
-	case q.state != verbs.StateRTS:
-		return nil, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the queue pair is in %v: windows can be bound in RTS", q.state)
+		return nil, verbs.Errorf(op, q.machine.Object(), verbs.ErrClosed, "the memory region is closed")
+	case q.machine.State() != verbs.StateRTS:
+		return nil, verbs.Errorf(op, q.machine.Object(), verbs.ErrInvalid, "the queue pair is in %v: windows can be bound in RTS", q.machine.State())
 	case m.access&verbs.AccessBindWindow == 0:
-		return nil, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the memory region has no AccessBindWindow")
+		return nil, verbs.Errorf(op, q.machine.Object(), verbs.ErrInvalid, "the memory region has no AccessBindWindow")
 	case access&^rights != 0:
-		return nil, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "a window can grant only remote rights")
+		return nil, verbs.Errorf(op, q.machine.Object(), verbs.ErrInvalid, "a window can grant only remote rights")
 	case access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0 && m.access&verbs.AccessLocalWrite == 0:
-		return nil, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the memory region has no AccessLocalWrite")
+		return nil, verbs.Errorf(op, q.machine.Object(), verbs.ErrInvalid, "the memory region has no AccessLocalWrite")
 	case length == 0 || offset > m.Len() || length > m.Len()-offset:
-		return nil, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d bytes at offset %d exceed the memory region of %d bytes", length, offset, m.Len())
+		return nil, verbs.Errorf(op, q.machine.Object(), verbs.ErrInvalid, "%d bytes at offset %d exceed the memory region of %d bytes", length, offset, m.Len())
 	}
 	w := &window{rkey: q.nic.freshRKey(), dev: q.pd.dev, grant: &grant{mr: m, addr: m.addr + offset, length: length, access: access, qp: q}}
 	q.nic.remote[w.rkey] = w.grant
@@ -246,6 +245,3 @@ func (w *window) Close() error {
 	w.dev.windows--
 	return nil
 }
-
-// object names the queue pair in error texts.
-func (q *qp) object() string { return fmt.Sprintf("%s QP %v", q.nic.name, q.number) }

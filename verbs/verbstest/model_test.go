@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/rc"
 )
 
 // The operations of a program: one byte each, followed by a parameter byte.
@@ -101,7 +102,7 @@ func runModel(t *testing.T, program []byte) {
 		f.Close()
 	}()
 	p := sidePath
-	p.Retry, p.RNRRetry, p.ReadAtomic, p.Timeout = retryUnlimited, rnrUnlimited, 2, 10
+	p.Retry, p.RNRRetry, p.ReadAtomic, p.Timeout = retryUnlimited, rc.RNRUnlimited, 2, 10
 	for _, s := range [][2]*side{{a, b}, {b, a}} {
 		if err := p.Connect(s[0].qp, s[0].psn, s[1].endpoint()); err != nil {
 			t.Fatal(err)

@@ -1,10 +1,6 @@
 package verbstest
 
-import (
-	"time"
-
-	"github.com/tryst-rdma/tryst/verbs"
-)
+import "github.com/tryst-rdma/tryst/verbs"
 
 // segmentSize is the unit of transfer, loss and acknowledgement in bytes. It stands for 16
 // packets of the largest path MTU: single packets would make transfers of gigabytes slow.
@@ -59,18 +55,5 @@ const (
 	defaultMTU        = verbs.MTU4096
 )
 
-// rnrUnlimited and retryUnlimited are the retry counts without a limit: for RNR by the
-// specification (volume 1, 9.7.5.2.8), for timeouts as in rxe.
-const (
-	rnrUnlimited   = 7
-	retryUnlimited = 7
-)
-
-// rnrTime maps the code of an RNR NAK to the time that the requester waits, in rnrUnit
-// (specification, volume 1, table 45).
-var rnrTime = [32]time.Duration{
-	65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192,
-	256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
-}
-
-const rnrUnit = 10 * time.Microsecond
+// retryUnlimited is the retry count for timeouts without a limit, as in rxe.
+const retryUnlimited = 7

@@ -5,89 +5,62 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/rc"
 )
 
-// qp implements verbs.QP.
+// qp implements verbs.QP: the carrier of a machine over a lossy wire.
 //
-//	PostSend ─► sends (a ring) ─► transmit ─► wire ─► handleRequest (of the peer)
-//	                                 ▲                    │
-//	                                 │ after a NAK        │ ACK, NAK, response
-//	completion ◄── finishLocked ◄── handleReply ◄── wire ◄┘
+//	PostSend ─► machine ─► transmit ─► wire ─► handleRequest (of the peer) ─► its machine
+//	                          ▲                    │
+//	                          │ after a NAK        │ ACK, NAK, response
+//	completion ◄── machine ◄─ handleReply ◄─ wire ◄┘
 //
 // requester.go has the sending side, responder.go the receiving side. The fabric's lock
-// guards all fields except the two Freed counters.
+// guards all fields.
 type qp struct {
 	nic            *NIC
 	pd             *pd
 	number         verbs.QPN
-	config         verbs.QPConfig
 	sendCQ, recvCQ *cq
 	closed         bool
 
-	state       verbs.QPState
-	port        *port
-	access      verbs.Access
-	peer        verbs.Endpoint
-	sgid        verbs.GID
-	mtu         verbs.MTU
-	rtr         verbs.RTRAttr
-	rts         verbs.RTSAttr
-	established bool // EventCommEstablished was sent
+	machine rc.Machine
+	port    *port
+	peer    verbs.Endpoint
+	sgid    verbs.GID
+	mtu     verbs.MTU
+	rtr     verbs.RTRAttr
+	rts     verbs.RTSAttr
 
-	// The send queue. Work requests are numbered from 0. The ring holds those from
-	// sendFreed to posted: sendFreed <= finished <= sending <= posted.
-	sends     []sendWork
-	posted    uint64
-	finished  uint64        // the oldest one that has not completed
-	sending   uint64        // the next one to send; a part of it may be sent
-	sendFreed atomic.Uint64 // written by Poll
-	// Segments are numbered from 0 over all work requests, as packets are by PSN.
+	// Segments are numbered from 0 over all work requests, as packets are by PSN. content has those
+	// of each work request, by its number modulo the size of the send queue.
+	content                      []segments
 	segPosted, segAcked, segSent uint64
-	reads                        uint8 // outstanding reads and atomics: those from finished to sending
 
 	// Retries of the requester. Times are since the creation of the fabric.
-	retries, rnrRetries uint8
-	wentBack            uint64        // 1 + the segment from which a read or atomic was sent again, its response missing
-	deadline            time.Duration // when to retransmit; 0: never
-	timerAt             time.Duration // when the scheduled timer event checks deadline; 0: none scheduled
-	rnrUntil            time.Duration // when to retry after an RNR NAK; 0: not waiting
-	lastArrival         time.Duration // when the last known packet of the connection arrives
-	inFlight            *packet
-
-	// The receive queue, likewise: recvFreed <= recvTaken <= recvPosted.
-	recvs      []recvWork
-	recvPosted uint64
-	recvTaken  uint64
-	recvFreed  atomic.Uint64
+	retries     uint8
+	wentBack    uint64        // 1 + the segment from which a read or atomic was sent again, its response missing
+	deadline    time.Duration // when to retransmit; 0: never
+	timerAt     time.Duration // when the scheduled timer event checks deadline; 0: none scheduled
+	rnrUntil    time.Duration // when to retry after an RNR NAK; 0: not waiting
+	lastArrival time.Duration // when the last known packet of the connection arrives
+	inFlight    *packet
 
 	// State of the responder.
 	segExpected uint64
-	receiving   bool // the receive recvTaken-1 has a part of its message
 	nakSent     bool
 	atomics     [maxReadAtomic]atomicResponse
 	one         [1][]byte // scratch
+	mem         [][]byte  // scratch
+
+	bugged
 }
 
-// sendWork is a slot of the send queue.
-type sendWork struct {
-	wr     verbs.SendWR
-	sgl    []verbs.SGE // copy, owned by the slot
-	inline []byte      // likewise
-	mem    [][]byte    // the memory of sgl or inline, set by resolve
-	length uint64
-	seg    uint64 // its first segment
-	segs   uint64 // at least 1
-}
-
-// hasResponse reports whether the request completes by a response with content.
-func (w *sendWork) hasResponse() bool { return w.wr.Op >= verbs.OpRead }
-
-// recvWork is a slot of the receive queue.
-type recvWork struct {
-	id     verbs.WRID
-	sgl    []verbs.SGE
-	mem    [][]byte
-	length uint64
+// segments is what the wire adds to a work request.
+type segments struct {
+	mem   [][]byte // its memory, set by resolve
+	first uint64
+	end   uint64 // one after its last segment; it has at least one
 }
 
 // atomicResponse is kept for a request that is sent again.
@@ -124,10 +97,14 @@ func (p *pd) CreateQP(c verbs.QPConfig) (verbs.QP, error) {
 	case p.dev.qps >= l.QPs:
 		return nil, verbs.Errorf(op, n.name, verbs.ErrInvalid, "%d are open, the limit of the device", p.dev.qps)
 	}
-	q := &qp{nic: n, pd: p, config: c, sendCQ: sendCQ, recvCQ: recvCQ, sends: make([]sendWork, c.MaxSend), recvs: make([]recvWork, c.MaxRecv)}
+	q := &qp{nic: n, pd: p, sendCQ: sendCQ, recvCQ: recvCQ, content: make([]segments, c.MaxSend)}
 	for q.number = n.freshQPN(); n.qps[q.number] != nil; {
 		q.number = n.freshQPN()
 	}
+	q.machine.Init(q, rc.Config{
+		QPConfig: c, Device: n.name, Number: q.number, ReadAtomic: n.options.Limits.ReadAtomic,
+		MaxMessage: uint64(n.options.MaxMessage), NoAtomics: !n.options.Limits.Atomics,
+	})
 	n.qps[q.number] = q
 	sendCQ.users++
 	recvCQ.users++
@@ -143,14 +120,9 @@ func (n *NIC) freshQPN() verbs.QPN { return verbs.QPN(2 + n.f.random.Uint32N(0xf
 // usableLocked returns nil if the queue pair can be used, else the error of op.
 func (q *qp) usableLocked(op string) error {
 	if q.closed && !q.pd.dev.killed.Load() {
-		return verbs.Errorf(op, q.object(), verbs.ErrClosed, "the queue pair is closed")
+		return verbs.Errorf(op, q.machine.Object(), verbs.ErrClosed, "the queue pair is closed")
 	}
 	return q.pd.dev.usableLocked(op)
-}
-
-// notifyLocked sends an event of the queue pair to its device.
-func (q *qp) notifyLocked(kind verbs.EventKind) {
-	q.pd.dev.async.push(verbs.AsyncEvent{Kind: kind, QPN: q.number})
 }
 
 // QPN implements verbs.QP.
@@ -160,7 +132,7 @@ func (q *qp) QPN() verbs.QPN { return q.number }
 func (q *qp) Endpoint() verbs.Endpoint { return verbs.Endpoint{QPN: q.number} }
 
 // MaxInline implements verbs.QP.
-func (q *qp) MaxInline() int { return q.config.MaxInline }
+func (q *qp) MaxInline() int { return q.machine.MaxInline() }
 
 // State implements verbs.QP.
 func (q *qp) State() (verbs.QPState, error) {
@@ -169,36 +141,37 @@ func (q *qp) State() (verbs.QPState, error) {
 	if err := q.usableLocked("query"); err != nil {
 		return 0, err
 	}
-	return q.state, nil
+	return q.machine.State(), nil
 }
 
-// transition checks that the queue pair can move to a state. The caller holds the lock.
-func (q *qp) transition(to verbs.QPState) error {
-	op := "move to " + to.String()
+// checked returns the error of a check of the machine, if the queue pair can be used.
+func (q *qp) checked(op string, check error) error {
 	if err := q.usableLocked(op); err != nil {
 		return err
 	}
-	if err := verbs.CheckTransition(q.state, to); err != nil && (!q.nic.f.hasBug(anyTransition) || q.port == nil) {
-		return &verbs.Error{Op: op, Object: q.object(), Err: err}
+	if q.nic.f.hasBug(anyTransition) && q.port != nil {
+		return nil
 	}
-	return nil
+	return check
 }
 
 // ToInit implements verbs.QP.
 func (q *qp) ToInit(a verbs.InitAttr) error {
 	q.nic.f.mu.Lock()
 	defer q.nic.f.mu.Unlock()
-	if err := q.transition(verbs.StateInit); err != nil {
+	const op = "bring to INIT"
+	if err := q.checked(op, q.machine.Step(op, verbs.StateInit)); err != nil {
 		return err
 	}
 	p := q.nic.portLocked(a.Port)
 	if p == nil {
-		return verbs.Errorf("move to INIT", q.object(), verbs.ErrInvalid, "port %d is out of range (1 to %d)", a.Port, len(q.nic.ports))
+		return verbs.Errorf(op, q.machine.Object(), verbs.ErrInvalid, "port %d is out of range (1 to %d)", a.Port, len(q.nic.ports))
 	}
 	if a.PKeyIndex != 0 {
-		return verbs.Errorf("move to INIT", q.object(), verbs.ErrInvalid, "partition key index %d is out of range (only 0)", a.PKeyIndex)
+		return verbs.Errorf(op, q.machine.Object(), verbs.ErrInvalid, "partition key index %d is out of range (only 0)", a.PKeyIndex)
 	}
-	q.port, q.access, q.state = p, a.Access, verbs.StateInit
+	q.port = p
+	q.machine.EnterInit(q.accessOf(a.Access))
 	return nil
 }
 
@@ -206,25 +179,21 @@ func (q *qp) ToInit(a verbs.InitAttr) error {
 func (q *qp) ToRTR(a verbs.RTRAttr) error {
 	q.nic.f.mu.Lock()
 	defer q.nic.f.mu.Unlock()
-	if err := q.transition(verbs.StateRTR); err != nil {
+	const op = "bring to RTR"
+	if err := q.checked(op, q.machine.CheckRTR(&a)); err != nil {
 		return err
-	}
-	const op = "move to RTR"
-	if err := a.Check(); err != nil {
-		return &verbs.Error{Op: op, Object: q.object(), Err: err}
 	}
 	o := &q.nic.options
 	switch {
 	case a.MTU > o.MTU:
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "path MTU %d exceeds the port's active MTU of %d", a.MTU, o.MTU)
+		return verbs.Errorf(op, q.machine.Object(), verbs.ErrInvalid, "path MTU %d exceeds the port's active MTU of %d", a.MTU, o.MTU)
 	case int(a.SGIDIndex) >= gidTableSize || q.port.gids[a.SGIDIndex].GID.IsZero():
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the GID table has no entry %d", a.SGIDIndex)
+		return verbs.Errorf(op, q.machine.Object(), verbs.ErrInvalid, "the GID table has no entry %d", a.SGIDIndex)
 	case o.Link == verbs.LinkEthernet && a.Peer.GID.IsZero():
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the peer's endpoint has no GID, which Ethernet needs")
-	case a.MaxDestReadAtomic > o.Limits.ReadAtomic:
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d outstanding reads exceed the limit of %d", a.MaxDestReadAtomic, o.Limits.ReadAtomic)
+		return verbs.Errorf(op, q.machine.Object(), verbs.ErrInvalid, "the peer's endpoint has no GID, which Ethernet needs")
 	}
-	q.rtr, q.peer, q.mtu, q.sgid, q.state = a, a.Peer, a.MTU, q.port.gids[a.SGIDIndex].GID, verbs.StateRTR
+	q.rtr, q.peer, q.mtu, q.sgid = a, a.Peer, a.MTU, q.port.gids[a.SGIDIndex].GID
+	q.machine.EnterRTR(&a)
 	return nil
 }
 
@@ -232,19 +201,13 @@ func (q *qp) ToRTR(a verbs.RTRAttr) error {
 func (q *qp) ToRTS(a verbs.RTSAttr) error {
 	q.nic.f.mu.Lock()
 	defer q.nic.f.mu.Unlock()
-	if err := q.transition(verbs.StateRTS); err != nil {
+	if err := q.checked("bring to RTS", q.machine.CheckRTS(&a)); err != nil {
 		return err
 	}
-	if err := a.Check(); err != nil {
-		return &verbs.Error{Op: "move to RTS", Object: q.object(), Err: err}
+	psn := q.rts.PSN
+	if q.rts = a; !q.machine.EnterRTS(q.rtsOf(a), 0) {
+		q.rts.PSN = psn // it is set once, on the move from RTR
 	}
-	if l := q.nic.options.Limits.ReadAtomic; a.MaxReadAtomic > l {
-		return verbs.Errorf("move to RTS", q.object(), verbs.ErrInvalid, "%d outstanding reads exceed the limit of %d", a.MaxReadAtomic, l)
-	}
-	if q.state == verbs.StateRTS {
-		a.PSN = q.rts.PSN // the PSN is set once, on the move from RTR
-	}
-	q.rts, q.state = a, verbs.StateRTS
 	return nil
 }
 
@@ -252,7 +215,8 @@ func (q *qp) ToRTS(a verbs.RTSAttr) error {
 func (q *qp) ToErr() error {
 	q.nic.f.enter()
 	defer q.nic.f.leave()
-	if err := q.transition(verbs.StateErr); err != nil {
+	const op = "bring to ERR"
+	if err := q.checked(op, q.machine.Step(op, verbs.StateErr)); err != nil {
 		return err
 	}
 	q.breakLocked()
@@ -263,59 +227,73 @@ func (q *qp) ToErr() error {
 func (q *qp) ToReset() error {
 	q.nic.f.enter()
 	defer q.nic.f.leave()
-	if err := q.transition(verbs.StateReset); err != nil {
+	const op = "bring to RESET"
+	if err := q.checked(op, q.machine.Step(op, verbs.StateReset)); err != nil {
 		return err
 	}
 	q.detachInFlightLocked()
 	q.sendCQ.purge(q)
 	q.recvCQ.purge(q)
-	q.state, q.established, q.receiving, q.nakSent = verbs.StateReset, false, false, false
-	q.posted, q.finished, q.sending, q.segPosted, q.segAcked, q.segSent, q.reads = 0, 0, 0, 0, 0, 0, 0
-	q.retries, q.rnrRetries, q.wentBack, q.deadline, q.rnrUntil, q.lastArrival = 0, 0, 0, 0, 0, 0
-	q.recvPosted, q.recvTaken, q.segExpected = 0, 0, 0
-	q.sendFreed.Store(0)
-	q.recvFreed.Store(0)
+	q.machine.Reset()
+	q.segPosted, q.segAcked, q.segSent, q.segExpected, q.nakSent = 0, 0, 0, 0, false
+	q.retries, q.wentBack, q.deadline, q.rnrUntil, q.lastArrival = 0, 0, 0, 0, 0
 	clear(q.atomics[:])
 	q.peer = verbs.Endpoint{}
 	return nil
 }
 
-// breakLocked moves the queue pair to ERR and flushes all outstanding work requests,
-// unsignaled ones too, as rxe and NICs do (specification, volume 1, 10.3.1).
+// breakLocked moves the queue pair to ERR, unless it is closed.
 func (q *qp) breakLocked() {
-	if q.state == verbs.StateErr || q.closed {
-		return
+	if !q.closed {
+		q.machine.Break()
 	}
+}
+
+// TakeBack implements rc.Owner: requests in flight keep a copy of their content.
+func (q *qp) TakeBack() bool {
 	q.detachInFlightLocked()
-	q.state = verbs.StateErr
 	q.deadline, q.rnrUntil = 0, 0
-	q.flushSends()
-	if q.receiving {
-		q.receiving = false
-		q.recvTaken--
-	}
-	q.flushRecvs()
+	return true
 }
 
-func (q *qp) flushSends() {
-	for q.finished < q.posted {
-		if q.nic.f.hasBug(flushesSignaledOnly) && !q.work(q.finished).wr.Signaled {
-			q.finished++
-			continue
+// Usable implements rc.Owner.
+func (q *qp) Usable(sgl []verbs.SGE, write bool) bool {
+	if q.nic.f.hasBug(anyLocalKey) {
+		return true
+	}
+	for _, s := range sgl {
+		if _, ok := q.nic.sliceLocked(q.pd, s, write); !ok && s.Length > 0 {
+			return false
 		}
-		q.finishLocked(verbs.StatusFlushed)
 	}
-	q.sending, q.segAcked, q.segSent, q.reads = q.posted, q.segPosted, q.segPosted, 0
+	return true
 }
 
-func (q *qp) flushRecvs() {
-	if q.nic.f.hasBug(receivesNotFlushed) {
+// Granted implements rc.Owner.
+func (q *qp) Granted(addr, length uint64, key verbs.RKey, need verbs.Access) bool {
+	_, ok := q.grantedLocked(addr, length, key, need)
+	return ok
+}
+
+// Event implements rc.Owner.
+func (q *qp) Event(kind verbs.EventKind) {
+	q.pd.dev.async.push(verbs.AsyncEvent{Kind: kind, QPN: q.number})
+}
+
+// SendCompleted implements rc.Owner.
+func (q *qp) SendCompleted(wc verbs.WC, freed *atomic.Uint64, freedTo uint64) {
+	if wc.Status == verbs.StatusFlushed && q.nic.f.hasBug(flushesSignaledOnly) && !q.machine.Work(freedTo-1).WR.Signaled {
 		return
 	}
-	for q.recvTaken < q.recvPosted {
-		q.recvTaken++
-		q.received(verbs.WC{Status: verbs.StatusFlushed}, false)
+	q.pushLocked(q.sendCQ, cqe{wc: wc, freed: freed, upTo: freedTo}, false)
+}
+
+// RecvCompleted implements rc.Owner.
+func (q *qp) RecvCompleted(wc verbs.WC, freed *atomic.Uint64, freedTo uint64, solicited bool) {
+	if q.mute || wc.Status == verbs.StatusFlushed && q.nic.f.hasBug(receivesNotFlushed) {
+		return
 	}
+	q.pushLocked(q.recvCQ, cqe{wc: wc, freed: freed, upTo: freedTo}, solicited)
 }
 
 // pushLocked adds a completion to a queue. If the queue overruns, the completion is lost and

@@ -2,96 +2,82 @@ package verbstest
 
 import (
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/rc"
 )
 
-// transmit sends segments of the posted work requests as far as the window, fences and the
-// limit of reads allow.
+// transmit sends segments of the posted work requests as far as the window and the machine allow.
 func (q *qp) transmit() {
-	for q.state == verbs.StateRTS && q.rnrUntil == 0 && q.sending < q.posted && !q.closed {
-		w := q.work(q.sending)
-		if q.segSent-q.segAcked >= windowSegments || w.wr.Fence && q.reads > 0 && !q.nic.f.hasBug(ignoresFence) {
+	for q.rnrUntil == 0 && !q.closed && q.segSent-q.segAcked < windowSegments {
+		w := q.machine.Sendable()
+		if w == nil {
 			break
 		}
-		if status := q.checkLocal(w); status != verbs.StatusOK {
-			// The request fails after those before it have completed.
-			if q.finished == q.sending {
-				q.failLocked(status)
-			}
-			break
+		status := q.machine.CheckLocal(w)
+		if status == verbs.StatusOK && !q.resolve(q.machine.Next()) {
+			status = verbs.StatusLocalProtection
 		}
-		if w.hasResponse() {
-			if q.reads >= q.rts.MaxReadAtomic {
-				break
-			}
-			q.reads++
+		if status != verbs.StatusOK {
+			q.machine.FailNext(status)
+			break
 		}
 		q.sendSegment(w)
 	}
 	q.setRetryTimer()
 }
 
-// checkLocal checks a work request against the local limits and memory.
-func (q *qp) checkLocal(w *sendWork) verbs.Status {
-	if w.length > uint64(q.nic.options.MaxMessage) {
-		return verbs.StatusLocalLength
+// resolve looks up the memory of a work request. It returns false if an SGE is invalid.
+func (q *qp) resolve(number uint64) bool {
+	w, c := q.machine.Work(number), q.contentOf(number)
+	if len(w.SGL) == 0 || w.IsInline {
+		return true
 	}
-	if w.hasResponse() && q.rts.MaxReadAtomic == 0 {
-		return verbs.StatusLocalQPOperation
-	}
-	if !q.resolve(w) {
-		return verbs.StatusLocalProtection
-	}
-	return verbs.StatusOK
+	var ok bool
+	c.mem, ok = q.gather(w.SGL, w.HasResponse(), c.mem[:0])
+	return ok
 }
 
-// resolve looks up the memory of a work request. It returns false if an SGE is invalid.
-func (q *qp) resolve(w *sendWork) bool {
-	if len(w.sgl) == 0 {
-		return true // inline or empty
-	}
-	w.mem = w.mem[:0]
-	for _, s := range w.sgl {
-		m, ok := q.nic.sliceLocked(q.pd, s, w.hasResponse())
+// gather appends the memory of a list to mem. It returns false if an SGE is invalid.
+func (q *qp) gather(sgl []verbs.SGE, write bool, mem [][]byte) ([][]byte, bool) {
+	for _, s := range sgl {
+		m, ok := q.nic.sliceLocked(q.pd, s, write)
 		if !ok && s.Length > 0 {
 			if !q.nic.f.hasBug(anyLocalKey) {
-				return false
+				return mem, false
 			}
 			m = make([]byte, s.Length)
 		}
-		w.mem = append(w.mem, m)
+		mem = append(mem, m)
 	}
-	return true
+	return mem, true
 }
 
-func (q *qp) sendSegment(w *sendWork) {
-	p := q.nic.f.newPacketLocked()
-	p.kind, p.psn, p.seg, p.op, p.work, p.number = request, q.rts.PSN, q.segSent, w.wr.Op, w, q.sending
-	p.off = (q.segSent - w.seg) * segmentSize
-	p.total, p.n = w.length, min(segmentSize, w.length-p.off)
-	p.addr, p.rkey, p.imm, p.solic = w.wr.RemoteAddr, w.wr.RKey, w.wr.Imm, w.wr.Solicited
-	switch w.wr.Op {
+func (q *qp) sendSegment(w *rc.SendWork) {
+	number := q.machine.Next()
+	p, c := q.nic.f.newPacketLocked(), q.contentOf(number)
+	p.kind, p.psn, p.seg, p.op, p.content, p.number = request, q.rts.PSN, q.segSent, w.WR.Op, c, number
+	p.off = q.machine.Offset()
+	p.total, p.n = w.Length, min(segmentSize, w.Length-p.off)
+	p.addr, p.rkey, p.imm, p.solic = w.WR.RemoteAddr, w.WR.RKey, w.WR.Imm, w.WR.Solicited
+	sent := p.n
+	q.segSent++
+	switch w.WR.Op {
 	case verbs.OpRead: // one packet requests all segments
-		p.n = w.length - p.off
-		q.segSent = w.seg + w.segs
+		sent = w.Length - p.off
+		p.n = sent
+		q.segSent = c.end
 	case verbs.OpCompareSwap:
-		p.compareAdd, p.swap, p.n = w.wr.Compare, w.wr.Swap, 0
-		q.segSent++
+		p.compareAdd, p.swap, p.n = w.WR.Compare, w.WR.Swap, 0
 	case verbs.OpFetchAdd:
-		p.compareAdd, p.n = w.wr.Add, 0
-		q.segSent++
-	default:
-		q.segSent++
+		p.compareAdd, p.n = w.WR.Add, 0
 	}
-	if q.segSent == w.seg+w.segs {
-		q.sending++
-	}
+	q.machine.Sent(sent)
 	q.send(p)
 }
 
 // setRetryTimer starts the retry timer if segments are unacknowledged and it is not running,
 // and stops it if there are none.
 func (q *qp) setRetryTimer() {
-	if q.segSent == q.segAcked || q.rts.Timeout == 0 || q.rnrUntil != 0 || q.state != verbs.StateRTS {
+	if q.segSent == q.segAcked || q.rts.Timeout == 0 || q.rnrUntil != 0 || q.machine.State() != verbs.StateRTS {
 		q.deadline = 0
 		return
 	}
@@ -124,11 +110,9 @@ func (q *qp) retryTimer() {
 		q.setRetryTimer()
 		return
 	}
-	if q.rts.Retry != retryUnlimited && q.retries >= q.rts.Retry {
-		if !f.hasBug(unlimitedRetries) {
-			q.failLocked(verbs.StatusRetryExceeded)
-			return
-		}
+	if q.rts.Retry != retryUnlimited && q.retries >= q.rts.Retry && !f.hasBug(unlimitedRetries) {
+		q.machine.Fail(verbs.StatusRetryExceeded)
+		return
 	}
 	q.retries++
 	q.retransmitFrom(q.segAcked)
@@ -136,19 +120,22 @@ func (q *qp) retryTimer() {
 
 // retransmitFrom sends all segments from seg on again.
 func (q *qp) retransmitFrom(seg uint64) {
-	q.segSent = seg
-	q.reads = 0
-	for q.sending = q.finished; q.sending < q.posted; q.sending++ {
-		w := q.work(q.sending)
-		if seg < w.seg+w.segs {
-			break
-		}
-		if w.hasResponse() {
-			q.reads++
-		}
-	}
+	q.sendFrom(seg)
 	q.deadline = 0
 	q.transmit()
+}
+
+// sendFrom makes seg the next segment to send. It is not acknowledged.
+func (q *qp) sendFrom(seg uint64) {
+	q.segSent = seg
+	number, offset := q.machine.Completed(), uint64(0)
+	for ; number < q.machine.Posted(); number++ {
+		if c := q.contentOf(number); seg < c.end {
+			offset = (seg - c.first) * segmentSize
+			break
+		}
+	}
+	q.machine.SendFrom(number, offset)
 }
 
 // rnrTimer handles the end of the wait after an RNR NAK.
@@ -162,20 +149,16 @@ func (q *qp) rnrTimer() {
 
 // handleReply handles an ACK, a NAK or a response of the responder.
 func (q *qp) handleReply(p *packet) {
-	before := q.segAcked
 	if p.seg > q.segPosted {
 		return
 	}
 	missing := q.acknowledge(p.seg)
-	if q.segAcked != before {
-		q.resetRetries()
-	}
 	switch {
-	case missing || q.state != verbs.StateRTS:
+	case missing || q.machine.State() != verbs.StateRTS:
 		return
 	case p.kind == nakError:
-		if q.finished < q.posted && q.segAcked == p.seg {
-			q.failLocked(p.status)
+		if !q.machine.Idle() && q.segAcked == p.seg {
+			q.machine.Fail(p.status)
 		}
 		return
 	case p.kind == nakSequence:
@@ -192,110 +175,72 @@ func (q *qp) handleReply(p *packet) {
 	q.transmit()
 }
 
-// resetRetries restarts the retry counts and the timer, after progress.
-func (q *qp) resetRetries() {
-	q.retries, q.rnrRetries, q.deadline = 0, 0, 0
-}
-
 // acknowledge completes the work requests whose segments lie before seg. A read or atomic
 // completes only by its response. If a response is missing, acknowledge retransmits from
 // there and returns true.
-func (q *qp) acknowledge(seg uint64) bool {
-	for q.segAcked < seg && q.finished < q.posted {
-		w := q.work(q.finished)
-		if w.hasResponse() {
+func (q *qp) acknowledge(seg uint64) (missing bool) {
+	for q.segAcked < seg && !q.machine.Idle() {
+		number := q.machine.Completed()
+		if q.machine.Work(number).HasResponse() {
 			if again := q.segAcked + 1; q.wentBack != again {
 				q.wentBack = again
 				q.retransmitFrom(q.segAcked)
 			}
 			return true
 		}
-		end := w.seg + w.segs
-		q.segAcked = min(seg, end)
-		if q.segAcked == end {
-			q.finishLocked(verbs.StatusOK)
-		}
+		q.acknowledged(number, min(seg, q.contentOf(number).end))
 	}
-	q.skipFinished()
+	q.skipAcknowledged()
 	return false
 }
 
-// skipFinished skips segments that are due for retransmission but were acknowledged
+// acknowledged notes that the segments of a work request before seg are acknowledged, which is
+// progress: the retries begin anew.
+func (q *qp) acknowledged(number, seg uint64) {
+	q.segAcked = seg
+	q.retries, q.deadline = 0, 0
+	if seg == q.contentOf(number).end {
+		number++
+	}
+	q.machine.Acknowledge(number)
+}
+
+// skipAcknowledged skips segments that are due for retransmission but were acknowledged
 // meanwhile.
-func (q *qp) skipFinished() {
-	q.segSent = max(q.segSent, q.segAcked)
-	q.sending = max(q.sending, q.finished)
+func (q *qp) skipAcknowledged() {
+	if q.segSent < q.segAcked && q.machine.State() == verbs.StateRTS {
+		q.sendFrom(q.segAcked)
+	}
 }
 
 // handleRNR waits after an RNR NAK, or fails when the RNR retries are exhausted.
 func (q *qp) handleRNR(p *packet) {
-	if q.segAcked != p.seg || q.finished == q.posted || q.rnrUntil != 0 {
+	if q.segAcked != p.seg || q.machine.Idle() || q.rnrUntil != 0 || !q.machine.NotReady() {
 		return
 	}
-	if q.rts.RNRRetry != rnrUnlimited && q.rnrRetries >= q.rts.RNRRetry && !q.nic.f.hasBug(unlimitedRNRRetries) {
-		q.failLocked(verbs.StatusRNRRetryExceeded)
-		return
-	}
-	q.rnrRetries++
 	f := q.nic.f
-	q.rnrUntil = f.now + rnrTime[p.wait%32]*rnrUnit
+	delay, _ := rc.RNRDelay(uint32(p.wait))
+	q.rnrUntil = f.now + delay
 	f.schedule.add(timedEvent{at: q.rnrUntil, qp: q, rnr: true})
 	q.retransmitFrom(p.seg)
 }
 
 // takeResponse stores the content of a response.
 func (q *qp) takeResponse(p *packet) {
-	if q.finished >= q.posted {
+	number := q.machine.Completed()
+	if q.machine.Idle() || !q.machine.Work(number).HasResponse() {
 		return
 	}
-	w := q.work(q.finished)
-	if !w.hasResponse() {
+	if !q.resolve(number) {
+		q.machine.Fail(verbs.StatusLocalProtection)
 		return
 	}
-	if !q.resolve(w) {
-		q.failLocked(verbs.StatusLocalProtection)
-		return
-	}
+	c := q.contentOf(number)
 	if len(p.data) > 0 {
 		q.one[0] = p.data
-		copyPieces(w.mem, (p.seg-w.seg)*segmentSize, q.one[:], 0, uint64(len(p.data)))
+		copyPieces(c.mem, (p.seg-c.first)*segmentSize, q.one[:], 0, uint64(len(p.data)))
 	}
-	q.segAcked++
-	q.resetRetries()
-	if q.segAcked == w.seg+w.segs {
-		if q.finished < q.sending { // not one that was waiting for its retransmission
-			q.reads--
-		}
-		q.finishLocked(verbs.StatusOK)
-	}
-	q.skipFinished()
-}
-
-// finishLocked completes the oldest work request.
-func (q *qp) finishLocked(status verbs.Status) {
-	w := q.work(q.finished)
-	q.finished++
-	if !w.wr.Signaled && status == verbs.StatusOK && !q.nic.f.hasBug(completesUnsignaled) {
-		return
-	}
-	q.pushLocked(q.sendCQ, cqe{wc: verbs.WC{ID: w.wr.ID, Status: status, Op: completionOf(w.wr.Op)}, freed: &q.sendFreed, upTo: q.finished}, false)
-}
-
-// failLocked completes the oldest work request with an error and breaks the queue pair.
-func (q *qp) failLocked(status verbs.Status) {
-	q.detachInFlightLocked()
-	q.finishLocked(status)
-	q.breakLocked()
-}
-
-func completionOf(op verbs.Opcode) verbs.WCOp {
-	switch op {
-	case verbs.OpSend, verbs.OpSendImm:
-		return verbs.WCSend
-	case verbs.OpWrite, verbs.OpWriteImm:
-		return verbs.WCWrite
-	case verbs.OpRead:
-		return verbs.WCRead
-	}
-	return verbs.WCAtomic
+	q.machine.Respond(number, uint64(len(p.data)))
+	q.acknowledged(number, q.segAcked+1)
+	q.skipAcknowledged()
 }

@@ -2,18 +2,13 @@ package verbstest
 
 import (
 	"encoding/binary"
-	"math/bits"
-	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/rc"
 )
 
 // handleRequest executes a request of the peer, in order (specification, volume 1, 9.7.5).
 func (q *qp) handleRequest(p *packet) {
-	if q.state == verbs.StateRTR && !q.established {
-		q.established = true
-		q.notifyLocked(verbs.EventCommEstablished)
-	}
 	switch {
 	case p.seg > q.segExpected:
 		if !q.nakSent {
@@ -26,16 +21,28 @@ func (q *qp) handleRequest(p *packet) {
 		return
 	}
 	q.nakSent = false
-	switch p.op {
-	case verbs.OpSend, verbs.OpSendImm:
-		q.takeSend(p)
-	case verbs.OpWrite, verbs.OpWriteImm:
-		q.takeWrite(p)
-	case verbs.OpRead:
-		if !q.checkAccess(p, verbs.AccessRemoteRead) || !q.sendReadResponse(p) {
-			return
+	q.truncate(p)
+	if q.machine.Message().Active {
+		q.takeContent(p)
+		return
+	}
+	if p.op < verbs.OpRead && !q.mtuFits(p) {
+		return
+	}
+	q.swallowReceive(p)
+	r := rc.Request{Op: p.op, Total: p.total, Addr: p.addr, RKey: p.rkey, Imm: q.immOf(p), Solicited: p.solic}
+	status, ready := q.machine.Begin(&r, 0)
+	switch {
+	case !ready:
+		q.reply(p, nakRNR, p.seg)
+	case status != verbs.StatusOK:
+		q.reject(p, status)
+	case p.op < verbs.OpRead:
+		q.takeContent(p)
+	case p.op == verbs.OpRead:
+		if q.sendReadResponse(p) {
+			q.segExpected += max(1, (p.n+segmentSize-1)/segmentSize)
 		}
-		q.segExpected += max(1, (p.n+segmentSize-1)/segmentSize)
 	default:
 		q.takeAtomic(p)
 	}
@@ -72,28 +79,7 @@ func (q *qp) reject(to *packet, status verbs.Status) {
 		q.send(p)
 	}
 	q.breakLocked()
-	if status == verbs.StatusRemoteAccess {
-		q.notifyLocked(verbs.EventQPAccess)
-	} else {
-		q.notifyLocked(verbs.EventQPRequest)
-	}
-}
-
-// failReceive completes the current receive with the status own, and rejects the request
-// with the status theirs.
-func (q *qp) failReceive(p *packet, own, theirs verbs.Status) {
-	q.receiving = false
-	q.received(verbs.WC{Status: own}, false)
-	q.reject(p, theirs)
-}
-
-// checkAccess rejects a request that needs rights which the queue pair does not grant.
-func (q *qp) checkAccess(p *packet, need verbs.Access) bool {
-	if q.access&need == need || q.nic.f.hasBug(ignoresQPRights) {
-		return true
-	}
-	q.reject(p, verbs.StatusRemoteInvalidRequest)
-	return false
+	q.machine.Refused(status)
 }
 
 // advance expects the next segment, and acknowledges at the end of a message and every
@@ -114,127 +100,48 @@ func (q *qp) mtuFits(p *packet) bool {
 	return false
 }
 
-// takeReceive consumes the oldest posted receive. If there is none, it sends an RNR NAK and
-// returns false.
-func (q *qp) takeReceive(p *packet) bool {
-	if q.recvTaken == q.recvPosted {
-		q.reply(p, nakRNR, p.seg)
-		return false
-	}
-	q.recvTaken++
-	return true
-}
-
-// received completes the last consumed receive.
-func (q *qp) received(wc verbs.WC, solicited bool) {
-	wc.ID = q.recv(q.recvTaken - 1).id
-	q.pushLocked(q.recvCQ, cqe{wc: wc, freed: &q.recvFreed, upTo: q.recvTaken}, solicited)
-}
-
-// takeSend executes a segment of a send.
-func (q *qp) takeSend(p *packet) {
-	if !q.mtuFits(p) {
-		return
-	}
-	if !q.receiving {
-		if !q.takeReceive(p) {
-			return
-		}
-		q.receiving = true
-	}
-	r := q.recv(q.recvTaken - 1)
-	if p.off+p.n > r.length && q.nic.f.hasBug(truncatesMessages) {
-		p.n = r.length - p.off
-		p.total = p.off + p.n
-	}
-	if p.off+p.n > r.length {
-		q.failReceive(p, verbs.StatusLocalLength, verbs.StatusRemoteInvalidRequest)
-		return
-	}
+// takeContent executes a segment of a send or write.
+func (q *qp) takeContent(p *packet) {
 	if p.n > 0 {
-		r.mem = r.mem[:0]
-		for _, s := range r.sgl {
-			m, ok := q.nic.sliceLocked(q.pd, s, true)
-			if !ok && s.Length > 0 {
-				q.failReceive(p, verbs.StatusLocalProtection, verbs.StatusRemoteOperation)
-				return
-			}
-			r.mem = append(r.mem, m)
-		}
-		q.store(r.mem, p.off, p)
-	}
-	if p.off+p.n == p.total {
-		q.receiving = false
-		wc := verbs.WC{Op: verbs.WCRecv, Len: uint32(p.total)}
-		if p.op == verbs.OpSendImm {
-			wc.HasImm, wc.Imm = true, q.immOf(p)
-		}
-		q.received(wc, p.solic)
-	}
-	q.advance(p)
-}
-
-// takeWrite executes a segment of a write.
-func (q *qp) takeWrite(p *packet) {
-	if !q.checkAccess(p, verbs.AccessRemoteWrite) || !q.mtuFits(p) {
-		return
-	}
-	last := p.off+p.n == p.total
-	if q.nic.f.hasBug(emptyTakesReceive) && p.total == 0 && p.op == verbs.OpWrite {
-		q.takeReceive(p)
-	}
-	if last && p.op == verbs.OpWriteImm && !q.takeReceive(p) {
-		return
-	}
-	if p.total > 0 { // an empty write needs no key: specification, volume 1, 9.7.5.2.4
-		mem, ok := q.grantedLocked(p.addr, p.total, p.rkey, verbs.AccessRemoteWrite)
+		place := q.machine.Place()
+		mem, ok := q.find(&place)
 		if !ok {
-			if last && p.op == verbs.OpWriteImm {
-				q.recvTaken-- // reject flushes it
-			}
-			q.reject(p, verbs.StatusRemoteAccess)
+			q.reject(p, q.machine.Misplaced())
 			return
 		}
-		q.one[0] = mem
-		if last && q.nic.f.hasBug(lateContent) {
-			p.data = make([]byte, p.n)
-			copyPieces([][]byte{p.data}, 0, p.work.mem, p.off, p.n)
-			content := p.data
-			time.AfterFunc(time.Millisecond, func() { copy(mem[p.total-uint64(len(content)):], content) })
-		} else {
-			q.store(q.one[:], p.off, p)
+		if !q.storeLate(mem, p) {
+			q.store(mem, p)
 		}
-		q.one[0] = nil
+		clear(mem)
 	}
-	if last && p.op == verbs.OpWriteImm {
-		q.received(verbs.WC{Op: verbs.WCRecvWrite, HasImm: true, Imm: q.immOf(p), Len: uint32(p.total)}, p.solic)
-	}
+	q.machine.Placed(p.n)
 	q.advance(p)
 }
 
-func (q *qp) immOf(p *packet) uint32 {
-	if q.nic.f.hasBug(swapsImm) {
-		return bits.ReverseBytes32(p.imm)
+// find returns the memory of a whole message.
+func (q *qp) find(p *rc.Place) (mem [][]byte, ok bool) {
+	q.mem = q.mem[:0]
+	if p.Kind == rc.PlaceRecv {
+		q.mem, ok = q.gather(p.SGL, true, q.mem)
+		return q.mem, ok
 	}
-	return p.imm
+	m, ok := q.grantedLocked(p.Addr, p.Total, p.RKey, verbs.AccessRemoteWrite)
+	q.mem = append(q.mem, m)
+	return q.mem, ok
 }
 
-// store copies the content of a segment to off in dst.
-func (q *qp) store(dst [][]byte, off uint64, p *packet) {
+// store copies the content of a segment to its place in the memory of the message.
+func (q *qp) store(dst [][]byte, p *packet) {
 	if p.data != nil {
-		copyPieces(dst, off, [][]byte{p.data}, 0, p.n)
+		copyPieces(dst, p.off, [][]byte{p.data}, 0, p.n)
 		return
 	}
-	copyPieces(dst, off, p.work.mem, p.off, p.n)
+	copyPieces(dst, p.off, p.content.mem, p.off, p.n)
 }
 
 // sendReadResponse sends the current content that a read requests. It returns false if it
 // rejected the read.
 func (q *qp) sendReadResponse(p *packet) bool {
-	if q.rtr.MaxDestReadAtomic == 0 {
-		q.reject(p, verbs.StatusRemoteInvalidRequest)
-		return false
-	}
 	var mem []byte
 	if p.total > 0 {
 		var ok bool
@@ -262,24 +169,13 @@ func (q *qp) sendReadResponse(p *packet) bool {
 
 // takeAtomic executes an atomic.
 func (q *qp) takeAtomic(p *packet) {
-	if !q.checkAccess(p, verbs.AccessRemoteAtomic) {
-		return
-	}
-	if q.rtr.MaxDestReadAtomic == 0 {
-		q.reject(p, verbs.StatusRemoteInvalidRequest)
-		return
-	}
 	mem, ok := q.grantedLocked(p.addr, 8, p.rkey, verbs.AccessRemoteAtomic)
 	if !ok {
 		q.reject(p, verbs.StatusRemoteAccess)
 		return
 	}
 	old := binary.NativeEndian.Uint64(mem)
-	if p.op == verbs.OpFetchAdd {
-		binary.NativeEndian.PutUint64(mem, old+p.compareAdd)
-	} else if old == p.compareAdd {
-		binary.NativeEndian.PutUint64(mem, p.swap)
-	}
+	binary.NativeEndian.PutUint64(mem, rc.Atomic(p.op, old, p.compareAdd, p.swap))
 	q.atomics[p.seg%maxReadAtomic] = atomicResponse{seg: p.seg, value: old, valid: true}
 	q.segExpected++
 	q.sendAtomicResponse(p, old)

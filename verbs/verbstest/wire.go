@@ -246,7 +246,8 @@ type packet struct {
 	off   uint64 // of the segment in the message
 	n     uint64 // bytes of this segment; of a read request, all requested bytes
 	total uint64 // of the message
-	work  *sendWork
+	// content is that of the work request. It is read on arrival, unless data is set.
+	content *segments
 	// number is that of the work request. If the request has completed, its slot may
 	// have been reused, and the packet is a duplicate of one that was accepted.
 	number uint64
@@ -337,11 +338,11 @@ func (p *packet) untrack() {
 func (q *qp) detachInFlightLocked() {
 	for p := q.inFlight; p != nil; {
 		next := p.next
-		if p.number < q.finished {
+		if p.number < q.machine.Completed() {
 			p.void = true
 		} else {
 			p.data = make([]byte, p.n)
-			copyPieces([][]byte{p.data}, 0, p.work.mem, p.off, p.n)
+			copyPieces([][]byte{p.data}, 0, p.content.mem, p.off, p.n)
 		}
 		p.untrack()
 		p = next
@@ -424,7 +425,7 @@ func (f *Fabric) arrive(p *packet) {
 		}
 	}
 	if q := w.to.nic.qps[p.dst]; q != nil && q.accepts(p) {
-		p.void = p.void || p.tracked && p.number < p.from.finished
+		p.void = p.void || p.tracked && p.number < p.from.machine.Completed()
 		switch {
 		case p.kind != request:
 			q.handleReply(p)
@@ -448,7 +449,7 @@ func (q *qp) accepts(p *packet) bool {
 		return false
 	}
 	if p.kind == request {
-		return (q.state == verbs.StateRTR || q.state == verbs.StateRTS) && (q.peer.PSN == p.psn || q.nic.f.hasBug(anyPSN))
+		return q.machine.IsUp() && (q.peer.PSN == p.psn || q.nic.f.hasBug(anyPSN))
 	}
-	return q.state == verbs.StateRTS && q.rts.PSN == p.psn
+	return q.machine.State() == verbs.StateRTS && q.rts.PSN == p.psn
 }

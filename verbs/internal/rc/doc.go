@@ -5,6 +5,7 @@
 //
 //	verbs/tcp        frames on a stream
 //	verbs/shm        entries and copies in rings
+//	verbs/verbstest  packets on a virtual wire
 //
 //	     requester (requester.go)                           responder (responder.go)
 //	PostSend ─► Sendable, Sent ════════ carrier ════════► Begin ─► Place ─► Placed ─► completion

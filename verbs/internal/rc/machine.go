@@ -34,13 +34,15 @@ type Config struct {
 	verbs.QPConfig
 	Device string // with Number, the name of the queue pair in errors
 	Number verbs.QPN
-	// OnlyGID says in errors which index the only GID has, which is 0.
+	// OnlyGID says in errors which index the only GID has, which is 0. If it is empty, the carrier
+	// checks the index itself.
 	OnlyGID string
 	// ReadAtomic limits the reads and atomics that are outstanding, in each direction.
 	ReadAtomic uint8
 	// MaxPost is the longest message that can be posted, in bytes, and MaxMessage the longest that
 	// does not fail when it is sent (CheckLocal). 0 means no limit.
 	MaxPost, MaxMessage uint64
+	NoAtomics           bool
 }
 
 // Owner is the queue pair of a machine. The machine calls it from within its methods.
@@ -122,9 +124,12 @@ func (m *Machine) ToInit(a verbs.InitAttr) error {
 	case a.SGIDIndex != 0:
 		return m.errorf(op, verbs.ErrInvalid, "GID index %d is empty: %s", a.SGIDIndex, m.config.OnlyGID)
 	}
-	m.access, m.state = a.Access, verbs.StateInit
+	m.EnterInit(a.Access)
 	return nil
 }
+
+// EnterInit moves to INIT after Step.
+func (m *Machine) EnterInit(access verbs.Access) { m.access, m.state = access, verbs.StateInit }
 
 // CheckRTR returns an error if the queue pair cannot move to RTR with these attributes.
 func (m *Machine) CheckRTR(a *verbs.RTRAttr) error {
@@ -136,7 +141,7 @@ func (m *Machine) CheckRTR(a *verbs.RTRAttr) error {
 		return &verbs.Error{Op: op, Object: m.Object(), Err: err}
 	}
 	switch {
-	case a.SGIDIndex != 0:
+	case a.SGIDIndex != 0 && m.config.OnlyGID != "":
 		return m.errorf(op, verbs.ErrInvalid, "GID index %d is empty: %s", a.SGIDIndex, m.config.OnlyGID)
 	case a.MaxDestReadAtomic > m.config.ReadAtomic:
 		return m.errorf(op, verbs.ErrInvalid, "%d outstanding reads: the limit is %d", a.MaxDestReadAtomic, m.config.ReadAtomic)
@@ -144,13 +149,13 @@ func (m *Machine) CheckRTR(a *verbs.RTRAttr) error {
 	return nil
 }
 
-// ToRTR moves to RTR after CheckRTR.
-func (m *Machine) ToRTR(a *verbs.RTRAttr) {
+// EnterRTR moves to RTR after CheckRTR.
+func (m *Machine) EnterRTR(a *verbs.RTRAttr) {
 	m.peerReads, m.state = int(a.MaxDestReadAtomic), verbs.StateRTR
 }
 
-// ToRTS moves to RTS. first is the number of the first work request; it counts once only.
-func (m *Machine) ToRTS(a *verbs.RTSAttr, first uint64) error {
+// CheckRTS returns an error if the queue pair cannot move to RTS with these attributes.
+func (m *Machine) CheckRTS(a *verbs.RTSAttr) error {
 	const op = "bring to RTS"
 	if err := m.Step(op, verbs.StateRTS); err != nil {
 		return err
@@ -161,11 +166,17 @@ func (m *Machine) ToRTS(a *verbs.RTSAttr, first uint64) error {
 	if a.MaxReadAtomic > m.config.ReadAtomic {
 		return m.errorf(op, verbs.ErrInvalid, "%d outstanding reads: the limit is %d", a.MaxReadAtomic, m.config.ReadAtomic)
 	}
-	if m.state == verbs.StateRTR {
-		m.startAt(first)
+	return nil
+}
+
+// EnterRTS moves to RTS after CheckRTS. number is that of the first work request. It counts once, on
+// the move from RTR; first says so.
+func (m *Machine) EnterRTS(a *verbs.RTSAttr, number uint64) (first bool) {
+	if first = m.state == verbs.StateRTR; first {
+		m.startAt(number)
 	}
 	m.rnrRetry, m.maxReads, m.state = a.RNRRetry, int(a.MaxReadAtomic), verbs.StateRTS
-	return nil
+	return first
 }
 
 // ToErr moves to ERR on behalf of the user.

@@ -70,8 +70,10 @@ func newEnds(t *testing.T, seed uint64, rnrRetry uint8) (a, b *end) {
 		e.check(m.ToInit(verbs.InitAttr{Port: 1, Access: testRights}))
 		rtr := verbs.RTRAttr{Peer: verbs.Endpoint{QPN: 7, LID: 1}, MTU: verbs.MTU4096, MaxDestReadAtomic: testReads}
 		e.check(m.CheckRTR(&rtr))
-		m.ToRTR(&rtr)
-		e.check(m.ToRTS(&verbs.RTSAttr{RNRRetry: rnrRetry, MaxReadAtomic: testReads}, firstNumber))
+		m.EnterRTR(&rtr)
+		rts := verbs.RTSAttr{RNRRetry: rnrRetry, MaxReadAtomic: testReads}
+		e.check(m.CheckRTS(&rts))
+		m.EnterRTS(&rts, firstNumber)
 	}
 	return a, b
 }
@@ -200,7 +202,7 @@ func (e *end) receive() bool {
 		}
 		m.Respond(p.number, p.n)
 	case m.NotReady():
-		m.GoBack()
+		m.SendFrom(m.Acked(), 0)
 		e.waiting, e.again = true, true
 	}
 	return true

@@ -38,6 +38,8 @@ func (m *Machine) checkSend(op string, wr *verbs.SendWR) error {
 		return m.errorf(op, verbs.ErrInvalid, "a message of %d bytes: the limit is %d", wr.Len(), m.config.MaxPost)
 	case wr.Op < verbs.OpCompareSwap:
 		return nil
+	case m.config.NoAtomics:
+		return m.errorf(op, verbs.ErrInvalid, "the device does not support atomics")
 	case len(wr.SGL) != 1 || wr.SGL[0].Length != 8:
 		return m.errorf(op, verbs.ErrInvalid, "%v needs one scatter/gather element of 8 bytes", wr.Op)
 	case wr.RemoteAddr%8 != 0:

@@ -114,18 +114,20 @@ func (m *Machine) Sent(n uint64) (last bool) {
 	return true
 }
 
-// GoBack makes Acked the next work request to send: the peer has dropped what was sent after it.
-func (m *Machine) GoBack() {
-	for i := m.acked; i < m.next; i++ {
-		if m.sends.At(i).HasResponse() {
+// SendFrom makes the content of a work request from offset on the next to send: the peer has dropped
+// what was sent after it. number is at least Acked.
+func (m *Machine) SendFrom(number, offset uint64) {
+	for ; m.next > number; m.next-- {
+		if m.sends.At(m.next - 1).HasResponse() {
 			m.reads--
 		}
 	}
-	m.next, m.offset = m.acked, 0
+	m.next, m.offset = number, offset
 }
 
-// Acknowledge notes that the peer has executed all work requests below a number, which is at most
-// Next. Reads and atomics complete with their response.
+// Acknowledge notes that the peer has executed all work requests below a number. Reads and atomics
+// complete with their response. If the number is above Next, since they were to be sent again, the
+// carrier calls SendFrom.
 func (m *Machine) Acknowledge(number uint64) {
 	m.acked, m.rnrRetries = number, 0
 	m.completeDone()
@@ -149,7 +151,9 @@ func (m *Machine) Respond(number, n uint64) {
 		return
 	}
 	w.done = true
-	m.reads--
+	if number < m.next { // it is not about to be sent again
+		m.reads--
+	}
 	m.completeDone()
 }
 
