@@ -17,7 +17,8 @@ type Keys struct {
 	Mu      sync.RWMutex
 	local   map[verbs.LKey]*Region
 	remote  map[verbs.RKey]*grant
-	address uint64     // of the next region
+	address uint64 // of the next region
+	random  func() uint32
 	atomics sync.Mutex // serializes atomics
 }
 
@@ -45,10 +46,12 @@ const (
 )
 
 // NewKeys returns keys without memory.
-func NewKeys() *Keys {
+func NewKeys() *Keys { return newKeys(Random32) }
+
+func newKeys(random func() uint32) *Keys {
 	return &Keys{
 		local: make(map[verbs.LKey]*Region), remote: make(map[verbs.RKey]*grant),
-		address: 1<<44 + uint64(Random32())<<12,
+		address: 1<<44 + uint64(random())<<12, random: random,
 	}
 }
 
@@ -63,7 +66,7 @@ func Random32() uint32 {
 // the two never works by accident.
 func (k *Keys) freshLocked() uint32 {
 	for {
-		n := Random32()
+		n := k.random()
 		_, local := k.local[verbs.LKey(n)]
 		_, remote := k.remote[verbs.RKey(n)]
 		if n != 0 && !local && !remote {
