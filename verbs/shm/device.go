@@ -19,7 +19,7 @@ import (
 func (p *Provider) Devices() ([]verbs.DeviceInfo, error) { return []verbs.DeviceInfo{info()}, nil }
 
 func info() verbs.DeviceInfo {
-	return verbs.DeviceInfo{Name: DeviceName, Firmware: "in process", Ports: 1, GoMemory: true, Windows: true, Limits: limits()}
+	return verbs.DeviceInfo{Name: DeviceName, Firmware: "in process", Ports: 1, GoMemory: true, Windows: true, Limits: soft.Limits()}
 }
 
 // Open implements verbs.Provider. Each opened device has a socket and a GID of its own.
@@ -33,7 +33,7 @@ func (p *Provider) Open(name string) (verbs.Device, error) {
 	}
 	probe.free()
 	d := &device{provider: p, logger: p.options.Logger, qps: make(map[verbs.QPN]*qp), closer: closer{provider: p}}
-	d.Init(name, limits(), soft.Hooks{RegionClosed: d.regionClosed, WindowClosed: windowClosed})
+	d.Init(name, soft.Limits(), soft.Hooks{RegionClosed: d.regionClosed, WindowClosed: windowClosed})
 	d.maps.limit, d.maps.populate = maxMappedPeer, readAll
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	rand.Read(d.gid[:]) // never fails

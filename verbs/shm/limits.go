@@ -5,33 +5,14 @@ package shm
 import (
 	"time"
 
-	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 )
 
-// Limits of the device.
 const (
-	maxQPs     = 1 << 16
-	maxCQs     = 1 << 16
-	maxMRs     = 1 << 24
-	maxPDs     = 1 << 16
-	maxWR      = 1 << 15
-	maxSGEs    = 30 // as in rxe
-	maxCQE     = 1 << 20
-	maxMRSize  = 1 << 48
-	maxInline  = 448     // so that the longest entry of a ring has entryHeader + 512 bytes
-	maxMessage = 1 << 31 // specification, volume 1, 9.7.6: RC messages
-	// maxReadAtomic limits the READs and atomics that are outstanding on a queue pair, in each
-	// direction.
-	maxReadAtomic = 16
+	maxInline     = 448     // so that the longest entry of a ring has entryHeader + 512 bytes
+	maxMessage    = 1 << 31 // specification, volume 1, 9.7.6: RC messages
+	maxReadAtomic = soft.MaxReadAtomic
 )
-
-func limits() verbs.Limits {
-	return verbs.Limits{
-		QPs: maxQPs, CQs: maxCQs, MRs: maxMRs, PDs: maxPDs, SendWR: maxWR, RecvWR: maxWR, SGEs: maxSGEs, CQEntries: maxCQE,
-		MRSize: maxMRSize, ReadAtomic: maxReadAtomic, Atomics: true,
-	}
-}
 
 const (
 	// sliceSize is how much is copied at once: as long as that a Close may wait. A slice fits

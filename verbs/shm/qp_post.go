@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/rc"
 )
 
 // PostSend implements verbs.QP.
@@ -56,10 +57,5 @@ func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
 
 // PostSendAndPoll implements verbs.QP.
 func (q *qp) PostSendAndPoll(wrs []verbs.SendWR, c verbs.CQ, wcs []verbs.WC) (posted, polled int, err error) {
-	posted, err = q.PostSend(wrs)
-	polled, pollErr := c.Poll(wcs)
-	if err == nil {
-		err = pollErr
-	}
-	return posted, polled, err
+	return rc.PostSendAndPoll(q, wrs, c, wcs)
 }

@@ -43,7 +43,7 @@ func newDevice(o *Options) (*device, error) {
 		options: o, log: o.Logger, start: time.Now(), qps: make(map[*qp]struct{}),
 		byNumber: make(map[verbs.QPN]*qp), unproven: make(map[net.Conn]struct{}),
 	}
-	d.Init(deviceName, limits(), soft.Hooks{RegionClosed: d.regionClosed, WindowClosed: windowClosed})
+	d.Init(deviceName, soft.Limits(), soft.Hooks{RegionClosed: d.regionClosed, WindowClosed: windowClosed})
 	d.readBuffers.New = func() any { return new([readBytes]byte) }
 	d.stagingBuffers.New = func() any { return new([stagingBytes]byte) }
 	rand.Read(d.gid[:]) // never fails (crypto/rand)

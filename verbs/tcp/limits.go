@@ -3,33 +3,15 @@ package tcp
 import (
 	"time"
 
-	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 	"github.com/tryst-rdma/tryst/verbs/tcp/internal/frame"
 )
 
-// Limits of the device. They are those of a NIC, since memory is allocated on use.
 const (
-	maxQPs    = 1 << 16
-	maxCQs    = 1 << 16
-	maxMRs    = 1 << 24
-	maxPDs    = 1 << 16
-	maxWR     = 1 << 15
-	maxSGEs   = 30 // as verbs/roce and rxe
-	maxCQE    = 1 << 20
-	maxMRSize = 1 << 48
-	maxInline = 1024
-	// maxReadAtomic limits the READs and atomics that are outstanding on a queue pair, in
-	// each direction. Each takes a slot at the responder.
-	maxReadAtomic = 16
+	maxInline     = 1024
+	maxSGEs       = soft.MaxSGEs
+	maxReadAtomic = soft.MaxReadAtomic
 )
-
-func limits() verbs.Limits {
-	return verbs.Limits{
-		QPs: maxQPs, CQs: maxCQs, MRs: maxMRs, PDs: maxPDs, SendWR: maxWR, RecvWR: maxWR, SGEs: maxSGEs, CQEntries: maxCQE,
-		MRSize: maxMRSize, ReadAtomic: maxReadAtomic, Atomics: true,
-	}
-}
 
 const (
 	// minSegment and maxSegment limit the content that a frame carries, in bytes. Between two frames

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 )
 
 // Name is the name of this provider.
@@ -61,7 +62,7 @@ func (*Provider) Name() string { return Name }
 func (*Provider) Devices() ([]verbs.DeviceInfo, error) { return []verbs.DeviceInfo{info()}, nil }
 
 func info() verbs.DeviceInfo {
-	return verbs.DeviceInfo{Name: deviceName, Ports: onlyPort, GoMemory: true, Windows: true, Limits: limits()}
+	return verbs.DeviceInfo{Name: deviceName, Ports: onlyPort, GoMemory: true, Windows: true, Limits: soft.Limits()}
 }
 
 // Open implements verbs.Provider. The device implements Acceptor too.

@@ -80,10 +80,5 @@ func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
 
 // PostSendAndPoll implements verbs.QP.
 func (q *qp) PostSendAndPoll(wrs []verbs.SendWR, c verbs.CQ, wcs []verbs.WC) (posted, polled int, err error) {
-	posted, err = q.PostSend(wrs)
-	polled, pollErr := c.Poll(wcs)
-	if err == nil {
-		err = pollErr
-	}
-	return posted, polled, err
+	return rc.PostSendAndPoll(q, wrs, c, wcs)
 }

@@ -90,3 +90,13 @@ func (m *Machine) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	}
 	return len(wrs), nil
 }
+
+// PostSendAndPoll implements verbs.QP for queue pairs that have no faster way.
+func PostSendAndPoll(q verbs.QP, wrs []verbs.SendWR, c verbs.CQ, wcs []verbs.WC) (posted, polled int, err error) {
+	posted, err = q.PostSend(wrs)
+	polled, pollErr := c.Poll(wcs)
+	if err == nil {
+		err = pollErr
+	}
+	return posted, polled, err
+}
