@@ -123,11 +123,11 @@ func (n *NIC) notifyLocked(e verbs.AsyncEvent) {
 	}
 }
 
-// PortDown removes the carrier of a port: its packets are lost in both directions. Open
+// PortDown takes a port down: its packets are lost in both directions. Open
 // devices get EventPortDown.
 func (n *NIC) PortDown(number uint8) { n.setPort(number, true, verbs.EventPortDown) }
 
-// PortUp restores the carrier. Open devices get EventPortActive.
+// PortUp ends that. Open devices get EventPortActive.
 func (n *NIC) PortUp(number uint8) { n.setPort(number, false, verbs.EventPortActive) }
 
 func (n *NIC) setPort(number uint8, down bool, kind verbs.EventKind) {
