@@ -1,5 +1,6 @@
 // Command testreport runs go test -json and prints a short report: the go tool's line for each package, all output of failed
-// tests, each skip with its reason, and a last line that scripts can find:
+// tests with the load average of the machine when they failed, each skip with its reason, the load average at the start and at the
+// end, and a last line that scripts can find:
 //
 //	412 passed, 0 failed, 2 skipped
 //
@@ -14,6 +15,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -56,12 +58,13 @@ func main() {
 type options struct {
 	allowSkips []string // files; with none every skip is allowed
 	budget     time.Duration
+	loadFile   string // "" is /proc/loadavg
 }
 
 // run runs the command, a go test -json with its arguments, and writes the report to out. It reports whether the whole run passed.
 // An error means that there is no report.
 func run(ctx context.Context, o options, command []string, out, errOut io.Writer) (bool, error) {
-	r := newReport(out)
+	r := newReport(out, cmp.Or(o.loadFile, "/proc/loadavg"))
 	r.budget = o.budget
 	for _, file := range o.allowSkips {
 		allowed, err := readAllowedSkips(file)

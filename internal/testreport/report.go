@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -38,12 +39,14 @@ type report struct {
 	allowed     []allowedSkip
 	refuseSkips bool
 	budget      time.Duration // of a package; 0: none
+	loadFile    string        // see [load]
 
 	packages map[string]*pkg // those that have not ended
 	count    struct{ passed, failed, skipped int }
 	broken   int      // packages that failed without a failed test: build, TestMain, leak check, timeout
 	refused  int      // skips that no line of allowed permits
 	slow     []string // packages over the budget
+	started  string   // the load when the run began
 }
 
 // pkg has the events of a package that has not ended.
@@ -57,8 +60,9 @@ type test struct {
 	output  []string
 }
 
-func newReport(out io.Writer) *report {
-	return &report{out: out, packages: map[string]*pkg{}}
+// newReport begins a report. loadFile is /proc/loadavg, except in tests.
+func newReport(out io.Writer, loadFile string) *report {
+	return &report{out: out, loadFile: loadFile, started: load(loadFile), packages: map[string]*pkg{}}
 }
 
 // line takes one line of the stream.
@@ -74,6 +78,9 @@ func (r *report) line(line []byte) {
 	}
 	if e.Package == "" {
 		return
+	}
+	if e.Action == "output" && failLine.MatchString(e.Output) {
+		e.Output = strings.TrimSuffix(e.Output, "\n") + r.besideFail() + "\n"
 	}
 	p := r.packages[e.Package]
 	if p == nil {
@@ -128,7 +135,7 @@ func (r *report) end(name string, p *pkg, result outcome) {
 			failures++
 			r.print(t.output)
 			if t.outcome == unfinished {
-				fmt.Fprintf(r.out, "--- FAIL: %s did not finish\n", testName)
+				fmt.Fprintf(r.out, "--- FAIL: %s did not finish%s\n", testName, r.besideFail())
 			}
 		}
 	}
@@ -170,6 +177,9 @@ func (r *report) close() bool {
 	}
 	if r.refused > 0 {
 		fmt.Fprintf(r.out, "tests skipped that must run here: %d\n", r.refused)
+	}
+	if ended := load(r.loadFile); r.started != "" && ended != "" {
+		fmt.Fprintf(r.out, "load average: %s at the start, %s at the end; processors: %d\n", r.started, ended, runtime.NumCPU())
 	}
 	ran := r.count.passed + r.count.failed
 	if ran == 0 {

@@ -146,6 +146,58 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestReportsTheLoad: beside each failure, and at the start and the end of the run.
+func TestReportsTheLoad(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "loadavg")
+	write(t, file, "1.50 1.00 0.50 1/300 4711\n")
+	write(t, filepath.Join(dir, "go.mod"), "module p\n\ngo 1.26\n")
+	write(t, filepath.Join(dir, "p_test.go"), fmt.Sprintf(`package p
+
+import (
+	"os"
+	"testing"
+)
+
+func TestA(t *testing.T) {
+	if err := os.WriteFile(%q, []byte("9.25 1.00 0.50 1/300 4711\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("x", func(t *testing.T) { t.Error("on purpose") })
+}
+
+func TestB(*testing.T) { os.Exit(1) }
+`, file))
+	command := []string{"go", "test", "-C", dir, "-json", "-vet=off", "./..."}
+	var out strings.Builder
+	if _, err := run(t.Context(), options{loadFile: file}, command, &out, &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"--- FAIL: TestA/x (0.00s) (load average 9.25)\n", "--- FAIL: TestB did not finish (load average 9.25)\n",
+		"s (load average 9.25)\n", // FAIL, the package and its time
+		"load average: 1.50 at the start, 9.25 at the end; processors: ",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("report lacks %q", want)
+		}
+	}
+	if n := strings.Count(out.String(), "9.25"); n != 5 { // TestA, too
+		t.Errorf("the load is reported %d times", n)
+	}
+	if t.Failed() {
+		t.Logf("report:\n%s", &out)
+	}
+
+	out.Reset()
+	if _, err := run(t.Context(), options{loadFile: filepath.Join(dir, "none")}, command, &out, &out); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(out.String(), "load average") {
+		t.Errorf("a system without a load average reports one:\n%s", &out)
+	}
+}
+
 // An interrupted run ends, is no success, and leaves no test binary behind.
 func TestInterrupt(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
