@@ -55,7 +55,7 @@ func (m *machine) deadline() (at time.Duration, ok bool) {
 	if m.State() != verbs.StateRTS || m.Idle() {
 		return at, ok
 	}
-	if r.rnrWaiting && !r.probeDue && r.rnrUntil > r.since {
+	if r.rnrWaiting && !r.probeDue && r.rnrUntil > 0 {
 		at, ok = earlier(at, ok, r.rnrUntil)
 	}
 	if r.unit > 0 {
@@ -88,7 +88,7 @@ func (m *machine) expire(now time.Duration) {
 	case m.State() != verbs.StateRTS || m.Idle():
 		return
 	}
-	if r.rnrWaiting && !r.probeDue && r.rnrUntil > r.since && now >= r.rnrUntil {
+	if r.rnrWaiting && !r.probeDue && r.rnrUntil > 0 && now >= r.rnrUntil {
 		r.probeDue, r.rnrUntil = true, 0
 	}
 	if r.unit == 0 {

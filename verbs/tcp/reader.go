@@ -20,8 +20,8 @@ import (
 //     buf behind, so that the next header comes by the same system call. TLS has no such way:
 //     everything passes through buf.
 //  4. The machine completes what is complete.
-//  5. Before it waits for more, it runs the callbacks of completion queues and wakes the
-//     writer if there is something to send.
+//  5. Before it waits for more, it runs the callbacks of completion queues, wakes the writer
+//     if there is something to send, and sets the timer.
 //
 // It writes nothing, and waits for nobody but its socket.
 type reader struct {
@@ -164,6 +164,7 @@ func (r *reader) settle() {
 	c := r.conn
 	c.q.mu.Lock()
 	due := c.q.machine.hasOutput()
+	c.q.armLocked() // what was read may have a time of its own: an RNR
 	c.q.mu.Unlock()
 	if due {
 		c.wakeWriter()

@@ -21,8 +21,8 @@ type requester struct {
 	// all frames that were built before are written.
 	again bool
 
-	rnrWaiting bool // the peer has no receive for the request Acked
-	rnrUntil   time.Duration
+	rnrWaiting bool          // the peer has no receive for the request Acked
+	rnrUntil   time.Duration // when to send a Probe; 0: it was sent since the last RNR
 
 	probeDue bool // Probe is to be sent
 	patience
