@@ -322,7 +322,7 @@ func postedToBroken(w *world) {
 // times the timeout, each of which may last up to four times as long (specification, volume
 // 1, 9.7.6.1.3).
 func (e *end) retryTime() (least, most time.Duration) {
-	t := verbs.TimeoutDuration(e.w.env.Path.Timeout)
+	t := verbs.TimeoutDuration(e.params.timeout)
 	n := time.Duration(e.params.retry)
 	return n * t, 4 * (n + 1) * t
 }
@@ -349,7 +349,7 @@ func (e *end) fails(id verbs.WRID, since time.Time, least time.Duration) {
 // sentIntoInit: a queue pair in INIT drops packets silently, so all retries of the message
 // are lost (specification, volume 1, 10.3.1.2).
 func sentIntoInit(w *world) {
-	s := w.params(func(s *params) { s.retry = 2 })
+	s := w.params(w.expires(2))
 	a, b := w.end(w.nodes[0], s), w.end(w.nodes[1], s)
 	a.init()
 	b.init()
@@ -364,7 +364,7 @@ func sentIntoInit(w *world) {
 
 // destroyedPeer: a device that learns of the end of the peer's queue pair may fail at once.
 func destroyedPeer(w *world) {
-	a, b := w.pair(func(s *params) { s.retry = 3 })
+	a, b := w.pair(w.expires(3))
 	a.sendsTo(b)
 	w.noError(b.qp.Close())
 	start := time.Now()
@@ -375,7 +375,7 @@ func destroyedPeer(w *world) {
 
 // brokenPeer: a queue pair in ERR does not respond.
 func brokenPeer(w *world) {
-	a, b := w.pair(func(s *params) { s.retry = 1 })
+	a, b := w.pair(w.expires(1))
 	b.recv(1, 0, 8)
 	w.noError(b.qp.ToErr())
 	b.expect(1, verbs.StatusFlushed)
@@ -387,7 +387,7 @@ func brokenPeer(w *world) {
 // peerClosesSilently: a side that only waits is not informed when the peer closes its queue
 // pair. An empty write detects it, at once on a device that has learnt of the end.
 func peerClosesSilently(w *world) {
-	a, b := w.pair(func(s *params) { s.retry = 1 })
+	a, b := w.pair(w.expires(1))
 	a.recv(1, 0, 8)
 	w.noError(b.qp.Close())
 	a.noCompletion()
@@ -400,7 +400,7 @@ func peerClosesSilently(w *world) {
 
 // wrongPSN: packets with an unexpected PSN have no effect.
 func wrongPSN(w *world) {
-	s := w.params(func(s *params) { s.retry = 1 })
+	s := w.params(w.expires(1))
 	a, b := w.end(w.nodes[0], s), w.end(w.nodes[1], s)
 	a.init()
 	b.init()

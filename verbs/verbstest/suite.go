@@ -18,7 +18,8 @@ type Env struct {
 	Ends func(t testing.TB) (a, b End)
 	// Path holds the path parameters that the cases do not choose, for both directions:
 	// MTU (0 means the smaller active MTU of the two ports), TrafficClass,
-	// ServiceLevel, PKeyIndex, Timeout (0 means code 14, 67 ms).
+	// ServiceLevel, PKeyIndex, Timeout (0 means code 14, 67 ms). Cases whose peer responds
+	// have a Timeout of at least a second: on a busy machine a process may rest that long.
 	Path verbs.Path
 	// Memory returns zeroed memory of size bytes that can be registered, valid until t
 	// ends. Nil means the Go heap, which needs DeviceInfo.GoMemory.
@@ -151,6 +152,8 @@ const (
 	quiet = 50 * time.Millisecond
 	// defaultTimeout is the code of 67 ms, for Env.Path.Timeout.
 	defaultTimeout = 14
+	// patientTimeout is the code of 1 s, the least timeout of cases whose peer responds.
+	patientTimeout = 18
 	// memorySize is the size of each end's memory in bytes.
 	memorySize = 1 << 20
 	// wakeUps is the number of messages of the cases that look for lost wake-ups.

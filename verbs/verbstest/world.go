@@ -112,6 +112,7 @@ type params struct {
 	access                     verbs.Access  // of the memory region
 	allows                     verbs.Access  // of the queue pair, for its peer
 	retry, rnrRetry            uint8         // of both ends
+	timeout                    uint8         // code of the time after which a request is sent again
 	reads                      uint8         // outstanding reads and atomics
 	rnr                        uint8         // code of the time to wait after an RNR NAK
 	cq                         verbs.CQ      // completion queue to share; nil: a new one
@@ -128,7 +129,7 @@ const (
 func (w *world) params(change ...func(*params)) params {
 	s := params{
 		sends: 64, recvs: 64, sges: 4, access: allMemory, allows: allQP,
-		retry: 6, rnrRetry: 6, rnr: verbs.DefaultMinRNRTimer,
+		retry: 6, rnrRetry: 6, timeout: max(w.env.Path.Timeout, patientTimeout), rnr: verbs.DefaultMinRNRTimer,
 	}
 	if !w.unsupported(Reads) {
 		s.reads = 4
@@ -147,6 +148,11 @@ func (w *world) params(change ...func(*params)) params {
 		c(&s)
 	}
 	return s
+}
+
+// expires is for cases in which the peer does not respond, and that wait until the retries are over.
+func (w *world) expires(retries uint8) func(*params) {
+	return func(s *params) { s.retry, s.timeout = retries, w.env.Path.Timeout }
 }
 
 // end is one end of a connection with its own protection domain, completion
@@ -231,7 +237,8 @@ func (w *world) memory(n *node, size int) []byte {
 func (e *end) path(to *end) verbs.Path {
 	p := e.w.env.Path
 	p.Port, p.SGIDIndex = e.n.end.Port, e.n.end.GIDIndex
-	p.Access, p.Retry, p.RNRRetry, p.ReadAtomic, p.MinRNRTimer = e.params.allows, e.params.retry, e.params.rnrRetry, e.params.reads, e.params.rnr
+	p.Access, p.ReadAtomic = e.params.allows, e.params.reads
+	p.Timeout, p.Retry, p.RNRRetry, p.MinRNRTimer = e.params.timeout, e.params.retry, e.params.rnrRetry, e.params.rnr
 	if p.MTU == 0 {
 		p.MTU = min(e.n.mtu, to.n.mtu)
 	}
