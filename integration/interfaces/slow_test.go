@@ -24,10 +24,15 @@ const (
 	slowQueue = slowRate / 50
 	// slowest is what 99 of 100 receives of 1 KB may take there at most.
 	slowest = 100 * time.Millisecond
+	// busyFactor multiplies what the same receive takes over a connection of its own, when that is slower.
+	busyFactor = 3
 )
 
 // TestSmallReceivesBesideBulk: contents that fill a slow link keep small receives of the same peer
 // waiting for no more than what the network holds. TCP would take megabytes of them beforehand.
+//
+// On a busy machine every receive waits for a processor, too. So a client with a connection of its own,
+// whose receives wait for the network and the processors alone, measures how long that takes now.
 func TestSmallReceivesBesideBulk(t *testing.T) {
 	namespace(t)
 	onlyTCP := func(c *config.Config) { c.Provider, c.Fallback, c.Arena, c.ArenaLimit = "tcp", "none", 64<<20, 512<<20 }
@@ -36,9 +41,10 @@ func TestSmallReceivesBesideBulk(t *testing.T) {
 	t.Cleanup(func() { check(t, "close the server", s.Close(context.Background())) })
 	publish(t, s, "bulk", 32<<20)
 	publish(t, s, "small", 1024)
-	p := dial(t, s.Addr().String(), onlyTCP)
-	bulk, small := p.open("bulk"), p.open("small")
-	p.recv(t.Context(), small) // the channel is up
+	p, apart := dial(t, s.Addr().String(), onlyTCP), dial(t, s.Addr().String(), onlyTCP)
+	bulk, small, reference := p.open("bulk"), p.open("small"), apart.open("small")
+	p.recv(t.Context(), small) // the channels are up
+	apart.recv(t.Context(), reference)
 	slow(t, "lo")
 	flows := make(chan struct{})
 	go func() {
@@ -47,23 +53,36 @@ func TestSmallReceivesBesideBulk(t *testing.T) {
 			p.recv(t.Context(), bulk)
 		}
 	}()
-	var took []time.Duration
+	var took, tookApart durations
 	for over := false; !over; {
-		began := time.Now()
-		p.recv(t.Context(), small)
-		took = append(took, time.Since(began))
+		took = took.measure(func() { p.recv(t.Context(), small) })
 		select {
-		case <-flows:
+		case <-flows: // nothing is beside the next receive
 			over = true
 		default:
+			tookApart = tookApart.measure(func() { apart.recv(t.Context(), reference) })
 		}
 	}
-	slices.Sort(took)
-	p99 := took[len(took)*99/100]
-	t.Logf("%d receives of 1 KB: median %v, p99 %v", len(took), took[len(took)/2], p99)
-	if p99 > slowest {
-		t.Errorf("p99 is %v, want at most %v", p99, slowest)
+	t.Logf("%d receives of 1 KB: median %v, p99 %v; beside them over another connection: median %v, p99 %v",
+		len(took), took.percentile(50), took.percentile(99), tookApart.percentile(50), tookApart.percentile(99))
+	if p99, limit := took.percentile(99), max(slowest, busyFactor*tookApart.percentile(99)); p99 > limit {
+		t.Errorf("p99 is %v, want at most %v", p99, limit)
 	}
+}
+
+type durations []time.Duration
+
+func (d durations) measure(f func()) durations {
+	began := time.Now()
+	f()
+	return append(d, time.Since(began))
+}
+
+func (d durations) percentile(n int) time.Duration {
+	if len(d) == 0 {
+		return 0
+	}
+	return slices.Sorted(slices.Values(d))[len(d)*n/100]
 }
 
 // slow limits what leaves through an interface, until the namespace ends.
