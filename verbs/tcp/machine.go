@@ -72,7 +72,7 @@ const (
 // init sets up a queue pair in RESET.
 func (m *machine) init(o owner, c rc.Config) {
 	m.out = o
-	m.Machine.Init(o, c)
+	m.Init(o, c)
 }
 
 // segment is the most content of a frame in bytes.

@@ -61,6 +61,7 @@ type Place struct {
 // PlaceKind is the kind of memory that a Place is in.
 type PlaceKind uint8
 
+// The kinds of places. A carrier may have more.
 const (
 	PlaceNowhere PlaceKind = iota // there is no content, or it is dropped
 	PlaceRecv                     // a receive
