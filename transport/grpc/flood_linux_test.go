@@ -41,7 +41,9 @@ func flooded(t *testing.T) (address string, stats *RequestStats, goOn chan struc
 	go func() { served <- s.Serve(l) }()
 	t.Cleanup(func() {
 		s.Stop()
-		<-served
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
 	})
 	return l.Addr().String(), stats, goOn
 }
@@ -89,7 +91,7 @@ func TestConnectionsThatFloodAServerEnd(t *testing.T) {
 	for err == nil {
 		_, err = raw.ReadFrame()
 	}
-	if errors.Is(err, os.ErrDeadlineExceeded) || most > 13<<20 {
+	if errors.Is(err, os.ErrDeadlineExceeded) || most > 32<<20 { // four times 3 MiB, and what a read of 32 KiB brings at once
 		t.Errorf("the calls take %d bytes: %v", most, err)
 	}
 	few.flush()
