@@ -69,6 +69,7 @@ func NewResponseCache(source Source, o CacheOptions) *ResponseCache {
 	if limits.keptTotal == 0 {
 		limits.keptTotal = math.MaxInt64
 	}
+	limits.keptPerSource = max(limits.keptTotal/keptSourcePart, 1)
 	if o.Verify == nil {
 		limits.addressed = nil
 	}

@@ -18,6 +18,9 @@ const (
 	// DefaultKeptPerRequester is how many bytes of responses are kept for one requester
 	// that has not acknowledged them.
 	DefaultKeptPerRequester = 1 << 30
+	// keptSourcePart is the part of what is kept for all that the processes at one address may have, so
+	// that those of another one always have space.
+	keptSourcePart = 2
 
 	// expireAfter is how long a response outlives the last connection to its requester. A
 	// host that restarts its network is back within it, and nothing is pinned for ever for

@@ -55,6 +55,8 @@ type responses struct {
 	bytes     int64     // charged to all requesters
 	turns     list.List // of *requester with entries that wait for space; the next in front
 	blocked   bool      // the next one waits for the limit for all
+	full      int       // sources whose requesters wait for their share, found in
+	round     uint64    // of admitFitting
 }
 
 // stepEntries are the entries of a step, in order, linked by their places in it.

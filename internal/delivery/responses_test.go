@@ -39,6 +39,9 @@ func newBench(t *testing.T, limits cacheLimits) *bench {
 	if limits.keptTotal == 0 {
 		limits.keptTotal = 1 << 40
 	}
+	if limits.keptPerSource == 0 {
+		limits.keptPerSource = limits.keptTotal
+	}
 	b := &bench{t: t, m: newResponses(limits), now: t0, leaks: newLeaks(t), fetch: make(map[uint64]Request), inc: 7, name: consumer}
 	t.Cleanup(func() {
 		for _, k := range b.m.requesters {
@@ -733,4 +736,34 @@ func TestResponsesTickReturnsTheNextTime(t *testing.T) {
 	if _, next := b.m.tick(b.now); !next.Equal(t0.Add(rememberFor)) {
 		t.Errorf("next look at %v, want %v", next.Sub(t0), rememberFor)
 	}
+}
+
+// TestResponsesShareOfASource: processes of one address that acknowledge nothing leave space to others, wait
+// among themselves in turn, and those that are unreachable give way to the others.
+func TestResponsesShareOfASource(t *testing.T) {
+	b := newBench(t, cacheLimits{keptPerSource: 2*keptOverhead + 1000, keptTotal: 4*keptOverhead + 2000})
+	as := func(inc uint64, from string) {
+		b.inc, b.name = inc, fmt.Sprintf("/job:c/replica:0/task:%d", inc)
+		if _, _, err := b.m.introduce(b.now, b.requester(), from); err != nil {
+			t.Fatal(err)
+		}
+	}
+	as(1, "one host")
+	b.up()
+	b.request(1, 1, 1)
+	b.value(1, 'a', 900)
+	as(2, "one host")
+	b.up()
+	b.request(1, 1, 2)
+	b.want("too large for the host", b.value(2, 'b', 900), "restore b")
+	as(3, "one host")
+	b.want("behind it", b.request(1, 1, 3), "")
+	as(4, "another host")
+	b.up()
+	b.want("not for another host", b.request(1, 1, 4), "fetch 3")
+	b.want("which has its share", b.value(3, 'c', 900), "call 4: value c")
+	b.want("and its acknowledgement is none of theirs", b.ack(1), "release c")
+	as(1, "one host")
+	b.want("who is gone gives way", b.down()+b.pass(0), "release a DataLoss, fetch 4, fetch 5")
+	b.want("in turn", b.value(4, 'b', 900), "call 2: value b")
 }

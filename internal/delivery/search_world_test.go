@@ -309,7 +309,7 @@ func newDuo(t testing.TB, cfg *duoConfig) *duo {
 func (w *duo) begin(i int) {
 	s := &w.sides[i]
 	s.table = newResponses(cacheLimits{
-		maxWaiting: math.MaxInt32, maxWaitingBytes: math.MaxInt64, keptPerRequester: math.MaxInt64, keptTotal: math.MaxInt64,
+		maxWaiting: math.MaxInt32, maxWaitingBytes: math.MaxInt64, keptPerRequester: math.MaxInt64, keptPerSource: math.MaxInt64, keptTotal: math.MaxInt64,
 		addressed: everyName,
 	})
 	if w.cfg.kept > 0 {

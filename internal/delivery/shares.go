@@ -8,7 +8,7 @@ import (
 )
 
 // Shares. Any host that reaches a server can introduce processes and name ids. Each source
-// address has a share of what the cache remembers of them, and there is a total. A full
+// address has a share of what the cache keeps and remembers for them, and there is a total. A full
 // cache refuses the newcomer, by the share of its source first, and evicts nothing. Tasks
 // of the cluster always have a place.
 
@@ -19,6 +19,8 @@ type source struct {
 	unaddressed int       // those of them without an address in the cluster
 	idle        list.List // of *requester from there that are in responses.idle, the longest idle in front
 	ids         int       // of receives, as requester.ids counts them
+	bytes       int64     // that its requesters are charged
+	full        uint64    // the round in which a receive waited for its share
 }
 
 func (t *responses) sourceAt(address string) *source {

@@ -14,9 +14,9 @@ import (
 func cloneResponses(t *responses) *responses {
 	n := newResponses(t.limits)
 	n.next, n.waiting, n.waitBytes, n.bytes, n.blocked = t.next, t.waiting, t.waitBytes, t.bytes, t.blocked
-	n.unaddressed, n.ids = t.unaddressed, t.ids
+	n.unaddressed, n.ids, n.full, n.round = t.unaddressed, t.ids, t.full, t.round
 	for address, s := range t.sources {
-		n.sources[address] = &source{address: s.address, requesters: s.requesters, unaddressed: s.unaddressed, ids: s.ids}
+		n.sources[address] = &source{address: s.address, requesters: s.requesters, unaddressed: s.unaddressed, ids: s.ids, bytes: s.bytes, full: s.full}
 	}
 	entries := make(map[*entry]*entry)
 	for name, k := range t.requesters {

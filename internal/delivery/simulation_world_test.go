@@ -148,6 +148,7 @@ func newWorld(t testing.TB, cfg *simConfig) *world {
 	l := cfg.limits
 	l.maxWaiting, l.maxWaitingBytes = cmp.Or(l.maxWaiting, math.MaxInt32), cmp.Or(l.maxWaitingBytes, math.MaxInt64)
 	l.keptPerRequester, l.keptTotal = cmp.Or(l.keptPerRequester, math.MaxInt64), cmp.Or(l.keptTotal, math.MaxInt64)
+	l.keptPerSource = cmp.Or(l.keptPerSource, l.keptTotal)
 	cfg.limits = l
 	if cfg.values == nil {
 		for i := range simValues {

@@ -14,6 +14,7 @@ type cacheLimits struct {
 	maxWaitingBytes  int64
 	maxRemembered    int // 0: that of limits.go
 	keptPerRequester int64
+	keptPerSource    int64
 	keptTotal        int64
 
 	addressed   func(name string) bool        // whether the cluster has an address for a name; nil: for none
@@ -41,9 +42,10 @@ func (t *responses) countWaiting(k *requester, a Request) *status.Error {
 // Space. What is kept is charged to its requester. At a limit receives wait for space
 // without having taken a value: those of one requester in order, and the requesters in
 // turn. A receive that waits for the limit for all holds up every other one; otherwise
-// smaller values would keep a large one waiting for ever. A receive that waits for its own
-// requester's limit holds up no other requester. A value larger than a limit passes when
-// nothing else is charged.
+// smaller values would keep a large one waiting for ever. In the same way one that waits for
+// the share of its source address holds up the requesters of that address. A receive that
+// waits for its own requester's limit holds up no other requester. A value larger than a
+// limit passes when nothing else is charged.
 //
 // The size of a value is known only when it has been taken. A value without space goes
 // back, and its receive begins again when there is space for it. The space is reserved until
@@ -52,14 +54,20 @@ func (t *responses) countWaiting(k *requester, a Request) *status.Error {
 
 // fits reports whether e may be charged that many bytes.
 func (t *responses) fits(e *entry, charge int64) bool {
-	return t.fitsRequester(e.requester, e.bytes, charge) && t.fitsAll(e.bytes, charge)
+	k := e.requester
+	return t.fitsRequester(k, e.bytes, charge) && t.fitsSource(k.source, e.bytes, charge) && t.fitsAll(e.bytes, charge)
 }
 
-// fitsRequester and fitsAll report it for one limit, and an entry that is charged so much
-// already.
+// fitsRequester, fitsSource and fitsAll report it for one limit, and an entry that is charged
+// so much already.
 func (t *responses) fitsRequester(k *requester, already, charge int64) bool {
 	others := k.bytes - already
 	return others == 0 || others+charge <= t.limits.keptPerRequester
+}
+
+func (t *responses) fitsSource(s *source, already, charge int64) bool {
+	others := s.bytes - already
+	return others == 0 || others+charge <= t.limits.keptPerSource
 }
 
 func (t *responses) fitsAll(already, charge int64) bool {
@@ -69,7 +77,8 @@ func (t *responses) fitsAll(already, charge int64) bool {
 
 // admits reports whether a new receive of k may begin at once.
 func (t *responses) admits(k *requester) bool {
-	return !t.blocked && k.turn == nil && t.fitsRequester(k, 0, keptOverhead) && t.fitsAll(0, keptOverhead)
+	return !t.blocked && !t.isFull(k.source) && k.turn == nil &&
+		t.fitsRequester(k, 0, keptOverhead) && t.fitsSource(k.source, 0, keptOverhead) && t.fitsAll(0, keptOverhead)
 }
 
 // chargeFor is what a response is charged: its tensor and its record. The requester chose the
@@ -85,6 +94,7 @@ func chargeFor(a Request, ans Response) int64 {
 // charge sets what e is charged.
 func (t *responses) charge(e *entry, bytes int64) {
 	e.requester.bytes += bytes - e.bytes
+	e.requester.source.bytes += bytes - e.bytes
 	t.bytes += bytes - e.bytes
 	e.bytes = bytes
 }
@@ -109,14 +119,17 @@ func (t *responses) unlimit(e *entry) {
 	}
 }
 
+// isFull reports whether a receive waits for the share of a source.
+func (t *responses) isFull(s *source) bool { return s.full != 0 && s.full == t.round }
+
 // admit starts the entries that waited for space, as far as there is space now. Where the
-// limit for all is reached, it drops what unreachable requesters hold.
+// limit for all, or for a source, is reached, it drops what unreachable requesters hold.
 func (t *responses) admit(now time.Time) []responseAction {
 	acts := t.admitFitting()
-	for at := t.lost.Front(); at != nil && t.blocked; {
+	for at := t.lost.Front(); at != nil && (t.blocked || t.full > 0); {
 		k := item[*requester](at)
 		at = at.Next()
-		if k.bytes > 0 {
+		if k.bytes > 0 && (t.blocked || t.isFull(k.source)) {
 			acts = append(acts, t.expire(now, k)...)
 			acts = append(acts, t.admitFitting()...)
 		}
@@ -126,13 +139,17 @@ func (t *responses) admit(now time.Time) []responseAction {
 
 func (t *responses) admitFitting() []responseAction {
 	var acts []responseAction
-	t.blocked = false
+	t.blocked, t.full = false, 0
+	t.round++
 	for turn := t.turns.Front(); turn != nil && !t.blocked; {
 		k := item[*requester](turn)
 		e := item[*entry](k.limited.Front())
 		next := turn.Next()
 		switch need := max(e.size, keptOverhead); {
-		case !t.fitsRequester(k, e.bytes, need):
+		case t.isFull(k.source), !t.fitsRequester(k, e.bytes, need):
+		case !t.fitsSource(k.source, e.bytes, need):
+			k.source.full = t.round
+			t.full++
 		case !t.fitsAll(e.bytes, need):
 			t.blocked = true
 		default:
