@@ -3,6 +3,8 @@ package verbstest
 import (
 	"sync"
 	"time"
+
+	"github.com/tryst-rdma/tryst/verbs"
 )
 
 // schedule is a heap of future events, ordered by time, and by insertion for equal times.
@@ -112,4 +114,18 @@ func (f *Fabric) tick() {
 	f.set = false
 	f.now = time.Since(f.start)
 	f.leave()
+}
+
+// asyncQueue holds asynchronous events of a device until NextEvent takes them.
+type asyncQueue struct {
+	events []verbs.AsyncEvent // guarded by the fabric's lock
+	wake   chan struct{}      // holds a token when events changed
+}
+
+func (a *asyncQueue) push(e verbs.AsyncEvent) {
+	a.events = append(a.events, e)
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
 }

@@ -4,14 +4,10 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"maps"
-	"math/rand/v2"
 	"net/netip"
-	"slices"
 	"sync/atomic"
 
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 )
 
 // NIC is a device of a host as tests control it: its methods inject faults.
@@ -27,6 +23,9 @@ type NIC struct {
 	ports   []*port
 	open    map[*device]struct{}
 	qps     map[verbs.QPN]*qp
+	local   map[verbs.LKey]*mr
+	remote  map[verbs.RKey]*grant
+	address uint64 // of the next memory region to be registered
 }
 
 // port is a port of a NIC.
@@ -65,6 +64,9 @@ func newNIC(h *Host, index int, o DeviceOptions) *NIC {
 	n := &NIC{
 		f: f, host: h, name: o.Name, options: o, guid: 0x02005e0000000000 | uint64(h.number)<<8 | uint64(index+1),
 		open: make(map[*device]struct{}), qps: make(map[verbs.QPN]*qp),
+		local: make(map[verbs.LKey]*mr), remote: make(map[verbs.RKey]*grant),
+		// Any address of user space. Real devices use the addresses of the process.
+		address: 0x7000_0000_0000 + uint64(f.random.Uint32N(1<<20))<<20,
 	}
 	for i := range o.Ports {
 		p := &port{nic: n, number: i + 1, wires: make(map[*port]*wire)}
@@ -119,7 +121,7 @@ func (n *NIC) info() verbs.DeviceInfo {
 // notifyLocked sends an event to all open devices of the NIC.
 func (n *NIC) notifyLocked(e verbs.AsyncEvent) {
 	for d := range n.open {
-		d.Event(e)
+		d.async.push(e)
 	}
 }
 
@@ -163,32 +165,19 @@ func (n *NIC) SetGID(number uint8, index int, g verbs.GID) {
 // requests are flushed. Later calls fail with ErrDeviceGone, except Close and the polls that
 // return the flushed completions.
 func (n *NIC) Remove() {
-	n.f.mu.Lock()
+	n.f.enter()
+	defer n.f.leave()
+	if n.removed {
+		return
+	}
 	n.removed = true
-	n.f.mu.Unlock()
-	for _, d := range n.devices() {
-		d.end("the device was removed", func(q *qp) { q.breakLocked() })
+	for _, q := range n.qps {
+		q.breakLocked()
 	}
-}
-
-// devices returns the open devices of the NIC.
-func (n *NIC) devices() []*device {
-	n.f.mu.Lock()
-	defer n.f.mu.Unlock()
-	return slices.Collect(maps.Keys(n.open))
-}
-
-// counts returns the number of open objects of all openings.
-func (n *NIC) counts() (sum verbs.Counts) {
-	for _, d := range n.devices() {
-		c := d.Counts()
-		sum.PDs += c.PDs
-		sum.MRs += c.MRs
-		sum.CQs += c.CQs
-		sum.QPs += c.QPs
-		sum.Windows += c.Windows
+	for d := range n.open {
+		d.async.push(verbs.AsyncEvent{Kind: verbs.EventDeviceFatal})
+		d.markGoneLocked()
 	}
-	return sum
 }
 
 // Insert plugs the device in again. It can be opened again; objects from before Remove stay
@@ -216,58 +205,85 @@ func (n *NIC) portLocked(number uint8) *port {
 	return n.ports[number-1]
 }
 
-// device implements verbs.Device: one opening of a NIC. Its lock is taken before the fabric's.
+// device implements verbs.Device: one opening of a NIC.
 type device struct {
-	soft.Device
-	nic     *NIC
-	killed  atomic.Bool
-	domains []*soft.Domain // all of them, for anyDomain; guarded by the fabric's lock
+	nic        *NIC
+	gone       atomic.Bool // the NIC was removed, or the process killed
+	killed     atomic.Bool
+	goneSignal chan struct{} // closed when gone is set
+	done       chan struct{} // closed by Close
+
+	// The fabric's lock guards the fields below.
+	closed   bool
+	async    asyncQueue
+	waiting  bool          // a NextEvent is running
+	returned chan struct{} // made by Close, closed when the running NextEvent returns
+	pds      map[*pd]struct{}
+	cqs      map[*cq]struct{}
+	mrs      int
+	qps      int
+	windows  int
 }
 
 func newDevice(n *NIC) *device {
-	d := &device{nic: n}
-	random := rand.New(rand.NewPCG(n.f.random.Uint64(), 0)) //nolint:gosec // reproducible on purpose
-	d.Init(n.name, n.options.Limits, soft.Hooks{RegionClosed: d.regionClosed, WindowClosed: d.windowClosed, Random: random.Uint32})
-	return d
-}
-
-// closed returns the error of a Close. There is none after the process was killed.
-func (d *device) closed(err error) error {
-	if d.killed.Load() {
-		return nil
+	return &device{
+		nic: n, goneSignal: make(chan struct{}), done: make(chan struct{}),
+		async: asyncQueue{wake: make(chan struct{}, 1)}, pds: make(map[*pd]struct{}), cqs: make(map[*cq]struct{}),
 	}
-	return err
 }
 
-// end marks the device as gone, and ends its queue pairs.
-func (d *device) end(why string, endLocked func(*qp)) {
-	d.Mu.Lock()
-	defer d.Mu.Unlock()
-	first := d.MarkGoneLocked(why)
-	d.nic.f.enter()
-	for _, q := range d.nic.qps {
+func (d *device) goneError(op string) error {
+	if d.killed.Load() {
+		return verbs.Errorf(op, d.nic.name, verbs.ErrDeviceGone, "the process that opened it was killed")
+	}
+	return verbs.Errorf(op, d.nic.name, verbs.ErrDeviceGone, "the device was removed")
+}
+
+// usableLocked returns nil if the device is open and present, else the error of op.
+func (d *device) usableLocked(op string) error {
+	switch {
+	case d.closed:
+		return verbs.Errorf(op, d.nic.name, verbs.ErrClosed, "the device is closed")
+	case d.gone.Load():
+		return d.goneError(op)
+	}
+	return nil
+}
+
+// markGoneLocked marks the device as gone and ends Wait and NextEvent.
+func (d *device) markGoneLocked() {
+	if d.gone.Swap(true) {
+		return
+	}
+	for c := range d.cqs {
+		c.dead.Store(true)
+	}
+	close(d.goneSignal)
+}
+
+// killLocked destroys all objects, as the kernel does when the process dies.
+func (d *device) killLocked() {
+	d.killed.Store(true)
+	n := d.nic
+	for num, q := range n.qps {
 		if q.pd.dev == d {
-			endLocked(q)
+			q.detachInFlightLocked()
+			q.closed = true
+			delete(n.qps, num)
 		}
 	}
-	d.nic.f.leave()
-	if first {
-		d.Event(verbs.AsyncEvent{Kind: verbs.EventDeviceFatal})
-		d.SignalGoneLocked()
+	for key, m := range n.local {
+		if m.pd.dev == d {
+			delete(n.local, key)
+		}
 	}
-}
-
-// kill destroys all objects, as the kernel does when the process dies.
-func (d *device) kill() {
-	d.killed.Store(true)
-	d.end("the process that opened it was killed", func(q *qp) {
-		q.detachInFlightLocked()
-		q.closed = true
-		delete(q.nic.qps, q.number)
-	})
-	d.nic.f.mu.Lock()
-	defer d.nic.f.mu.Unlock()
-	delete(d.nic.open, d)
+	for key, g := range n.remote {
+		if g.mr.pd.dev == d {
+			delete(n.remote, key)
+		}
+	}
+	delete(n.open, d)
+	d.markGoneLocked()
 }
 
 // Info implements verbs.Device.
@@ -275,8 +291,6 @@ func (d *device) Info() verbs.DeviceInfo { return d.nic.info() }
 
 // Port implements verbs.Device.
 func (d *device) Port(number uint8) (verbs.PortInfo, error) {
-	d.Mu.Lock()
-	defer d.Mu.Unlock()
 	d.nic.f.mu.Lock()
 	defer d.nic.f.mu.Unlock()
 	p, err := d.lookUpLocked("query port", number)
@@ -294,9 +308,8 @@ func (d *device) Port(number uint8) (verbs.PortInfo, error) {
 	return info, nil
 }
 
-// lookUpLocked returns a port. The caller holds both locks.
 func (d *device) lookUpLocked(op string, number uint8) (*port, error) {
-	if err := d.UsableLocked(op); err != nil {
+	if err := d.usableLocked(op); err != nil {
 		return nil, err
 	}
 	p := d.nic.portLocked(number)
@@ -308,8 +321,6 @@ func (d *device) lookUpLocked(op string, number uint8) (*port, error) {
 
 // GIDs implements verbs.Device.
 func (d *device) GIDs(number uint8) ([]verbs.GIDEntry, error) {
-	d.Mu.Lock()
-	defer d.Mu.Unlock()
 	d.nic.f.mu.Lock()
 	defer d.nic.f.mu.Unlock()
 	p, err := d.lookUpLocked("list GIDs", number)
@@ -325,22 +336,127 @@ func (d *device) GIDs(number uint8) ([]verbs.GIDEntry, error) {
 	return list, nil
 }
 
+// AllocPD implements verbs.Device.
+func (d *device) AllocPD() (verbs.PD, error) {
+	d.nic.f.mu.Lock()
+	defer d.nic.f.mu.Unlock()
+	if err := d.usableLocked("allocate PD"); err != nil {
+		return nil, err
+	}
+	if len(d.pds) >= d.nic.options.Limits.PDs {
+		return nil, verbs.Errorf("allocate PD", d.nic.name, verbs.ErrInvalid, "%d are open, the limit of the device", len(d.pds))
+	}
+	p := &pd{dev: d}
+	d.pds[p] = struct{}{}
+	return p, nil
+}
+
+// CreateCQ implements verbs.Device.
+func (d *device) CreateCQ(c verbs.CQConfig) (verbs.CQ, error) {
+	d.nic.f.mu.Lock()
+	defer d.nic.f.mu.Unlock()
+	const op = "create CQ"
+	if err := d.usableLocked(op); err != nil {
+		return nil, err
+	}
+	switch limits := d.nic.options.Limits; {
+	case c.Size < 1 || c.Size > limits.CQEntries:
+		return nil, verbs.Errorf(op, d.nic.name, verbs.ErrInvalid, "size %d is out of range (1 to %d)", c.Size, limits.CQEntries)
+	case len(d.cqs) >= limits.CQs:
+		return nil, verbs.Errorf(op, d.nic.name, verbs.ErrInvalid, "%d are open, the limit of the device", len(d.cqs))
+	}
+	q := newCQ(d, c.Size)
+	d.cqs[q] = struct{}{}
+	return q, nil
+}
+
 // NextEvent implements verbs.Device.
 func (d *device) NextEvent(ctx context.Context) (verbs.AsyncEvent, error) {
-	e, err := d.Device.NextEvent(ctx)
-	if err == nil && d.killed.Load() {
-		return verbs.AsyncEvent{}, d.Gone("next event")
+	f := d.nic.f
+	f.mu.Lock()
+	switch {
+	case d.closed:
+		f.mu.Unlock()
+		return verbs.AsyncEvent{}, verbs.Errorf("next event", d.nic.name, verbs.ErrClosed, "the device is closed")
+	case d.waiting:
+		f.mu.Unlock()
+		return verbs.AsyncEvent{}, verbs.Errorf("next event", d.nic.name, verbs.ErrBusy, "another goroutine is in NextEvent")
 	}
+	d.waiting = true
+	f.mu.Unlock()
+	e, err := d.nextEvent(ctx)
+	f.mu.Lock()
+	d.waiting = false
+	if d.returned != nil {
+		close(d.returned)
+		d.returned = nil
+	}
+	f.mu.Unlock()
 	return e, err
+}
+
+func (d *device) nextEvent(ctx context.Context) (verbs.AsyncEvent, error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return verbs.AsyncEvent{}, err
+		}
+		d.nic.f.mu.Lock()
+		if len(d.async.events) > 0 && !d.killed.Load() {
+			e := d.async.events[0]
+			d.async.events = d.async.events[1:]
+			d.nic.f.mu.Unlock()
+			return e, nil
+		}
+		d.nic.f.mu.Unlock()
+		if d.gone.Load() {
+			return verbs.AsyncEvent{}, d.goneError("next event")
+		}
+		select {
+		case <-d.async.wake:
+		case <-d.goneSignal:
+		case <-ctx.Done():
+			return verbs.AsyncEvent{}, ctx.Err()
+		case <-d.done:
+			return verbs.AsyncEvent{}, verbs.Errorf("next event", d.nic.name, verbs.ErrClosed, "the device was closed")
+		}
+	}
+}
+
+// Counts implements verbs.Device.
+func (d *device) Counts() verbs.Counts {
+	d.nic.f.mu.Lock()
+	defer d.nic.f.mu.Unlock()
+	return d.countsLocked()
+}
+
+func (d *device) countsLocked() verbs.Counts {
+	return verbs.Counts{PDs: len(d.pds), MRs: d.mrs, CQs: len(d.cqs), QPs: d.qps, Windows: d.windows}
 }
 
 // Close implements verbs.Device.
 func (d *device) Close() error {
-	_, err := d.End()
-	if err == nil {
-		d.nic.f.mu.Lock()
-		defer d.nic.f.mu.Unlock()
-		delete(d.nic.open, d)
+	f := d.nic.f
+	f.mu.Lock()
+	if d.closed {
+		f.mu.Unlock()
+		return nil
 	}
-	return d.closed(err)
+	if c := d.countsLocked(); c != (verbs.Counts{}) && !d.killed.Load() {
+		f.mu.Unlock()
+		return verbs.Errorf("close", d.nic.name, verbs.ErrBusy, "still open: %d PDs, %d MRs, %d CQs, %d QPs, %d windows",
+			c.PDs, c.MRs, c.CQs, c.QPs, c.Windows)
+	}
+	d.closed = true
+	delete(d.nic.open, d)
+	var returned chan struct{}
+	if d.waiting {
+		returned = make(chan struct{})
+		d.returned = returned
+	}
+	f.mu.Unlock()
+	close(d.done)
+	if returned != nil {
+		<-returned
+	}
+	return nil
 }

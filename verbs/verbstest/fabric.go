@@ -111,19 +111,19 @@ func (f *Fabric) Provider(host string) verbs.Provider { return f.Host(host).Prov
 // gets zero.
 func (f *Fabric) Counts() verbs.Counts {
 	f.mu.Lock()
-	var list []*NIC
-	for _, h := range f.hosts {
-		list = append(list, h.nics...)
-	}
-	f.mu.Unlock()
+	defer f.mu.Unlock()
 	var sum verbs.Counts
-	for _, n := range list {
-		c := n.counts()
-		sum.PDs += c.PDs
-		sum.MRs += c.MRs
-		sum.CQs += c.CQs
-		sum.QPs += c.QPs
-		sum.Windows += c.Windows
+	for _, h := range f.hosts {
+		for _, n := range h.nics {
+			for d := range n.open {
+				c := d.countsLocked()
+				sum.PDs += c.PDs
+				sum.MRs += c.MRs
+				sum.CQs += c.CQs
+				sum.QPs += c.QPs
+				sum.Windows += c.Windows
+			}
+		}
 	}
 	return sum
 }
@@ -181,9 +181,11 @@ func (h *Host) NIC(name string) *NIC {
 // objects fail with ErrDeviceGone, except Close, which does nothing. Devices that are
 // opened after Kill belong to the next process.
 func (h *Host) Kill() {
+	h.f.enter()
+	defer h.f.leave()
 	for _, n := range h.nics {
-		for _, d := range n.devices() {
-			d.kill()
+		for d := range n.open {
+			d.killLocked()
 		}
 	}
 }

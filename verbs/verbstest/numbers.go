@@ -26,6 +26,10 @@ const sparseMin = segmentSize / 4
 // Other page sizes work too.
 const pageSize = 4 << 10
 
+// regionGap is the distance between the addresses of two memory regions in bytes, so that
+// an access beyond the end of one never hits the next.
+const regionGap = 1 << 20
+
 // The GID table of an Ethernet port, as in rxe: the link-local address, then the IPv4
 // address.
 const (

@@ -6,7 +6,6 @@ import (
 
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/internal/rc"
-	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 )
 
 // qp implements verbs.QP: the carrier of a machine over a lossy wire.
@@ -22,7 +21,7 @@ type qp struct {
 	nic            *NIC
 	pd             *pd
 	number         verbs.QPN
-	sendCQ, recvCQ *soft.CQ
+	sendCQ, recvCQ *cq
 	closed         bool
 
 	machine rc.Machine
@@ -73,16 +72,32 @@ type atomicResponse struct {
 
 // CreateQP implements verbs.PD.
 func (p *pd) CreateQP(c verbs.QPConfig) (verbs.QP, error) {
-	d, n := p.dev, p.dev.nic
-	d.Mu.Lock()
-	defer d.Mu.Unlock()
-	send, recv := queueOf(c.SendCQ), queueOf(c.RecvCQ)
-	if err := p.CheckQPLocked("create QP", &c, send, recv, n.options.MaxInline); err != nil {
-		return nil, err
-	}
+	n := p.dev.nic
 	n.f.mu.Lock()
 	defer n.f.mu.Unlock()
-	q := &qp{nic: n, pd: p, sendCQ: send, recvCQ: recv, content: make([]segments, c.MaxSend)}
+	const op = "create QP"
+	if err := p.usableLocked(op); err != nil {
+		return nil, err
+	}
+	sendCQ, ok1 := c.SendCQ.(*cq)
+	recvCQ, ok2 := c.RecvCQ.(*cq)
+	if !ok1 || !ok2 || sendCQ.dev != p.dev || recvCQ.dev != p.dev {
+		return nil, verbs.Errorf(op, n.name, verbs.ErrInvalid, "both completion queues must belong to this opening of the device")
+	}
+	c.MaxSendSGE, c.MaxRecvSGE = max(c.MaxSendSGE, 1), max(c.MaxRecvSGE, 1)
+	switch l := n.options.Limits; {
+	case sendCQ.closed || recvCQ.closed:
+		return nil, verbs.Errorf(op, n.name, verbs.ErrClosed, "a completion queue is closed")
+	case c.MaxSend < 0 || c.MaxSend > l.SendWR || c.MaxRecv < 0 || c.MaxRecv > l.RecvWR:
+		return nil, verbs.Errorf(op, n.name, verbs.ErrInvalid, "%d sends and %d receives exceed the limits of %d and %d", c.MaxSend, c.MaxRecv, l.SendWR, l.RecvWR)
+	case c.MaxSendSGE > l.SGEs || c.MaxRecvSGE > l.SGEs:
+		return nil, verbs.Errorf(op, n.name, verbs.ErrInvalid, "%d and %d SGEs per work request exceed the limit of %d", c.MaxSendSGE, c.MaxRecvSGE, l.SGEs)
+	case c.MaxInline < 0 || c.MaxInline > n.options.MaxInline:
+		return nil, verbs.Errorf(op, n.name, verbs.ErrInvalid, "%d inline bytes exceed the limit of %d", c.MaxInline, n.options.MaxInline)
+	case p.dev.qps >= l.QPs:
+		return nil, verbs.Errorf(op, n.name, verbs.ErrInvalid, "%d are open, the limit of the device", p.dev.qps)
+	}
+	q := &qp{nic: n, pd: p, sendCQ: sendCQ, recvCQ: recvCQ, content: make([]segments, c.MaxSend)}
 	for q.number = n.freshQPN(); n.qps[q.number] != nil; {
 		q.number = n.freshQPN()
 	}
@@ -91,7 +106,10 @@ func (p *pd) CreateQP(c verbs.QPConfig) (verbs.QP, error) {
 		MaxMessage: uint64(n.options.MaxMessage), NoAtomics: !n.options.Limits.Atomics,
 	})
 	n.qps[q.number] = q
-	p.AddQPLocked(send, recv)
+	sendCQ.users++
+	recvCQ.users++
+	p.qps++
+	p.dev.qps++
 	return q, nil
 }
 
@@ -104,7 +122,7 @@ func (q *qp) usableLocked(op string) error {
 	if q.closed && !q.pd.dev.killed.Load() {
 		return verbs.Errorf(op, q.machine.Object(), verbs.ErrClosed, "the queue pair is closed")
 	}
-	return q.pd.dev.Gone(op)
+	return q.pd.dev.usableLocked(op)
 }
 
 // QPN implements verbs.QP.
@@ -214,8 +232,8 @@ func (q *qp) ToReset() error {
 		return err
 	}
 	q.detachInFlightLocked()
-	q.sendCQ.Purge(q)
-	q.recvCQ.Purge(q)
+	q.sendCQ.purge(q)
+	q.recvCQ.purge(q)
 	q.machine.Reset()
 	q.segPosted, q.segAcked, q.segSent, q.segExpected, q.nakSent = 0, 0, 0, 0, false
 	q.retries, q.wentBack, q.deadline, q.rnrUntil, q.lastArrival = 0, 0, 0, 0, 0
@@ -244,7 +262,7 @@ func (q *qp) Usable(sgl []verbs.SGE, write bool) bool {
 		return true
 	}
 	for _, s := range sgl {
-		if _, ok := q.sliceLocked(s, write); !ok && s.Length > 0 {
+		if _, ok := q.nic.sliceLocked(q.pd, s, write); !ok && s.Length > 0 {
 			return false
 		}
 	}
@@ -259,7 +277,7 @@ func (q *qp) Granted(addr, length uint64, key verbs.RKey, need verbs.Access) boo
 
 // Event implements rc.Owner.
 func (q *qp) Event(kind verbs.EventKind) {
-	q.pd.dev.Event(verbs.AsyncEvent{Kind: kind, QPN: q.number})
+	q.pd.dev.async.push(verbs.AsyncEvent{Kind: kind, QPN: q.number})
 }
 
 // SendCompleted implements rc.Owner.
@@ -267,7 +285,7 @@ func (q *qp) SendCompleted(wc verbs.WC, freed *atomic.Uint64, freedTo uint64) {
 	if wc.Status == verbs.StatusFlushed && q.nic.f.hasBug(flushesSignaledOnly) && !q.machine.Work(freedTo-1).WR.Signaled {
 		return
 	}
-	q.pushLocked(q.sendCQ, soft.Completion{WC: wc, Freed: freed, FreedTo: freedTo}, false)
+	q.pushLocked(q.sendCQ, cqe{wc: wc, freed: freed, upTo: freedTo}, false)
 }
 
 // RecvCompleted implements rc.Owner.
@@ -275,17 +293,18 @@ func (q *qp) RecvCompleted(wc verbs.WC, freed *atomic.Uint64, freedTo uint64, so
 	if q.mute || wc.Status == verbs.StatusFlushed && q.nic.f.hasBug(receivesNotFlushed) {
 		return
 	}
-	q.pushLocked(q.recvCQ, soft.Completion{WC: wc, Freed: freed, FreedTo: freedTo}, solicited)
+	q.pushLocked(q.recvCQ, cqe{wc: wc, freed: freed, upTo: freedTo}, solicited)
 }
 
 // pushLocked adds a completion to a queue. If the queue overruns, the completion is lost and
 // all queue pairs of the queue break (specification, volume 1, 11.6.3.1).
-func (q *qp) pushLocked(c *soft.CQ, e soft.Completion, solicited bool) {
-	e.Owner, e.WC.QPN = q, q.number
-	if _, space := c.Push(e, solicited, false); space {
+func (q *qp) pushLocked(c *cq, e cqe, solicited bool) {
+	e.qp = q
+	e.wc.QPN = q.number
+	if c.push(e, solicited) {
 		return
 	}
-	q.pd.dev.Event(verbs.AsyncEvent{Kind: verbs.EventCQError})
+	q.pd.dev.async.push(verbs.AsyncEvent{Kind: verbs.EventCQError})
 	for _, other := range q.nic.qps {
 		if other.sendCQ == c || other.recvCQ == c {
 			other.breakLocked()
@@ -295,9 +314,6 @@ func (q *qp) pushLocked(c *soft.CQ, e soft.Completion, solicited bool) {
 
 // Close implements verbs.QP.
 func (q *qp) Close() error {
-	d := q.pd.dev
-	d.Mu.Lock()
-	defer d.Mu.Unlock()
 	q.nic.f.enter()
 	defer q.nic.f.leave()
 	if q.closed {
@@ -308,11 +324,19 @@ func (q *qp) Close() error {
 	if !q.nic.f.hasBug(respondsAfterClose) {
 		delete(q.nic.qps, q.number)
 	}
+	for key, g := range q.nic.remote {
+		if g.qp == q {
+			delete(q.nic.remote, key)
+		}
+	}
 	if !q.nic.f.options.StaleCompletions {
-		q.sendCQ.Purge(q)
-		q.recvCQ.Purge(q)
+		q.sendCQ.purge(q)
+		q.recvCQ.purge(q)
 	}
 	q.deadline, q.rnrUntil = 0, 0
-	q.pd.DropQPLocked(q.sendCQ, q.recvCQ)
+	q.sendCQ.users--
+	q.recvCQ.users--
+	q.pd.qps--
+	q.pd.dev.qps--
 	return nil
 }

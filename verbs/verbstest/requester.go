@@ -39,7 +39,7 @@ func (q *qp) resolve(number uint64) bool {
 // gather appends the memory of a list to mem. It returns false if an SGE is invalid.
 func (q *qp) gather(sgl []verbs.SGE, write bool, mem [][]byte) ([][]byte, bool) {
 	for _, s := range sgl {
-		m, ok := q.sliceLocked(s, write)
+		m, ok := q.nic.sliceLocked(q.pd, s, write)
 		if !ok && s.Length > 0 {
 			if !q.nic.f.hasBug(anyLocalKey) {
 				return mem, false

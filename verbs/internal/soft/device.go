@@ -48,17 +48,11 @@ type Hooks struct {
 	// RegionClosed may return what is to be waited for after Device.Mu was released.
 	RegionClosed func(*Region) (wait func())
 	WindowClosed func(*Window)
-	// Random returns random numbers for keys and addresses; nil means Random32. It is called with
-	// Keys.Mu held.
-	Random func() uint32
 }
 
 // Init prepares a device. name is used in errors.
 func (d *Device) Init(name string, limits verbs.Limits, hooks Hooks) {
-	if hooks.Random == nil {
-		hooks.Random = Random32
-	}
-	d.name, d.limits, d.hooks, d.Keys = name, limits, hooks, newKeys(hooks.Random)
+	d.name, d.limits, d.hooks, d.Keys = name, limits, hooks, NewKeys()
 	d.events.wake = make(chan struct{}, 1)
 	d.done, d.goneSignal, d.cqs = make(chan struct{}), make(chan struct{}), make(map[*CQ]struct{})
 }

@@ -11,7 +11,7 @@ import (
 
 func newDevice(t *testing.T, h Hooks) *Device {
 	d := new(Device)
-	d.Init("device", verbs.Limits{QPs: 2, CQs: 2, MRs: 2, PDs: 1, SendWR: 4, RecvWR: 4, SGEs: 1, CQEntries: 8, MRSize: 1 << 20}, h)
+	d.Init("device", verbs.Limits{QPs: 2, CQs: 2, MRs: 2, PDs: 1, SendWR: 4, RecvWR: 4, SGEs: 1, CQEntries: 8}, h)
 	t.Cleanup(func() {
 		if ended, err := d.End(); !ended || err != nil {
 			t.Errorf("the device did not close: %v, %v", ended, err)

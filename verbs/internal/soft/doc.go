@@ -1,7 +1,7 @@
 // Package soft has what every device in Go needs beside its queue pairs: protection domains,
 // registered memory and its keys, windows, completion queues and asynchronous events. The
-// providers verbs/roce, verbs/tcp and verbs/shm and the fabric of verbs/verbstest embed a Device in
-// theirs, and decide how content moves.
+// providers verbs/roce, verbs/tcp and verbs/shm embed a Device in theirs, and decide how content
+// moves.
 //
 //	Device ──► PD ──► Region ──► Window      created and closed under Device.Mu
 //	   │                └───────────┴──► Keys     looked up by the data path, under Keys.Mu

@@ -17,8 +17,7 @@ type Keys struct {
 	Mu      sync.RWMutex
 	local   map[verbs.LKey]*Region
 	remote  map[verbs.RKey]*grant
-	address uint64 // of the next region
-	random  func() uint32
+	address uint64     // of the next region
 	atomics sync.Mutex // serializes atomics
 }
 
@@ -46,12 +45,10 @@ const (
 )
 
 // NewKeys returns keys without memory.
-func NewKeys() *Keys { return newKeys(Random32) }
-
-func newKeys(random func() uint32) *Keys {
+func NewKeys() *Keys {
 	return &Keys{
 		local: make(map[verbs.LKey]*Region), remote: make(map[verbs.RKey]*grant),
-		address: 1<<44 + uint64(random())<<12, random: random,
+		address: 1<<44 + uint64(Random32())<<12,
 	}
 }
 
@@ -66,7 +63,7 @@ func Random32() uint32 {
 // the two never works by accident.
 func (k *Keys) freshLocked() uint32 {
 	for {
-		n := k.random()
+		n := Random32()
 		_, local := k.local[verbs.LKey(n)]
 		_, remote := k.remote[verbs.RKey(n)]
 		if n != 0 && !local && !remote {

@@ -58,8 +58,6 @@ func (p *PD) Register(mem []byte, access verbs.Access, backing any) (*Region, er
 	switch {
 	case len(mem) == 0:
 		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "the memory is empty")
-	case uint64(len(mem)) > d.limits.MRSize:
-		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "%d bytes exceed the limit of the device, %d", len(mem), d.limits.MRSize)
 	case d.mrs >= d.limits.MRs:
 		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "the device's limit of %d is reached", d.mrs)
 	case access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0 && access&verbs.AccessLocalWrite == 0:
