@@ -16,6 +16,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/certificates"
+	"github.com/tryst-rdma/tryst/internal/certificates/certtest"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/proto/tensorflowgrpc"
 	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
@@ -147,21 +149,21 @@ func TestRefusedRequestHasNoEffect(t *testing.T) {
 // of tasks.
 type mutual struct {
 	t       *testing.T
-	a       *authority
+	a       *certtest.Authority
 	servers [2]*Server
 }
 
 func newMutual(t *testing.T) *mutual { return newMutualWith(t, Options{}) }
 
 func newMutualWith(t *testing.T, o Options) *mutual {
-	m := &mutual{t: t, a: newAuthority(t)}
+	m := &mutual{t: t, a: certtest.New(t)}
 	at := twoPlaces(t)
 	for i := range 3 {
-		m.a.makeFor(cluster.Task{Job: "worker", Index: i}.String(), certificateOf(i), loopbackIPs)
+		m.a.MakeFor(cluster.Task{Job: "worker", Index: i}.String(), certificateOf(i), certtest.Loopback)
 	}
 	for i := range m.servers {
 		c := at(i)
-		c.TLS = m.a.pair(certificateOf(i))
+		c.TLS = m.a.Pair(certificateOf(i))
 		c.TLS.RequireClientCert = true
 		m.servers[i] = start(t, c, o)
 	}
@@ -174,11 +176,11 @@ func certificateOf(i int) string { return fmt.Sprint("task", i) }
 // dial connects to server 0 as the holder of a certificate.
 func (m *mutual) dial(certificate string) *grpc.ClientConn {
 	m.t.Helper()
-	security, err := clientTLS(m.a.pair(certificate))
+	security, err := certificates.ClientTLS(m.a.Pair(certificate))
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	return dialRaw(m.t, m.servers[0].Addr().String(), grpc.WithTransportCredentials(clientCredentials(security)))
+	return dialRaw(m.t, m.servers[0].Addr().String(), grpc.WithTransportCredentials(certificates.ClientCredentials(security)))
 }
 
 // TestNobodyActsInAnothersName: under mutual TLS each request of ours that names a requester is

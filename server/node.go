@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/stats"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/certificates"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -143,14 +144,14 @@ func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ 
 		n.allocator, n.pool = n.budget.common, n.budget.common
 		n.addPool(n.pool)
 	}
-	security, err := clientTLS(c.TLS)
+	security, err := certificates.ClientTLS(c.TLS)
 	if err != nil {
 		return nil, err
 	}
-	warnDates(n.log, c.TLS)
+	certificates.WarnOutOfDates(n.log, c.TLS)
 	n.loss = newLossWatch(n.log)
 	dial := grpctransport.DialOptions{
-		Connected: n.loss.tcp.add, Credentials: clientCredentials(security), Connections: c.ConnectionsPerPeer,
+		Connected: n.loss.tcp.add, Credentials: certificates.ClientCredentials(security), Connections: c.ConnectionsPerPeer,
 		KeepaliveTime: c.Keepalive.Time, KeepaliveTimeout: c.Keepalive.Timeout,
 	}
 	nc.dial = func(ctx context.Context, address string) (net.Conn, error) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/tryst-rdma/tryst/internal/certificates"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/discovery"
 	"github.com/tryst-rdma/tryst/status"
@@ -142,18 +143,6 @@ func otherSources(c *config.Client, o Options, nc nodeConfig, log *slog.Logger) 
 	}
 	return []Source{
 		sourceOf(tcp.New(tcp.Options{Listen: nc.addresses, Dial: nc.dial, Logger: log})),
-		sourceOf(shm.New(shm.Options{Dir: c.SHMDir, Trusted: protection(c.TLS, nc.listens()) == verbstransport.MutualTLS, Logger: log})),
+		sourceOf(shm.New(shm.Options{Dir: c.SHMDir, Trusted: certificates.Protection(c.TLS, nc.listens()) == verbstransport.MutualTLS, Logger: log})),
 	}
-}
-
-// protection returns how far the gRPC connections of a process are protected. A server proves the
-// names of its peers only if it requires certificates of all.
-func protection(c config.TLS, listens bool) verbstransport.TLS {
-	switch {
-	case !c.Enabled():
-		return verbstransport.NoTLS
-	case listens && c.RequireClientCert, !listens && c.Cert != "":
-		return verbstransport.MutualTLS
-	}
-	return verbstransport.ServerTLS
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/bootstrap"
+	"github.com/tryst-rdma/tryst/internal/certificates"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/discovery"
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -127,7 +128,7 @@ func (n *node) newTransport(r *rdma, c config.Client, s Selection, nc nodeConfig
 	}
 	o.Self, o.Task, o.Host = n.process(), n.task, discovery.Network()
 	o.Others, o.Target = otherPorts(r.others, c, nc.addresses), r.target(nc.resolve)
-	o.User, o.TLS = discovery.User(), protection(c.TLS, nc.listens())
+	o.User, o.TLS = discovery.User(), certificates.Protection(c.TLS, nc.listens())
 	n.proveReceivers(&o)
 	o.Exchanger, o.Callable = bootstrap.NewExchanger(n.conns.Conn), r.callable
 	o.GRPC, o.Cache, o.Check = n.transport.Conn, n.cache, check

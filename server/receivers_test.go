@@ -14,6 +14,8 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/certificates"
+	"github.com/tryst-rdma/tryst/internal/certificates/certtest"
 	"github.com/tryst-rdma/tryst/internal/collective"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/proto/tensorflowgrpc"
@@ -35,14 +37,14 @@ import (
 func TestNobodyReceivesWhatIsForAnother(t *testing.T) {
 	for _, cached := range []bool{false, true} {
 		t.Run(fmt.Sprintf("cache-rpc-response %v", cached), func(t *testing.T) {
-			a, at := newAuthority(t), twoPlaces(t)
+			a, at := certtest.New(t), twoPlaces(t)
 			var servers [2]*Server
 			for i := range 3 {
-				a.makeFor(taskOf("worker", i).String(), certificateOf(i), loopbackIPs)
+				a.MakeFor(taskOf("worker", i).String(), certificateOf(i), certtest.Loopback)
 			}
 			for i := range servers {
 				c := at(i)
-				c.TLS, c.TLS.RequireClientCert, c.CacheRPCResponse = a.pair(certificateOf(i)), true, cached
+				c.TLS, c.TLS.RequireClientCert, c.CacheRPCResponse = a.Pair(certificateOf(i)), true, cached
 				servers[i] = start(t, c, Options{})
 			}
 			m := &mutual{t: t, a: a, servers: servers}
@@ -115,23 +117,23 @@ func (s *aSend) begin(t *testing.T) {
 // that comes before its step begins waits until its session is known: only the process that the name
 // means there gets the value.
 func TestTheSessionOfAStepSaysWhoReceives(t *testing.T) {
-	a := newAuthority(t)
+	a := certtest.New(t)
 	for i := range 3 {
-		a.makeFor(taskOf("worker", i).String(), certificateOf(i), loopbackIPs)
+		a.MakeFor(taskOf("worker", i).String(), certificateOf(i), certtest.Loopback)
 	}
 	w := newVerbsTown(t, 3)
 	var servers [3]*VerbsServer
 	for i := range servers {
 		servers[i] = startWireWith(t, w.settings(i, func(c *config.Config) {
-			c.TLS, c.TLS.RequireClientCert, c.Provider, c.RDMA.Timeout, c.Fallback = a.pair(certificateOf(i)), true, "tcp", 0, "none"
+			c.TLS, c.TLS.RequireClientCert, c.Provider, c.RDMA.Timeout, c.Fallback = a.Pair(certificateOf(i)), true, "tcp", 0, "none"
 		}), Options{Kernels: ops.New()})
 	}
 	m := &mutual{t: t, a: a, servers: [2]*Server{servers[0].Server, servers[1].Server}}
-	security, err := clientTLS(a.pair(certificateOf(2)))
+	security, err := certificates.ClientTLS(a.Pair(certificateOf(2)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	dial := grpctransport.DialOptions{Credentials: clientCredentials(security)}
+	dial := grpctransport.DialOptions{Credentials: certificates.ClientCredentials(security)}
 	ps, trainer := taskOf("ps", 0), taskOf("trainer", 0)
 	honest := propagate(t, dial, member{task: ps, server: servers[0].Server}, member{task: trainer, address: servers[1].Addr().String()})
 	defer honest.close()
@@ -218,18 +220,18 @@ func grpcError(err error) error {
 // TestAPropagatedClusterUnderMutualTLS: two servers that do not know each other exchange values under the
 // names of a session. Their certificates have their host, with or without the names of other tasks.
 func TestAPropagatedClusterUnderMutualTLS(t *testing.T) {
-	a := newAuthority(t)
-	a.make("host", loopbackIPs)
-	a.makeFor(settings().Task.String(), "task", loopbackIPs)
+	a := certtest.New(t)
+	a.Make("host", certtest.Loopback)
+	a.MakeFor(settings().Task.String(), "task", certtest.Loopback)
 	for _, certificate := range []string{"host", "task"} {
 		t.Run(certificate, func(t *testing.T) {
-			c := settings(func(c *config.Config) { c.TLS, c.TLS.RequireClientCert = a.pair(certificate), true })
+			c := settings(func(c *config.Config) { c.TLS, c.TLS.RequireClientCert = a.Pair(certificate), true })
 			one, two := start(t, c, Options{Kernels: ops.New()}), start(t, c, Options{Kernels: ops.New()})
-			security, err := clientTLS(a.pair(certificate))
+			security, err := certificates.ClientTLS(a.Pair(certificate))
 			if err != nil {
 				t.Fatal(err)
 			}
-			p := propagate(t, grpctransport.DialOptions{Credentials: clientCredentials(security)},
+			p := propagate(t, grpctransport.DialOptions{Credentials: certificates.ClientCredentials(security)},
 				member{task: taskOf("trainer", 0), server: one}, member{task: taskOf("trainer", 1), server: two})
 			p.exchange(0, 1)
 			p.exchange(1, 0)

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +15,8 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/certificates"
+	"github.com/tryst-rdma/tryst/internal/certificates/certtest"
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/doctest"
@@ -346,18 +347,18 @@ var rightsRows = []rightsRow{
 }
 
 // newRights starts server 0 of three tasks, alone.
-func newRights(t *testing.T, a *authority) *rights {
+func newRights(t *testing.T, a *certtest.Authority) *rights {
 	w := newVerbsTown(t, 3)
 	r := &rights{T: t, victim: taskOf("worker", 1), client: cluster.Task{Job: cluster.ClientJob, Index: 7}}
 	r.s = startWireWith(t, w.settings(0, func(c *config.Config) {
-		c.TLS, c.TLS.RequireClientCert, c.Provider, c.RDMA.Timeout = a.pair(certificateOf(0)), true, "tcp", 0
+		c.TLS, c.TLS.RequireClientCert, c.Provider, c.RDMA.Timeout = a.Pair(certificateOf(0)), true, "tcp", 0
 	}), Options{Kernels: ops.New()})
 	for i, certificate := range []string{certificateOf(1), "host", certificateOf(2), "none", "none"} {
-		security, err := clientTLS(a.pair(certificate))
+		security, err := certificates.ClientTLS(a.Pair(certificate))
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.conns[i] = dialRaw(t, r.s.Addr().String(), grpc.WithTransportCredentials(clientCredentials(security)))
+		r.conns[i] = dialRaw(t, r.s.Addr().String(), grpc.WithTransportCredentials(certificates.ClientCredentials(security)))
 	}
 	x := float(t, 1)
 	defer x.Release()
@@ -373,13 +374,13 @@ func newRights(t *testing.T, a *authority) *rights {
 }
 
 // rightsAuthority has a certificate for each column of the table.
-func rightsAuthority(t *testing.T) *authority {
-	a := newAuthority(t)
+func rightsAuthority(t *testing.T) *certtest.Authority {
+	a := certtest.New(t)
 	for i := range 3 {
-		a.makeFor(taskOf("worker", i).String(), certificateOf(i), loopbackIPs)
+		a.MakeFor(taskOf("worker", i).String(), certificateOf(i), certtest.Loopback)
 	}
-	a.make("host", loopbackIPs)
-	a.make("none", nil)
+	a.Make("host", certtest.Loopback)
+	a.Make("none", nil)
 	return a
 }
 
@@ -438,7 +439,7 @@ func refusals(t *testing.T, s *Server, method string) float64 {
 }
 
 // overWire makes the requests for a row of the table over one wire.
-func overWire(t *testing.T, a *authority, provider string) (cells [rightColumns]string) {
+func overWire(t *testing.T, a *certtest.Authority, provider string) (cells [rightColumns]string) {
 	if provider == "shm" {
 		needsSharedMemory(t)
 	}
@@ -452,13 +453,13 @@ func overWire(t *testing.T, a *authority, provider string) (cells [rightColumns]
 	}
 	for i := range servers {
 		servers[i] = startWireWith(t, w.settings(i, func(c *config.Config) {
-			c.TLS, c.TLS.RequireClientCert, c.Fallback = a.pair(certificateOf(i)), true, "none"
+			c.TLS, c.TLS.RequireClientCert, c.Fallback = a.Pair(certificateOf(i)), true, "none"
 			if provider != "libibverbs" {
 				c.Provider, c.RDMA.Timeout = provider, 0
 			}
 		}), options(i))
 	}
-	cc := clientConfig(a.pair("none"))
+	cc := clientConfig(a.Pair("none"))
 	cc.Transport, cc.Fallback, cc.Arena, cc.ArenaLimit = "verbs", "none", 4<<20, 64<<20
 	if provider != "libibverbs" {
 		cc.Provider = provider

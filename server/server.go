@@ -24,6 +24,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/certificates"
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/collective"
 	"github.com/tryst-rdma/tryst/internal/config"
@@ -177,7 +178,7 @@ func (s *Server) makeGRPC(o Options) error {
 	if a := s.acceptor(); a != nil {
 		s.port = grpctransport.NewSharedPort(a)
 	}
-	creds, err := serverCredentials(s.cfg.TLS, s.port != nil)
+	creds, err := certificates.ServerCredentials(s.cfg.TLS, s.port != nil)
 	if err != nil {
 		return err
 	}
@@ -188,7 +189,7 @@ func (s *Server) makeGRPC(o Options) error {
 	opts := append(grpctransport.ServerOptions(grpctransport.ServerTuning{
 		Credentials: creds, KeepaliveTime: s.cfg.Keepalive.Time, KeepaliveTimeout: s.cfg.Keepalive.Timeout,
 		MaxWaiting: s.cfg.MaxWaiting, MaxGraph: maxGraph, PerPeer: s.cfg.KeptPerPeer, Total: cmp.Or(s.cfg.KeptTotal, transport.DefaultKeptPerRequester), Logger: s.log, Handshakes: &s.greets, Shared: s.port,
-		OutOfDates:   ownDates(s.cfg.TLS),
+		OutOfDates:   certificates.OutOfDates(s.cfg.TLS),
 		RequestBytes: s.budget.Requests, Requests: &s.requests, Copies: s.budget.Copies, Connections: s.budget.connections(), Refused: s.listeners.turned.Inc,
 	}),
 		grpc.ChainUnaryInterceptor(s.metrics.unary),

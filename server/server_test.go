@@ -21,6 +21,7 @@ import (
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/certificates/certtest"
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/transporttest"
@@ -234,11 +235,11 @@ func TestTwoServersExchangeTensorsByName(t *testing.T) {
 // TestServerCountsConnectedRequesters, with TLS and without: the response cache drops no response
 // of a requester that has a connection, so it has to know of the connection.
 func TestServerCountsConnectedRequesters(t *testing.T) {
-	a := newAuthority(t)
-	a.make("server", loopbackIPs)
+	a := certtest.New(t)
+	a.Make("server", certtest.Loopback)
 	for name, change := range map[string]func(*config.Config){
 		"plain": func(*config.Config) {},
-		"TLS":   func(c *config.Config) { c.TLS = a.pair("server") },
+		"TLS":   func(c *config.Config) { c.TLS = a.Pair("server") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			from, to := twoTasks(t, change)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/certificates"
+	"github.com/tryst-rdma/tryst/internal/certificates/certtest"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/master"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
@@ -155,9 +157,9 @@ func TestAPropagatedCluster(t *testing.T) {
 // know each other by, also the names of one another. Values between them come from the right server,
 // and over the wire that they have without a session.
 func TestRenamedTasksTakeAnyWire(t *testing.T) {
-	a := newAuthority(t)
+	a := certtest.New(t)
 	for i := range 3 {
-		a.makeFor(taskOf("worker", i).String(), certificateOf(i), loopbackIPs)
+		a.MakeFor(taskOf("worker", i).String(), certificateOf(i), certtest.Loopback)
 	}
 	for _, wire := range []struct {
 		provider string
@@ -176,17 +178,17 @@ func TestRenamedTasksTakeAnyWire(t *testing.T) {
 				servers[i] = startWireWith(t, w.settings(i, func(c *config.Config) {
 					c.Provider, c.RDMA.Timeout, c.Fallback = wire.provider, 0, "none"
 					if wire.secure {
-						c.TLS, c.TLS.RequireClientCert = a.pair(certificateOf(i)), true
+						c.TLS, c.TLS.RequireClientCert = a.Pair(certificateOf(i)), true
 					}
 				}), Options{Kernels: ops.New()}).Server
 			}
 			var dial grpctransport.DialOptions
 			if wire.secure {
-				security, err := clientTLS(a.pair(certificateOf(2)))
+				security, err := certificates.ClientTLS(a.Pair(certificateOf(2)))
 				if err != nil {
 					t.Fatal(err)
 				}
-				dial.Credentials = clientCredentials(security)
+				dial.Credentials = certificates.ClientCredentials(security)
 			}
 			received := 0
 			for _, names := range [][3]cluster.Task{

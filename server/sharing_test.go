@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/certificates"
+	"github.com/tryst-rdma/tryst/internal/certificates/certtest"
 	"github.com/tryst-rdma/tryst/internal/config"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 	"github.com/tryst-rdma/tryst/verbs"
@@ -43,12 +45,12 @@ func (d acceptingDevice) Accept(c net.Conn) { d.accept(c) }
 // TestServerSharesItsPort: connections of queue pairs reach the device that takes them, without TLS
 // and with mutual TLS, beside gRPC's on the same port. Close ends them.
 func TestServerSharesItsPort(t *testing.T) {
-	a := newAuthority(t)
-	a.make("server", loopbackIPs)
-	a.make("client", nil)
+	a := certtest.New(t)
+	a.Make("server", certtest.Loopback)
+	a.Make("client", nil)
 	for name, c := range map[string]struct{ server, client config.TLS }{
 		"plain":      {},
-		"mutual TLS": {a.pair("server"), a.pair("client")},
+		"mutual TLS": {a.Pair("server"), a.Pair("client")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fabric := verbstest.NewFabric(verbstest.Options{})
@@ -99,7 +101,7 @@ func TestServerSharesItsPort(t *testing.T) {
 // connectVerbs connects as a device over TCP does.
 func connectVerbs(t *testing.T, address string, c config.TLS) (net.Conn, error) {
 	t.Helper()
-	security, err := clientTLS(c)
+	security, err := certificates.ClientTLS(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,27 +113,27 @@ func connectVerbs(t *testing.T, address string, c config.TLS) (net.Conn, error) 
 // TestRefusedQueuePairsInWords: a server without a device for them, or with other certificates, is
 // described as for gRPC.
 func TestRefusedQueuePairsInWords(t *testing.T) {
-	a, stranger := newAuthority(t), newAuthority(t)
-	a.make("server", loopbackIPs)
-	a.make("client", nil)
-	stranger.make("client", nil)
-	withTLS := func(c *config.Config) { c.TLS = a.pair("server") }
+	a, stranger := certtest.New(t), certtest.New(t)
+	a.Make("server", certtest.Loopback)
+	a.Make("client", nil)
+	stranger.Make("client", nil)
+	withTLS := func(c *config.Config) { c.TLS = a.Pair("server") }
 	without := start(t, settings(withTLS), Options{})
 	fabric := verbstest.NewFabric(verbstest.Options{})
 	defer fabric.Close()
 	with := start(t, settings(withTLS, func(c *config.Config) { c.Transport, c.Arena, c.ArenaLimit = "verbs", 1<<20, 4<<20 }),
 		Options{Provider: acceptingProvider{fabric.Provider("host"), func(c net.Conn) { c.Close() }}})
 	defer with.Close(context.Background()) // before the fabric; start returns its error
-	other := a.pair("client")
+	other := a.Pair("client")
 	other.ServerName = "other.example"
 	for name, c := range map[string]struct {
 		server *Server
 		client config.TLS
 		says   string
 	}{
-		"no device":         {without, a.pair("client"), "takes no queue pairs over TCP"},
+		"no device":         {without, a.Pair("client"), "takes no queue pairs over TCP"},
 		"another name":      {with, other, "is for another name: set tls.server-name"},
-		"another authority": {with, stranger.pair("client"), "is signed by no authority that this process trusts"},
+		"another authority": {with, stranger.Pair("client"), "is signed by no authority that this process trusts"},
 	} {
 		conn, err := connectVerbs(t, c.server.Addr().String(), c.client)
 		if err == nil {
@@ -142,7 +144,7 @@ func TestRefusedQueuePairsInWords(t *testing.T) {
 		}
 	}
 	plain := start(t, settings(), Options{})
-	if _, err := connectVerbs(t, plain.Addr().String(), a.pair("client")); err == nil || !strings.Contains(err.Error(), "is a gRPC server without TLS") {
+	if _, err := connectVerbs(t, plain.Addr().String(), a.Pair("client")); err == nil || !strings.Contains(err.Error(), "is a gRPC server without TLS") {
 		t.Errorf("a server without TLS: %v", err)
 	}
 }

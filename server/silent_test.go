@@ -11,15 +11,16 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/tryst-rdma/tryst/internal/certificates/certtest"
 	"github.com/tryst-rdma/tryst/internal/config"
 )
 
 // TestSilentConnectionDoesNotDelayClose: a client that has connected and sends nothing, or stops
 // within the handshake, is not waited for.
 func TestSilentConnectionDoesNotDelayClose(t *testing.T) {
-	a := newAuthority(t)
-	a.make("server", loopbackIPs)
-	withTLS := func(c *config.Config) { c.TLS = a.pair("server") }
+	a := certtest.New(t)
+	a.Make("server", certtest.Loopback)
+	withTLS := func(c *config.Config) { c.TLS = a.Pair("server") }
 	withoutTLS := func(*config.Config) {}
 	begun := func(t *testing.T, conn net.Conn, first []byte) {
 		if _, err := conn.Write(first); err != nil {
@@ -64,7 +65,7 @@ func TestSilentConnectionDoesNotDelayClose(t *testing.T) {
 			// A call over a connection that came later: the server has accepted the silent one.
 			client := config.Client{}
 			if s.cfg.TLS.Cert != "" {
-				client = clientConfig(config.TLS{CA: a.path("ca.pem")})
+				client = clientConfig(config.TLS{CA: a.Path("ca.pem")})
 			}
 			if err := list(t, client, s.Addr().String()); err != nil {
 				t.Fatal(err)

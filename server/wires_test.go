@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/certificates/certtest"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
 	"github.com/tryst-rdma/tryst/verbs/shm"
@@ -28,11 +29,11 @@ func needsSharedMemory(t *testing.T) {
 // TestEveryWireOnAnyMachine: two servers exchange values both ways and a client pulls, over each
 // device that works on any machine, without TLS and with mutual TLS.
 func TestEveryWireOnAnyMachine(t *testing.T) {
-	a := newAuthority(t)
+	a := certtest.New(t)
 	for i := range 2 {
-		a.makeFor(cluster.Task{Job: "worker", Index: i}.String(), certificateOf(i), loopbackIPs)
+		a.MakeFor(cluster.Task{Job: "worker", Index: i}.String(), certificateOf(i), certtest.Loopback)
 	}
-	a.make("client", nil)
+	a.Make("client", nil)
 	for _, c := range []struct{ provider, over string }{
 		{"tcp", "tcp"}, {"shm", "shm"}, {"auto", "shm"}, {"tcp,roce", "tcp"},
 	} {
@@ -47,7 +48,7 @@ func TestEveryWireOnAnyMachine(t *testing.T) {
 					both[i] = startWire(t, w.settings(i, func(cfg *config.Config) {
 						cfg.Provider, cfg.RDMA.Timeout, cfg.Fallback = c.provider, 0, "none"
 						if secure {
-							cfg.TLS, cfg.TLS.RequireClientCert = a.pair(certificateOf(i)), true
+							cfg.TLS, cfg.TLS.RequireClientCert = a.Pair(certificateOf(i)), true
 						}
 					}))
 				}
@@ -61,7 +62,7 @@ func TestEveryWireOnAnyMachine(t *testing.T) {
 				cc.Transport, cc.Provider, cc.Fallback = "verbs", c.provider, "none"
 				cc.Arena, cc.ArenaLimit = 4<<20, 64<<20
 				if secure {
-					cc.TLS = a.pair("client")
+					cc.TLS = a.Pair("client")
 				}
 				cl := dial(t, cc, both[0].Addr().String())
 				pullAll(t, cl)

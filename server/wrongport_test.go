@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tryst-rdma/tryst/internal/certificates/certtest"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/status"
 )
@@ -85,31 +86,31 @@ func (b *logBuffer) wantRefusal(t *testing.T, texts ...string) {
 // TestWrongCredentialsInWords: a client and a server whose TLS settings do not match both say
 // what is wrong, and which setting to change.
 func TestWrongCredentialsInWords(t *testing.T) {
-	a, stranger := newAuthority(t), newAuthority(t)
-	a.make("server", loopbackIPs)
-	a.make("elsewhere", []net.IP{net.IPv4(10, 0, 0, 1)})
-	a.make("client", nil)
-	stranger.make("client", nil)
-	foreign := stranger.pair("client")
-	foreign.CA = a.path("ca.pem")
-	mutual := func(c *config.Config) { c.TLS = a.pair("server"); c.TLS.RequireClientCert = true }
+	a, stranger := certtest.New(t), certtest.New(t)
+	a.Make("server", certtest.Loopback)
+	a.Make("elsewhere", []net.IP{net.IPv4(10, 0, 0, 1)})
+	a.Make("client", nil)
+	stranger.Make("client", nil)
+	foreign := stranger.Pair("client")
+	foreign.CA = a.Path("ca.pem")
+	mutual := func(c *config.Config) { c.TLS = a.Pair("server"); c.TLS.RequireClientCert = true }
 	for name, c := range map[string]struct {
 		server   func(*config.Config)
 		client   config.TLS
 		says     string // of the client
 		serverIs string // in the log of the server
 	}{
-		"plain client, TLS server": {func(c *config.Config) { c.TLS = a.pair("server") }, config.TLS{},
+		"plain client, TLS server": {func(c *config.Config) { c.TLS = a.Pair("server") }, config.TLS{},
 			"speaks TLS, and this process connects without TLS: set tls.ca", "a gRPC client without TLS, and this port requires TLS"},
-		"TLS client, plain server": {func(*config.Config) {}, config.TLS{CA: a.path("ca.pem")},
+		"TLS client, plain server": {func(*config.Config) {}, config.TLS{CA: a.Path("ca.pem")},
 			"is a gRPC server without TLS, and this process connects with TLS: set tls.cert and tls.key there", "the client connects with TLS, and this server has none"},
-		"no client certificate": {mutual, config.TLS{CA: a.path("ca.pem")},
+		"no client certificate": {mutual, config.TLS{CA: a.Path("ca.pem")},
 			"requires a certificate of its clients, and this process has none: set tls.cert and tls.key", "the client has no certificate, and tls.require-client-cert is set"},
 		"client of a foreign authority": {mutual, foreign,
 			"does not trust the certificate of this process: tls.cert must be signed by an authority in the tls.ca of the server", `(""CN=client", issued by "CN=ca"") is signed by no authority in tls.ca`},
-		"server of a foreign authority": {func(c *config.Config) { c.TLS = a.pair("server") }, config.TLS{CA: stranger.path("ca.pem")},
+		"server of a foreign authority": {func(c *config.Config) { c.TLS = a.Pair("server") }, config.TLS{CA: stranger.Path("ca.pem")},
 			"is signed by no authority that this process trusts: set tls.ca", "the client does not accept the certificate of this server"},
-		"server of another name": {func(c *config.Config) { c.TLS = a.pair("elsewhere") }, config.TLS{CA: a.path("ca.pem")},
+		"server of another name": {func(c *config.Config) { c.TLS = a.Pair("elsewhere") }, config.TLS{CA: a.Path("ca.pem")},
 			"is for another name: set tls.server-name", "the client does not accept the certificate of this server"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -127,12 +128,12 @@ func TestWrongCredentialsInWords(t *testing.T) {
 
 // TestExpiredCertificateInWords: both sides say that the certificate of the server has expired.
 func TestExpiredCertificateInWords(t *testing.T) {
-	a := newAuthority(t)
-	a.lifetime = -time.Minute
-	a.make("server", loopbackIPs)
+	a := certtest.New(t)
+	a.Lifetime = -time.Minute
+	a.Make("server", certtest.Loopback)
 	var log logBuffer
-	s := start(t, settings(func(c *config.Config) { c.TLS = a.pair("server") }), Options{Logger: log.logger()})
-	err := list(t, clientConfig(config.TLS{CA: a.path("ca.pem")}), s.Addr().String())
+	s := start(t, settings(func(c *config.Config) { c.TLS = a.Pair("server") }), Options{Logger: log.logger()})
+	err := list(t, clientConfig(config.TLS{CA: a.Path("ca.pem")}), s.Addr().String())
 	wantError(t, err, status.Unavailable, s.Addr().String(), "is not valid: x509: certificate has expired")
 	log.wantRefusal(t, "the client does not accept the certificate of this server: it has expired, on ")
 }
@@ -140,18 +141,18 @@ func TestExpiredCertificateInWords(t *testing.T) {
 // TestExpiredCertificatesAreWarnedAbout at the start, of this process and of an authority, by a server and
 // by a client; one that is valid is not.
 func TestExpiredCertificatesAreWarnedAbout(t *testing.T) {
-	a := newAuthority(t)
-	a.make("good", loopbackIPs)
-	a.lifetime = -time.Minute
-	a.make("bad", loopbackIPs)
+	a := certtest.New(t)
+	a.Make("good", certtest.Loopback)
+	a.Lifetime = -time.Minute
+	a.Make("bad", certtest.Loopback)
 	for name, want := range map[string]bool{"good": false, "bad": true} {
 		var log logBuffer
-		start(t, settings(func(c *config.Config) { c.TLS = a.pair(name) }), Options{Logger: log.logger()})
+		start(t, settings(func(c *config.Config) { c.TLS = a.Pair(name) }), Options{Logger: log.logger()})
 		if log.has("level=WARN", "the certificate of this process is not valid", "it has expired") != want {
 			t.Errorf("a server with a %s certificate: warned %v", name, !want)
 		}
 		var clients logBuffer
-		c := a.pair(name)
+		c := a.Pair(name)
 		c.CA = c.Cert // as an authority
 		cl, err := Dial(t.Context(), clientConfig(c), "127.0.0.1:1", Options{Logger: clients.logger()})
 		if err != nil {
@@ -178,9 +179,9 @@ func TestHTTPServerInWords(t *testing.T) {
 	http2.Config.Protocols.SetUnencryptedHTTP2(true)
 	http2.Start()
 	defer http2.Close()
-	authority := newAuthority(t)
-	authority.write("web.pem", "CERTIFICATE", secure.Certificate().Raw)
-	trust := config.TLS{CA: authority.path("web.pem")}
+	authority := certtest.New(t)
+	authority.Write("web.pem", "CERTIFICATE", secure.Certificate().Raw)
+	trust := config.TLS{CA: authority.Path("web.pem")}
 	for name, c := range map[string]struct {
 		server *httptest.Server
 		client config.TLS
@@ -244,12 +245,12 @@ func TestOtherServersInWords(t *testing.T) {
 // TestHTTPClientInWords: a client of HTTP/1 gets an answer that it understands, and the log has
 // its address.
 func TestHTTPClientInWords(t *testing.T) {
-	a := newAuthority(t)
-	a.make("server", loopbackIPs)
+	a := certtest.New(t)
+	a.Make("server", certtest.Loopback)
 	get := func(t *testing.T, url string) string {
 		t.Helper()
 		roots := x509.NewCertPool()
-		pem, err := os.ReadFile(a.path("ca.pem"))
+		pem, err := os.ReadFile(a.Path("ca.pem"))
 		if err != nil || !roots.AppendCertsFromPEM(pem) {
 			t.Fatal(err)
 		}
@@ -275,8 +276,8 @@ func TestHTTPClientInWords(t *testing.T) {
 		says, serverIs string
 	}{
 		"HTTP, plain server": {func(*config.Config) {}, "http", "400 Bad Request This port of a Tryst server serves gRPC, not HTTP/1.", `an HTTP/1 client ("GET /metrics HTTP/1.1"), but this port serves gRPC`},
-		"HTTP, TLS server":   {func(c *config.Config) { c.TLS = a.pair("server") }, "http", "400 Bad Request This port of a Tryst server serves gRPC over TLS, not HTTP/1.", "an HTTP/1 client without TLS"},
-		"HTTPS, TLS server":  {func(c *config.Config) { c.TLS = a.pair("server") }, "https", "", "a TLS client that does not speak HTTP/2"},
+		"HTTP, TLS server":   {func(c *config.Config) { c.TLS = a.Pair("server") }, "http", "400 Bad Request This port of a Tryst server serves gRPC over TLS, not HTTP/1.", "an HTTP/1 client without TLS"},
+		"HTTPS, TLS server":  {func(c *config.Config) { c.TLS = a.Pair("server") }, "https", "", "a TLS client that does not speak HTTP/2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log logBuffer
@@ -293,9 +294,9 @@ func TestHTTPClientInWords(t *testing.T) {
 
 // TestProbeOfAPortIsNotLogged: a load balancer that connects and closes is no client.
 func TestProbeOfAPortIsNotLogged(t *testing.T) {
-	a := newAuthority(t)
-	a.make("server", loopbackIPs)
-	for name, tlsFiles := range map[string]config.TLS{"plain": {}, "TLS": a.pair("server")} {
+	a := certtest.New(t)
+	a.Make("server", certtest.Loopback)
+	for name, tlsFiles := range map[string]config.TLS{"plain": {}, "TLS": a.Pair("server")} {
 		var log logBuffer
 		s := start(t, settings(func(c *config.Config) { c.TLS = tlsFiles }), Options{Logger: log.logger()})
 		for range 3 {
@@ -316,18 +317,18 @@ func TestProbeOfAPortIsNotLogged(t *testing.T) {
 
 // TestTLSFileIsNamedWithItsSetting: for a server and for a client.
 func TestTLSFileIsNamedWithItsSetting(t *testing.T) {
-	a := newAuthority(t)
-	a.make("server", loopbackIPs)
-	a.write("empty.pem", "NOTHING", nil)
-	a.write("encrypted.key", "ENCRYPTED PRIVATE KEY", []byte("x"))
+	a := certtest.New(t)
+	a.Make("server", certtest.Loopback)
+	a.Write("empty.pem", "NOTHING", nil)
+	a.Write("encrypted.key", "ENCRYPTED PRIVATE KEY", []byte("x"))
 	old := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: []byte("x"), Headers: map[string]string{
 		"Proc-Type": "4,ENCRYPTED", "DEK-Info": "AES-128-CBC,00112233445566778899AABBCCDDEEFF",
 	}})
-	if err := os.WriteFile(a.path("old.key"), old, 0o600); err != nil {
+	if err := os.WriteFile(a.Path("old.key"), old, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	at := func(cert, key, ca string) config.TLS {
-		return config.TLS{Cert: a.path(cert), Key: a.path(key), CA: a.path(ca)}
+		return config.TLS{Cert: a.Path(cert), Key: a.Path(key), CA: a.Path(ca)}
 	}
 	for name, c := range map[string]struct {
 		tls   config.TLS
@@ -342,7 +343,7 @@ func TestTLSFileIsNamedWithItsSetting(t *testing.T) {
 		"encrypted key, old form":   {at("server.pem", "old.key", "ca.pem"), []string{"InvalidArgument: tls.key: ", "old.key holds no unencrypted private key"}},
 		"no authority in it":        {at("server.pem", "server.key", "empty.pem"), []string{"InvalidArgument: tls.ca: ", "empty.pem holds no certificate in PEM form"}},
 		"key of another":            {at("server.pem", "ca.key", "ca.pem"), []string{"InvalidArgument: tls.cert ", "server.pem, tls.key ", "ca.key: ", "does not match"}},
-		"a directory, for instance": {config.TLS{Cert: a.dir, Key: a.path("server.key"), CA: a.path("ca.pem")}, []string{"InvalidArgument: tls.cert: ", "is a directory"}},
+		"a directory, for instance": {config.TLS{Cert: a.Dir, Key: a.Path("server.key"), CA: a.Path("ca.pem")}, []string{"InvalidArgument: tls.cert: ", "is a directory"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Start(t.Context(), settings(func(cfg *config.Config) { cfg.TLS = c.tls }), Options{})

@@ -1,4 +1,6 @@
-package server
+// Package certificates turns the settings of TLS into what gRPC and queue pairs need. The files of a
+// certificate are read again when they change, so a renewal needs no restart.
+package certificates
 
 import (
 	"crypto/tls"
@@ -16,11 +18,12 @@ import (
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/status"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
-// serverCredentials returns the credentials of the listener: TLS if there is a certificate,
+// ServerCredentials returns the credentials of the listener: TLS if there is a certificate,
 // otherwise none. shared allows clients with queue pairs.
-func serverCredentials(c config.TLS, shared bool) (credentials.TransportCredentials, error) {
+func ServerCredentials(c config.TLS, shared bool) (credentials.TransportCredentials, error) {
 	if c.Cert == "" {
 		return insecure.NewCredentials(), nil
 	}
@@ -49,16 +52,16 @@ func serverCredentials(c config.TLS, shared bool) (credentials.TransportCredenti
 	return credentials.NewTLS(t), nil
 }
 
-// clientCredentials returns the credentials for connections to peers, from clientTLS.
-func clientCredentials(t *tls.Config) credentials.TransportCredentials {
+// ClientCredentials returns the credentials for connections to peers, from ClientTLS.
+func ClientCredentials(t *tls.Config) credentials.TransportCredentials {
 	if t == nil {
 		return insecure.NewCredentials()
 	}
 	return credentials.NewTLS(t)
 }
 
-// clientTLS returns the configuration for connections to peers; nil without TLS.
-func clientTLS(c config.TLS) (*tls.Config, error) {
+// ClientTLS returns the configuration for connections to peers; nil without TLS.
+func ClientTLS(c config.TLS) (*tls.Config, error) {
 	if !c.Enabled() {
 		return nil, nil
 	}
@@ -181,4 +184,16 @@ func (p *keyPair) changed() (at [2]time.Time, err error) {
 		at[i] = info.ModTime()
 	}
 	return at, nil
+}
+
+// Protection returns how far the gRPC connections of a process are protected. A server proves the
+// names of its peers only if it requires certificates of all.
+func Protection(c config.TLS, listens bool) verbstransport.TLS {
+	switch {
+	case !c.Enabled():
+		return verbstransport.NoTLS
+	case listens && c.RequireClientCert, !listens && c.Cert != "":
+		return verbstransport.MutualTLS
+	}
+	return verbstransport.ServerTLS
 }

@@ -1,4 +1,4 @@
-package server
+package certificates
 
 import (
 	"crypto/x509"
@@ -13,8 +13,8 @@ import (
 // A certificate that has expired is found by the other side, which sends an alert that often does not say
 // so. This process knows its own dates: it warns at the start, and names them as the reason of a refusal.
 
-// outOfDates returns how a certificate is not valid at a time; "" if it is.
-func outOfDates(c *x509.Certificate, now time.Time) string {
+// invalid returns how a certificate is not valid at a time; "" if it is.
+func invalid(c *x509.Certificate, now time.Time) string {
 	switch {
 	case c == nil:
 		return ""
@@ -26,26 +26,26 @@ func outOfDates(c *x509.Certificate, now time.Time) string {
 	return ""
 }
 
-// ownDates returns a function that returns how the certificate of this process, which may be renewed
+// OutOfDates returns a function that returns how the certificate of this process, which may be renewed
 // meanwhile, is not valid now; "" if it is, and without one.
-func ownDates(c config.TLS) func() string {
+func OutOfDates(c config.TLS) func() string {
 	if c.Cert == "" {
 		return func() string { return "" }
 	}
 	pair := &keyPair{cert: c.Cert, key: c.Key}
 	return func() string {
 		cert, err := pair.current()
-		if err != nil { // serverCredentials and clientTLS report it
+		if err != nil { // ServerCredentials and ClientTLS report it
 			return ""
 		}
-		return outOfDates(cert.Leaf, time.Now())
+		return invalid(cert.Leaf, time.Now())
 	}
 }
 
-// warnDates warns of certificates that are not valid now: that of this process, and those of the
+// WarnOutOfDates warns of certificates that are not valid now: that of this process, and those of the
 // authorities that it trusts.
-func warnDates(log *slog.Logger, c config.TLS) {
-	if why := ownDates(c)(); why != "" {
+func WarnOutOfDates(log *slog.Logger, c config.TLS) {
+	if why := OutOfDates(c)(); why != "" {
 		log.Warn("the certificate of this process is not valid: its peers refuse it", "setting", "tls.cert", "file", c.Cert, "reason", why)
 	}
 	if c.CA == "" {
@@ -64,7 +64,7 @@ func warnDates(log *slog.Logger, c config.TLS) {
 		if err != nil {
 			continue
 		}
-		if why := outOfDates(authority, time.Now()); why != "" {
+		if why := invalid(authority, time.Now()); why != "" {
 			log.Warn("the certificate of an authority is not valid: certificates that it signed are refused", "setting", "tls.ca", "file", c.CA, "authority", authority.Subject, "reason", why)
 		}
 	}
