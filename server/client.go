@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 
@@ -90,7 +91,7 @@ func dialAs(ctx context.Context, task cluster.Task, c config.Client, target stri
 	c = fitted.Client
 	nc := nodeConfig{task: task, budget: parts, resolve: func(cluster.Task) (string, bool) { return address, true }}
 	if c.Transport == verbstransport.Name {
-		nc.localAddr = func(ctx context.Context) localAddr { return routedLocalAddr(ctx, serverTask, address) }
+		nc.localAddr = func(ctx context.Context) (netip.Addr, string) { return routedLocalAddr(ctx, serverTask, address) }
 	}
 	n, err := newNode(ctx, nc, c, o)
 	if err != nil {
@@ -180,7 +181,7 @@ func (c *Client) Verbs() (Selection, bool) {
 	return c.rdma.selection()
 }
 
-// Devices returns all devices that verbs can use at present, that of the fabric first.
+// Devices returns all devices that verbs can use at present, that for RDMA first.
 func (c *Client) Devices() []Selection {
 	if c.rdma == nil {
 		return nil

@@ -9,20 +9,13 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/devices"
 )
-
-// localAddr is the local address by which peers reach a process, and the reason for it. Its zero
-// value means that the address is not known.
-type localAddr struct {
-	addr netip.Addr
-	why  string
-}
 
 // LocalAddr returns the address by which peers reach a server with these settings, and the reason
 // for it. The address is zero when it is not known.
 func LocalAddr(ctx context.Context, c config.Config) (addr netip.Addr, why string) {
-	n := newOwnAddress(ctx, c, lookup).local(ctx)
-	return n.addr, n.why
+	return newOwnAddress(ctx, c, lookup).local(ctx)
 }
 
 // ownAddress is where a server listens and how peers reach it.
@@ -51,8 +44,8 @@ func newOwnAddress(ctx context.Context, c config.Config, look lookupFunc) *ownAd
 
 // local takes, in this order: the address on which the server listens, unless it is a wildcard;
 // the address of this task in the cluster, if it is local; the local address of the route to the
-// first reachable peer. Calls must not overlap.
-func (o *ownAddress) local(ctx context.Context) localAddr {
+// first reachable peer. The address is zero if there is none. Calls must not overlap.
+func (o *ownAddress) local(ctx context.Context) (addr netip.Addr, why string) {
 	known := o.first
 	o.first = nil
 	look := func(ctx context.Context, name string) []netip.Addr {
@@ -63,48 +56,48 @@ func (o *ownAddress) local(ctx context.Context) localAddr {
 	}
 	if host, _, err := net.SplitHostPort(o.listen); err == nil && host != "" {
 		if a := resolve(ctx, host, look); a.IsValid() && !a.IsUnspecified() {
-			return localAddr{a, "the server listens there"}
+			return a, "the server listens there"
 		}
 	}
 	c := o.cfg
 	if c.Cluster == nil {
-		return localAddr{}
+		return netip.Addr{}, ""
 	}
 	own, _ := c.Cluster.Address(c.Task)
 	if host, _, err := net.SplitHostPort(own); err == nil {
 		if a := resolve(ctx, host, look); isLocal(a) {
-			return localAddr{a, "the cluster spec has this task at " + own}
+			return a, "the cluster spec has this task at " + own
 		}
 	}
 	for _, t := range c.Cluster.Tasks() {
 		if address, _ := c.Cluster.Address(t); t != c.Task {
-			if n := routedLocalAddr(ctx, t, address); n.addr.IsValid() {
-				return n
+			if addr, why = routedLocalAddr(ctx, t, address); addr.IsValid() {
+				return addr, why
 			}
 		}
 	}
-	return localAddr{}
+	return netip.Addr{}, ""
 }
 
-// routedLocalAddr returns the local address of the route to a peer.
-func routedLocalAddr(ctx context.Context, t cluster.Task, address string) localAddr {
+// routedLocalAddr returns the local address of the route to a peer, and says so; zero if there is none.
+func routedLocalAddr(ctx context.Context, t cluster.Task, address string) (addr netip.Addr, why string) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "udp", address) // a route lookup; no packet is sent
 	if err != nil {
-		return localAddr{}
+		return netip.Addr{}, ""
 	}
 	defer conn.Close()
 	u, ok := conn.LocalAddr().(*net.UDPAddr)
 	if !ok {
-		return localAddr{}
+		return netip.Addr{}, ""
 	}
 	to := address
 	if t != serverTask {
 		to = fmt.Sprintf("%v at %s", t, address)
 	}
-	return localAddr{u.AddrPort().Addr().Unmap(), "it is the local address of the route to " + to}
+	return u.AddrPort().Addr().Unmap(), "it is the local address of the route to " + to
 }
 
 // resolve returns the first address of a host, IPv4 before IPv6, or the zero Addr if it has none.
@@ -141,7 +134,7 @@ func lookup(ctx context.Context, name string) []netip.Addr {
 
 // isLocal reports whether a network interface of this host has the address.
 func isLocal(a netip.Addr) bool {
-	list, err := netdevs()
+	list, err := devices.Interfaces()
 	if err != nil || !a.IsValid() {
 		return false
 	}

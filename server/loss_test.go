@@ -11,6 +11,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/internal/discovery"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
@@ -274,9 +275,9 @@ func TestLossWatch(t *testing.T) {
 		advance(0, 0)
 		to := r.path.Peer
 		w.device.Store(&lossDevice{
-			current: func() (Selection, bool) {
+			current: func() (devices.Selection, bool) {
 				now := reading.Load()
-				return Selection{Source: Source{Provider: roceNamed{}}, Choice: now.choice, Device: countingDevice{read: func() []verbs.PathStats { return now.paths }}}, true
+				return devices.Selection{Provider: roceNamed{}, Choice: now.choice, Device: countingDevice{read: func() []verbs.PathStats { return now.paths }}}, true
 			},
 			counters: func() (discovery.Choice, map[string]uint64) {
 				read.Add(1)

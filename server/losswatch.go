@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/internal/discovery"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs"
@@ -38,7 +39,7 @@ type lossWatch struct {
 
 // lossDevice has the functions that read the device in use.
 type lossDevice struct {
-	current     func() (Selection, bool)
+	current     func() (devices.Selection, bool)
 	counters    func() (discovery.Choice, map[string]uint64)
 	connections func() []verbstransport.Connection
 }
@@ -52,7 +53,7 @@ func newLossWatch(log *slog.Logger) *lossWatch {
 
 // watchDevice adds the device of verbs.
 func (w *lossWatch) watchDevice(r *rdma) {
-	w.device.Store(&lossDevice{current: r.devices.current, counters: r.devices.counters, connections: r.transport.Connections})
+	w.device.Store(&lossDevice{current: r.finder.Current, counters: r.finder.Counters, connections: r.transport.Connections})
 }
 
 // touch is called when a receive begins or ends. While the timer runs it costs an atomic load.

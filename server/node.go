@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/certificates"
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -60,7 +62,7 @@ type Options struct {
 
 	memory     int64               // of this process; 0: that which it may use
 	clientTask func() cluster.Task // draws the task of a client; nil: cluster.ClientTask
-	others     []Source            // of devices over TCP and shared memory; nil: those of this host
+	fixed      []devices.Source    // of devices over TCP and shared memory; nil: those of this host
 
 	incarnation uint64 // of the process; 0 draws one
 }
@@ -102,9 +104,9 @@ type nodeConfig struct {
 	// resolve returns the address of a peer that is not in the cluster spec. Nil
 	// if there are none.
 	resolve func(cluster.Task) (string, bool)
-	// localAddr returns the address by which peers reach the process. It may change
-	// with the network. Nil: not known.
-	localAddr func(context.Context) localAddr
+	// localAddr returns the address by which peers reach the process, and the reason for it. It may
+	// change with the network. Nil: not known.
+	localAddr func(context.Context) (netip.Addr, string)
 	// addresses are those at which peers dial the process, as "host:port"; none for a
 	// process that only dials.
 	addresses []string

@@ -34,7 +34,7 @@ func (m *pathMetrics) Describe(c chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m *pathMetrics) Collect(c chan<- prometheus.Metric) {
-	s, ok := m.r.devices.current()
+	s, ok := m.r.finder.Current()
 	if !ok {
 		return
 	}

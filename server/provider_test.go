@@ -10,120 +10,16 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/config"
-	"github.com/tryst-rdma/tryst/internal/discovery"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/roce"
-	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
-
-// sources are a host with RDMA and one with none, and a device in software.
-type sources struct {
-	kernel, down, none, software Source
-}
-
-func newSources(t *testing.T) sources {
-	t.Helper()
-	provider := func(name string) (*verbstest.Host, Source) {
-		f := verbstest.NewFabric(verbstest.Options{Devices: []verbstest.DeviceOptions{{Name: name}}})
-		t.Cleanup(func() {
-			if open := f.Counts(); open != (verbs.Counts{}) {
-				t.Errorf("open of %s: %+v", name, open)
-			}
-			f.Close()
-		})
-		h := f.Host("h")
-		return h, sourceOf(h.Provider())
-	}
-	var s sources
-	_, s.kernel = provider("hard0")
-	h, down := provider("hard1")
-	h.NIC("hard1").PortDown(1)
-	s.down = down
-	s.none = sourceOf(noDevices{roce.New(roce.Options{})})
-	_, s.software = provider("soft0")
-	return s
-}
-
-// TestSelect: auto takes an active RDMA port if there is one, else the device in
-// software, and says why; a name is looked up in both.
-func TestSelect(t *testing.T) {
-	s := newSources(t)
-	for _, tt := range []struct {
-		name, provider string
-		want           discovery.Want
-		kernel         Source
-		device, why    string
-		unused         bool
-		err            string // instead of a device
-		is             error
-	}{
-		{name: "auto and an active port", provider: "auto", kernel: s.kernel, device: "hard0", why: "auto: an RDMA port is active"},
-		{name: "auto without RDMA", provider: "auto", kernel: s.none, device: "soft0", why: "auto: look for devices: the kernel has no RDMA"},
-		{name: "auto and a port that is down", provider: "auto", kernel: s.down, device: "soft0", why: "hard1 port 1: the port is DOWN", unused: true},
-		{name: "libibverbs named", provider: "libibverbs", kernel: s.kernel, device: "hard0", why: "the setting provider names it"},
-		{name: "libibverbs named, and the kernel has no device", provider: "libibverbs", kernel: s.none, err: "the kernel has no RDMA", is: verbs.ErrUnavailable},
-		{name: "roce named", provider: "roce", kernel: s.kernel, device: "soft0", why: "the setting provider names it"},
-		{name: "a name of the kernel's", provider: "auto", want: discovery.Want{Device: "hard0"}, kernel: s.kernel, device: "hard0"},
-		{name: "a name of software", provider: "auto", want: discovery.Want{Device: "soft0"}, kernel: s.kernel, device: "soft0", why: `"soft0": it is no RDMA device`, unused: true},
-		{name: "a name that nobody has", provider: "auto", want: discovery.Want{Device: "x"}, kernel: s.kernel, err: "there is hard0), no network device, and no address; and roce: ", is: verbs.ErrNotFound},
-		{name: "a name of software for libibverbs", provider: "libibverbs", want: discovery.Want{Device: "soft0"}, kernel: s.kernel, err: "soft0", is: verbs.ErrNotFound},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			got, err := Select(tt.provider, tt.want, tt.kernel, s.software)
-			if tt.err != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.err) || !errors.Is(err, tt.is) {
-					t.Errorf("%v; want %q, %v", err, tt.err, tt.is)
-				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got.Choice.Device != tt.device || got.Device.Info().Name != tt.device || !strings.Contains(got.Why, tt.why) || (got.Unused != nil) != tt.unused {
-				t.Errorf("%v: %q, unused %v; want %s: %q", got.Choice, got.Why, got.Unused, tt.device, tt.why)
-			}
-			if err := got.Device.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-}
-
-// The time of a device in software is its own, unless one was set.
-func TestAckTimeoutByProvider(t *testing.T) {
-	soft := RoCESource(nil)
-	for _, tt := range []struct {
-		p    verbs.Provider
-		set  time.Duration
-		code uint8
-	}{{soft, 0, 16}, {KernelSource(), 0, 14}, {soft, time.Millisecond, 8}} {
-		if got := verbs.TimeoutCode(timeoutOf(tt.set, tt.p)); got != tt.code {
-			t.Errorf("%s with %v: code %d, want %d", tt.p.Name(), tt.set, got, tt.code)
-		}
-	}
-}
-
-// TestQueuePairsByProvider: a device in software has one for each peer, others two,
-// unless a number was set.
-func TestQueuePairsByProvider(t *testing.T) {
-	soft := RoCESource(nil)
-	for _, tt := range []struct {
-		p         verbs.Provider
-		set, want int
-	}{{soft, 0, 1}, {KernelSource(), 0, 2}, {soft, 3, 3}, {KernelSource(), 1, 1}} {
-		if got := queuePairsOf(tt.set, tt.p); got != tt.want {
-			t.Errorf("%s with %d: %d queue pairs, want %d", tt.p.Name(), tt.set, got, tt.want)
-		}
-	}
-}
 
 // TestServerLocalAddr: the listening address, else that of the cluster spec, else that of the route to a
 // peer.
@@ -149,8 +45,8 @@ func TestServerLocalAddr(t *testing.T) {
 				c.Cluster = spec
 			}
 		})
-		if got := newOwnAddress(t.Context(), c, lookup).local(t.Context()); got.addr.String() != tt.addr || !strings.Contains(got.why, tt.why) {
-			t.Errorf("%s in %q: %v, %q; want %s, %q", tt.listen, tt.cluster, got.addr, got.why, tt.addr, tt.why)
+		if addr, why := newOwnAddress(t.Context(), c, lookup).local(t.Context()); addr.String() != tt.addr || !strings.Contains(why, tt.why) {
+			t.Errorf("%s in %q: %v, %q; want %s, %q", tt.listen, tt.cluster, addr, why, tt.addr, tt.why)
 		}
 	}
 }
@@ -236,25 +132,6 @@ func TestTwoServersOnAnyMachine(t *testing.T) {
 	}
 	if number := both[0].Connections()[0]; strings.Contains(text, "0x") {
 		t.Errorf("a number of a queue pair is in the metrics (%+v):\n%s", number, text)
-	}
-}
-
-// TestPathOfTheSettings: what queue pairs are brought up with is what was set, and what
-// the choice is.
-func TestPathOfTheSettings(t *testing.T) {
-	on := Selection{Source: Source{Provider: roce.New(roce.Options{})}, Choice: discovery.Choice{Port: 2, MTU: verbs.MTU1024}}
-	retry := 5
-	got := path(on, config.RDMA{PKeyIndex: 3, TrafficClass: 106, ServiceLevel: 4, Timeout: 500 * time.Millisecond, Retry: &retry})
-	want := verbs.Path{
-		Port: 2, MTU: verbs.MTU1024, PKeyIndex: 3, TrafficClass: 106, ServiceLevel: 4,
-		Timeout: verbs.TimeoutCode(500 * time.Millisecond), Retry: 5, RNRRetry: rnrRetries,
-	}
-	if got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-	usual := config.Default().RDMA
-	if got := path(on, usual); got.Retry != 6 || got.TrafficClass != uint8(usual.TrafficClass) || got.Timeout != 16 { //nolint:gosec // a test's
-		t.Errorf("unless something is set it is %+v", got)
 	}
 }
 

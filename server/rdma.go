@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"net/netip"
 	"sync"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/bootstrap"
 	"github.com/tryst-rdma/tryst/internal/certificates"
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/internal/discovery"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
@@ -20,7 +22,6 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
-	"github.com/tryst-rdma/tryst/verbs"
 )
 
 // rdma is the verbs part of a node: the transport, and the device under it, which may go and
@@ -32,18 +33,13 @@ type rdma struct {
 	task      cluster.Task
 	spec      *cluster.Spec
 	transport *verbstransport.RdmaRemoteRendezvous
-	required  bool // no fallback to gRPC
-	devices   *devices
-	others    []Selection // beside that of devices; closed at the end
+	required  bool            // no fallback to gRPC
+	finder    *devices.Finder // of the RDMA device
+	fixed     *devices.Fixed
 
 	stopped sync.Once
 	result  error // of stop
 }
-
-// rnrRetries is how often a device sends a message again to a peer without a posted
-// receive. The credits of a channel prevent that, so it shows a fault and must end;
-// 7 would mean forever.
-const rnrRetries = 6
 
 // openRDMA chooses a device and makes the transport over it. If there is no usable device, and
 // the settings do not exclude the fallback, it logs the reason: all tensors go over gRPC until
@@ -52,89 +48,86 @@ const rnrRetries = 6
 // A provider that the program has passed replaces all devices.
 func (n *node) openRDMA(ctx context.Context, c config.Client, o Options, nc nodeConfig, check func(rendezvous.Key) error) (*rdma, error) {
 	r := &rdma{task: n.task, spec: c.Cluster, required: c.Fallback == fallbackNone}
-	r.devices = newDevices(c, o.Provider, nc.localAddr, n.log)
-	var err error
-	if o.Provider == nil || o.others != nil {
-		if r.others, err = openOthers(&c, otherSources(&c, o, nc, n.log), n.log); err != nil {
+	fo := finderOptions(&c, nc.localAddr, n.log)
+	if fo.Passed = o.Provider; o.Provider == nil {
+		fo.Kernel, fo.Software = devices.KernelSource(), devices.RoCESource(n.log)
+	}
+	r.finder = devices.NewFinder(fo)
+	r.fixed = new(devices.Fixed)
+	if o.Provider == nil || o.fixed != nil {
+		var err error
+		if r.fixed, err = devices.OpenFixed(devices.FixedOptions{
+			Takes: c.Takes, Named: c.Names, Settings: c.RDMA, Addresses: nc.addresses, Dial: nc.dial, Directory: c.SHMDir,
+			Trusted: certificates.Protection(c.TLS, nc.listens()) == verbstransport.MutualTLS, Sources: o.fixed, Logger: n.log,
+		}); err != nil {
 			return nil, err
 		}
 	}
-	s, err := n.findDevice(ctx, r, c)
+	s, err := n.findDevice(ctx, r)
 	if err != nil {
-		return nil, errors.Join(err, closeAll(r.others))
+		return nil, errors.Join(err, r.fixed.Close())
 	}
 	r.transport, err = n.newTransport(r, c, s, nc, check)
 	if err != nil {
 		if s.Device != nil {
 			err = errors.Join(err, s.Device.Close())
 		}
-		return nil, errors.Join(err, closeAll(r.others))
+		return nil, errors.Join(err, r.fixed.Close())
 	}
-	r.devices.watch(r.transport, s)
+	r.finder.Watch(r.transport, s)
 	n.addVerbsMetrics(r)
 	n.loss.watchDevice(r)
 	return r, nil
 }
 
-// findDevice opens the device of the fabric, if the settings allow one.
-func (n *node) findDevice(ctx context.Context, r *rdma, c config.Client) (Selection, error) {
-	if !r.devices.allowed() {
-		return Selection{}, nil
+// finderOptions are the settings of the RDMA device.
+func finderOptions(c *config.Client, local func(context.Context) (netip.Addr, string), log *slog.Logger) devices.FinderOptions {
+	return devices.FinderOptions{Settings: c.RDMA, Provider: c.Fabric(), Named: c.Names, LocalAddr: local, Logger: log}
+}
+
+// findDevice opens the RDMA device, if the settings allow one.
+func (n *node) findDevice(ctx context.Context, r *rdma) (devices.Selection, error) {
+	if !r.finder.Allowed() {
+		return devices.Selection{}, nil
 	}
-	s, err := r.devices.find(ctx)
+	s, err := r.finder.Find(ctx)
 	if err == nil {
 		return s, nil
 	}
-	late := waits(err) || errors.Is(err, verbs.ErrUnavailable) && !namesDevice(c.RDMA)
 	switch {
-	case !late || r.required && len(r.others) == 0:
-		return Selection{}, status.Errorf(status.FailedPrecondition, "transport verbs: %w", err)
-	case len(r.others) > 0:
+	case !r.finder.MayCome(err) || r.required && len(r.fixed.Devices()) == 0:
+		return devices.Selection{}, status.Errorf(status.FailedPrecondition, "transport verbs: %w", err)
+	case len(r.fixed.Devices()) > 0:
 		n.log.Info("verbs: there is no RDMA device for now; peers are reached by the other devices", "reason", err)
 	default:
 		n.log.Warn("verbs cannot be used: until there is a usable device all tensors go over gRPC; see tryst doctor for what to do, or set transport to grpc", "reason", err)
 	}
-	return Selection{}, nil
+	return devices.Selection{}, nil
 }
 
 // fallbackNone is the value of the setting fallback that allows verbs only.
 const fallbackNone = "none"
 
-// namesDevice reports whether the settings name a device, port or address. Then its absence is
-// an error and no reason for the fallback.
-func namesDevice(c config.RDMA) bool { return c.Device != "" || c.Port != 0 || c.GIDIndex != nil }
-
-// replacementAddress returns the function that finds another address of the device when the chosen
-// one is permanently gone, for example because DHCP assigned another one. It returns nil if the
-// settings name the address.
-func replacementAddress(c config.RDMA) func([]verbs.GIDEntry, verbs.GIDEntry) (verbs.GIDEntry, bool, error) {
-	if _, err := netip.ParseAddr(c.Device); err == nil || c.GIDIndex != nil {
-		return nil
-	}
-	return discovery.Again
-}
-
-// newTransport makes the transport over the device of the fabric, without one if s has none, and the
-// others.
-func (n *node) newTransport(r *rdma, c config.Client, s Selection, nc nodeConfig, check func(rendezvous.Key) error) (*verbstransport.RdmaRemoteRendezvous, error) {
+// newTransport makes the transport over the RDMA device, without one if s has none, and the fixed devices.
+func (n *node) newTransport(r *rdma, c config.Client, s devices.Selection, nc nodeConfig, check func(rendezvous.Key) error) (*verbstransport.RdmaRemoteRendezvous, error) {
 	mode, err := verbstransport.ParsePollMode(c.Poll)
 	if err != nil {
 		return nil, err
 	}
 	memory := verbstransport.MemoryOptions{Arena: c.Arena, SendLimit: c.ArenaLimit, RecvLimit: c.ArenaLimit, Idle: c.ReleaseAfter, Reserve: n.budget.reserve}
-	o := messageOptions(c, cmp.Or(c.RDMA.QueuePairs, DefaultQueuePairs))
+	o := messageOptions(c, cmp.Or(c.RDMA.QueuePairs, devices.DefaultQueuePairs))
 	if s.Device != nil {
-		o.PortOptions = r.devices.port(s)
+		o.PortOptions = r.finder.Port(s)
 	}
 	o.Self, o.Task, o.Host = n.process(), n.task, discovery.Network()
-	o.Others, o.Target = otherPorts(r.others, c, nc.addresses), r.target(nc.resolve)
+	o.Others, o.Target = r.fixed.Ports(), r.target(nc.resolve)
 	o.User, o.TLS = discovery.User(), certificates.Protection(c.TLS, nc.listens())
 	n.proveReceivers(&o)
 	o.Exchanger, o.Callable = bootstrap.NewExchanger(n.conns.Conn), r.callable
 	o.GRPC, o.Cache, o.Check = n.transport.Conn, n.cache, check
 	o.Require, o.Allocator, o.Memory, o.MaxWaiting = r.required, n.allocator, memory, nc.cache.MaxWaiting
 	o.Poll, o.PeerTimeout, o.Transfers, o.Logger = mode, c.PeerTimeout, n.transfers, n.log
-	o.Lost, o.Active = r.devices.gone, func() { n.loss.touch(); n.heap.used() }
+	o.Lost, o.Active = r.finder.Gone, func() { n.loss.touch(); n.heap.used() }
 	if limit, err := verbstransport.ReadMemlock(); err == nil && s.Device != nil {
 		if err := memory.CheckMemlock(s.Device.Info(), limit, messageMemory(r.spec, o)); err != nil {
 			n.log.Warn("verbs may run out of locked memory", "reason", err)
@@ -145,27 +138,6 @@ func (n *node) newTransport(r *rdma, c config.Client, s Selection, nc nodeConfig
 		return nil, status.Errorf(status.CodeOf(err), "transport verbs over %v: %w", s.Choice, err)
 	}
 	return t, nil
-}
-
-// portOptions are a device, with its port and address, as the transport takes them.
-func portOptions(s Selection, c config.RDMA) verbstransport.PortOptions {
-	return verbstransport.PortOptions{
-		Device:  s.Device,
-		Address: verbs.GIDEntry{Index: s.Choice.GIDIndex, GID: s.Choice.GID, Type: s.Choice.Type},
-		Again:   replacementAddress(c), Path: path(s, c), Rails: queuePairsOf(c.QueuePairs, s),
-	}
-}
-
-// path returns the attributes with which queue pairs send.
-func path(on Selection, s config.RDMA) verbs.Path {
-	p := verbs.Path{
-		Port: on.Choice.Port, MTU: on.Choice.MTU, PKeyIndex: uint16(s.PKeyIndex), TrafficClass: uint8(s.TrafficClass), ServiceLevel: uint8(s.ServiceLevel), //nolint:gosec // limits of the settings
-		Timeout: verbs.TimeoutCode(timeoutOf(s.Timeout, on)), RNRRetry: rnrRetries,
-	}
-	if s.Retry != nil {
-		p.Retry = uint8(*s.Retry) //nolint:gosec // likewise
-	}
-	return p
 }
 
 // expectedPeers returns the number of known peers: the other tasks of the cluster, or one, the
@@ -180,7 +152,7 @@ func expectedPeers(spec *cluster.Spec) int {
 // MessageMemory returns how many bytes of locked memory the control messages of channels with all
 // expected peers take over a kernel device, in addition to the arenas.
 func MessageMemory(c config.Client) uint64 {
-	return messageMemory(c.Cluster, messageOptions(c, cmp.Or(c.RDMA.QueuePairs, DefaultQueuePairs)))
+	return messageMemory(c.Cluster, messageOptions(c, cmp.Or(c.RDMA.QueuePairs, devices.DefaultQueuePairs)))
 }
 
 func messageMemory(spec *cluster.Spec, o verbstransport.Options) uint64 {
@@ -216,21 +188,21 @@ func (r *rdma) target(resolve func(cluster.Task) (string, bool)) func(cluster.Ta
 	}
 }
 
-// selections returns the devices that can be used at present, that of the fabric first.
-func (r *rdma) selections() []Selection {
-	var all []Selection
-	if s, ok := r.devices.current(); ok {
+// selections returns the devices that can be used at present, that for RDMA first.
+func (r *rdma) selections() []devices.Selection {
+	var all []devices.Selection
+	if s, ok := r.finder.Current(); ok {
 		all = append(all, s)
 	}
-	return append(all, r.others...)
+	return append(all, r.fixed.Devices()...)
 }
 
 // selection returns the first of selections. If there is none, it returns the last one and false.
-func (r *rdma) selection() (Selection, bool) {
+func (r *rdma) selection() (devices.Selection, bool) {
 	if all := r.selections(); len(all) > 0 {
 		return all[0], true
 	}
-	return r.devices.current()
+	return r.finder.Current()
 }
 
 // register registers the bootstrap service.
@@ -267,14 +239,14 @@ func (r *rdma) connect() {
 // stop closes every channel. It notifies peers until ctx ends.
 func (r *rdma) stop(ctx context.Context) error {
 	r.stopped.Do(func() {
-		r.devices.stop()
+		r.finder.Stop()
 		r.result = r.transport.Close(ctx)
 	})
 	return r.result
 }
 
 // close closes the devices, after stop.
-func (r *rdma) close() error { return errors.Join(r.devices.close(), closeAll(r.others)) }
+func (r *rdma) close() error { return errors.Join(r.finder.Close(), r.fixed.Close()) }
 
 // leftGeneration returns the function that checks and closes channels which requesters of the
 // gRPC service have left; nil without verbs.

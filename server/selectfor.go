@@ -7,23 +7,30 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/status"
 )
 
 // SelectFor opens the RDMA device that a process with these settings uses: a client of the server at
 // target, as Dial finds it, or without a target a server, as Start does. The caller closes the
 // device.
-func SelectFor(ctx context.Context, c config.Config, target string, kernel, software Source) (Selection, error) {
+func SelectFor(ctx context.Context, c config.Config, target string) (Selection, error) {
+	log := slog.New(slog.DiscardHandler)
+	return selectFor(ctx, c, target, devices.KernelSource(), devices.RoCESource(log), log)
+}
+
+func selectFor(ctx context.Context, c config.Config, target string, kernel, software devices.Source, log *slog.Logger) (Selection, error) {
 	local, err := localAddrFor(c, target)
 	if err != nil {
 		return Selection{}, err
 	}
-	d := newDevices(c.Client, nil, local, slog.New(slog.DiscardHandler))
-	d.kernel, d.software = kernel, software
-	if !d.allowed() {
+	o := finderOptions(&c.Client, local, log)
+	o.Kernel, o.Software = kernel, software
+	f := devices.NewFinder(o)
+	if !f.Allowed() {
 		return Selection{}, status.Errorf(status.FailedPrecondition, "the setting provider, %s, names no RDMA", c.Provider)
 	}
-	return d.find(ctx)
+	return f.Find(ctx)
 }
 
 // LocalAddrFor returns the address by which peers reach a process as in SelectFor, and the reason
@@ -33,17 +40,17 @@ func LocalAddrFor(ctx context.Context, c config.Config, target string) (addr net
 	if err != nil {
 		return netip.Addr{}, "", err
 	}
-	n := local(ctx)
-	return n.addr, n.why, nil
+	addr, why = local(ctx)
+	return addr, why, nil
 }
 
-func localAddrFor(c config.Config, target string) (func(context.Context) localAddr, error) {
+func localAddrFor(c config.Config, target string) (func(context.Context) (netip.Addr, string), error) {
 	if target == "" {
-		return func(ctx context.Context) localAddr { return newOwnAddress(ctx, c, lookup).local(ctx) }, nil
+		return func(ctx context.Context) (netip.Addr, string) { return newOwnAddress(ctx, c, lookup).local(ctx) }, nil
 	}
 	address, _, _, err := cluster.ResolveTarget(c.Cluster, target)
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context) localAddr { return routedLocalAddr(ctx, serverTask, address) }, nil
+	return func(ctx context.Context) (netip.Addr, string) { return routedLocalAddr(ctx, serverTask, address) }, nil
 }

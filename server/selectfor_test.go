@@ -1,10 +1,12 @@
 package server
 
 import (
+	"log/slog"
 	"net/netip"
 	"testing"
 
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
@@ -18,8 +20,8 @@ func TestSelectForTakesTheDeviceOfAClient(t *testing.T) {
 	for device, addr := range map[string]string{"soft0": "127.0.0.1", "soft1": "::1"} {
 		f.Host("h").NIC(device).SetGID(1, 0, verbs.GIDFromAddr(netip.MustParseAddr(addr)))
 	}
-	software := sourceOf(p)
-	kernel := sourceOf(noDevices{p})
+	software := devices.SourceOf(p)
+	kernel := devices.SourceOf(noDevices{p})
 	for _, tt := range []struct{ listen, target, want string }{
 		{"127.0.0.1:0", "127.0.0.1:1", "soft0"},
 		{"127.0.0.1:0", "[::1]:1", "soft1"},
@@ -30,7 +32,7 @@ func TestSelectForTakesTheDeviceOfAClient(t *testing.T) {
 			c.Transport, c.Listen = "verbs", tt.listen
 			c.Arena, c.ArenaLimit = 4<<20, 64<<20
 		})
-		s, err := SelectFor(t.Context(), cfg, tt.target, kernel, software)
+		s, err := selectFor(t.Context(), cfg, tt.target, kernel, software, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/devices"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 )
 
@@ -19,7 +20,7 @@ func dialedAddresses(c config.Config, listener net.Addr) []string {
 	if !ok || !at.IP.IsUnspecified() {
 		return []string{listener.String()}
 	}
-	interfaces, err := netdevs()
+	interfaces, err := devices.Interfaces()
 	if err != nil {
 		return nil // peers know an address, since they dial gRPC
 	}

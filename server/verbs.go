@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/internal/discovery"
 	"github.com/tryst-rdma/tryst/status"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
@@ -14,6 +15,9 @@ import (
 // It serves VerbsService and sets up a channel with every task of the cluster as soon as that
 // is up. The order in which tasks start does not matter.
 type VerbsServer struct{ *Server }
+
+// Selection is a device that a process uses, with its provider and the reasons for both.
+type Selection = devices.Selection
 
 // StartVerbs is Start for a process that requires verbs. Settings with another transport are
 // InvalidArgument, a host without a usable device is FailedPrecondition.
@@ -56,7 +60,7 @@ func (v *VerbsServer) Selection() Selection {
 	return s
 }
 
-// Devices returns all devices that can be used at present, that of the fabric first.
+// Devices returns all devices that can be used at present, that for RDMA first.
 func (v *VerbsServer) Devices() []Selection { return v.rdma.selections() }
 
 // Connections returns the state and the counts of the channel to each peer.

@@ -7,12 +7,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/internal/discovery"
 	"github.com/tryst-rdma/tryst/status"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
-	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/shm"
 )
 
 // addVerbsMetrics adds the metrics of r.
@@ -28,18 +27,8 @@ func (n *node) addVerbsMetrics(r *rdma) {
 	stats("tryst_verbs_message_bytes", "Memory registered for control messages, in bytes.", func(s verbstransport.MemoryStats) int64 { return s.Slots })
 	stats("tryst_verbs_pool_exhausted", "Failed allocations of registered memory.", func(s verbstransport.MemoryStats) int64 { return s.Sending.Exhausted + s.Receiving.Exhausted })
 	stats("tryst_verbs_copied_bytes", "Content copied into registered memory for sending, in bytes.", func(s verbstransport.MemoryStats) int64 { return s.CopiedBytes })
-	shared := func(read func(shm.Stats) float64) func() float64 {
-		return func() (sum float64) {
-			for _, s := range r.others {
-				if p, ok := s.Provider.(*shm.Provider); ok {
-					sum += read(p.Stats())
-				}
-			}
-			return sum
-		}
-	}
-	n.metrics.counter("tryst_shm_refused_connections_total", "Connections to the socket of shared memory that passed descriptors without a proof. Since Linux 6.16 the kernel refuses these.", shared(func(s shm.Stats) float64 { return float64(s.Refused) }))
-	n.metrics.gauge("tryst_shm_closing_descriptors", "Connections and descriptors of other processes whose close has not ended.", shared(func(s shm.Stats) float64 { return float64(s.Closing) }))
+	n.metrics.counter("tryst_shm_refused_connections_total", "Connections to the socket of shared memory that passed descriptors without a proof. Since Linux 6.16 the kernel refuses these.", func() float64 { return float64(r.fixed.Stats().Refused) })
+	n.metrics.gauge("tryst_shm_closing_descriptors", "Connections and descriptors of other processes whose close has not ended.", func() float64 { return float64(r.fixed.Stats().Closing) })
 	r.addKept(n.metrics.kept)
 	n.metrics.gauge("tryst_verbs_device_up", "1 while verbs has a device of any provider with an address (tryst_verbs_kind_up has each), 0 while it has none and tensors go over gRPC.", func() float64 {
 		if _, ok := r.selection(); ok {
@@ -49,25 +38,8 @@ func (n *node) addVerbsMetrics(r *rdma) {
 	})
 	n.metrics.all = append(n.metrics.all, prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "tryst_verbs_devices_lost_total", Help: "Devices that were removed while verbs used them.",
-	}, func() float64 { return float64(r.devices.lost.Load()) }))
-	n.metrics.all = append(n.metrics.all, newKindsUp(r.transport.Devices), newDeviceInfo(r.selections), newPeerMetrics(r), newPortCounters(r.devices.counters), newPathMetrics(r))
-}
-
-// counters reads the counters of the port in use, from the kernel or from the device itself;
-// nil if it has none.
-func (d *devices) counters() (on discovery.Choice, counters map[string]uint64) {
-	s, ok := d.current()
-	if !ok {
-		return s.Choice, nil
-	}
-	if r, ok := s.Device.(verbs.CounterReader); ok {
-		counters, _ = r.Counters(s.Choice.Port) // what can be read
-	} else if s.Kernel {
-		if host, err := discovery.Host(); err == nil {
-			counters, _ = host.Counters(s.Choice.Device, s.Choice.Port)
-		}
-	}
-	return s.Choice, counters
+	}, func() float64 { return float64(r.finder.Lost()) }))
+	n.metrics.all = append(n.metrics.all, newKindsUp(r.transport.Devices), newDeviceInfo(r.selections), newPeerMetrics(r), newPortCounters(r.finder.Counters), newPathMetrics(r))
 }
 
 // kindsUp is the metric of each provider.
@@ -98,11 +70,11 @@ func (k *kindsUp) Collect(c chan<- prometheus.Metric) {
 // deviceInfo is the metric whose labels describe the devices that verbs uses. It has no value
 // while there is none.
 type deviceInfo struct {
-	inUse func() []Selection
+	inUse func() []devices.Selection
 	desc  *prometheus.Desc
 }
 
-func newDeviceInfo(inUse func() []Selection) *deviceInfo {
+func newDeviceInfo(inUse func() []devices.Selection) *deviceInfo {
 	return &deviceInfo{inUse, prometheus.NewDesc("tryst_verbs_device_info", "1 for each device that verbs uses, with its provider and the reasons for both.",
 		[]string{"device", "provider", "reason", "why"}, nil)}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/bootstrap"
 	"github.com/tryst-rdma/tryst/internal/bootstrap/bootstraptest"
+	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/internal/discovery"
 	"github.com/tryst-rdma/tryst/internal/handshake"
 	"github.com/tryst-rdma/tryst/internal/hostiletest"
@@ -30,7 +31,6 @@ import (
 	"github.com/tryst-rdma/tryst/internal/wire"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/rendezvous"
-	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs"
@@ -189,7 +189,7 @@ func (bed *testbed) inUse(all ...*process) map[string]discovery.ResourceCounts {
 	m := bed.objects()
 	for d, n := range offers {
 		c := m[d]
-		c.QPs -= server.DefaultQueuePairs * n
+		c.QPs -= devices.DefaultQueuePairs * n
 		c.CQs -= n
 		c.MRs -= 2 * n // messages to and from it
 		m[d] = c

@@ -32,8 +32,6 @@ var nameless = map[string]string{
 	"internal/delivery.Peer":                    "to go: the names of transport/ledger.go",
 	"internal/delivery.Transfer":                "to go: the names of transport/ledger.go",
 	"internal/discovery.Choice":                 "to go: the choice of a device is no API of the server",
-	"internal/discovery.Inventory":              "to go: the choice of a device is no API of the server",
-	"internal/discovery.Want":                   "to go: the choice of a device is no API of the server",
 	"internal/handshake.Inventory":              "to go: the names of transport/verbs/exports.go",
 	"transport/verbs/internal/regmem.LateWrite": "to go: the names of transport/verbs/exports.go",
 }

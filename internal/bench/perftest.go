@@ -27,7 +27,7 @@ const (
 // the one device and a client on the other.
 type perftest struct {
 	program string
-	ends    devices
+	ends    endpoints
 	size    int64
 	event   bool // waits for events of the completion queue
 	pairs   int  // queue pairs that write at once; 0 for 1

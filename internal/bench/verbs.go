@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/internal/discovery"
-	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs"
@@ -44,14 +44,14 @@ var smallWays = []struct {
 // smallSize is the tensor whose latency is measured.
 const smallSize = 8
 
-// devices are the ends of what is measured over verbs: this process's, and the
+// endpoints are the ends of what is measured over verbs: this process's, and the
 // second one's.
-type devices struct{ here, there discovery.Choice }
+type endpoints struct{ here, there discovery.Choice }
 
 // devices chooses as the two processes will.
 //
 // What is measured beside programs of RDMA's own needs devices of the kernel.
-func (s *suite) devices() (d devices, err error) {
+func (s *suite) devices() (d endpoints, err error) {
 	if s.client().Provider == config.ProviderRoCE {
 		return d, status.New(status.FailedPrecondition, "it is measured beside programs that need RDMA of the kernel, and --provider roce was asked for")
 	}
@@ -125,7 +125,7 @@ func (s *suite) queuePairs(size int64, inflight int) int {
 	}
 	pairs := c.RDMA.QueuePairs
 	if pairs == 0 {
-		pairs = server.DefaultQueuePairs
+		pairs = devices.DefaultQueuePairs
 	}
 	return int(min(int64(pairs), int64(inflight)*max(size>>20, 1)))
 }

@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"log/slog"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -64,7 +63,7 @@ func (s streams) doctorCommand() *cobra.Command {
 			}
 			if cfg.Fabric() != "" {
 				o.Select = func(ctx context.Context) (server.Selection, error) {
-					return server.SelectFor(ctx, cfg, target, server.KernelSource(), server.RoCESource(slog.New(slog.DiscardHandler)))
+					return server.SelectFor(ctx, cfg, target)
 				}
 			}
 			for _, e := range config.Describe(cfg) {

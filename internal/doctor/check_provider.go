@@ -2,8 +2,8 @@ package doctor
 
 import (
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/internal/discovery"
-	"github.com/tryst-rdma/tryst/server"
 )
 
 // noKernel returns why no RDMA port of the kernel can be used, or nil if one can.
@@ -28,7 +28,7 @@ func (f *Facts) noKernel() error {
 func (s Software) works() bool { return s.Asked && s.Err == nil && s.Sockets.Err == nil }
 
 // uses returns the provider that the settings lead to, and the reason; "" if none has a usable
-// device. Without a selection it follows server.Select.
+// device. Without a selection it follows devices.Select.
 func (f *Facts) uses() (provider, why string) {
 	if s := f.Selected; s.Asked {
 		if s.Err != nil {
@@ -48,9 +48,9 @@ func (f *Facts) uses() (provider, why string) {
 			return config.ProviderLibibverbs, "the setting provider names it"
 		}
 	case err == nil:
-		return config.ProviderLibibverbs, server.Auto(nil)
+		return config.ProviderLibibverbs, devices.Auto(nil)
 	case software:
-		return config.ProviderRoCE, server.Auto(err)
+		return config.ProviderRoCE, devices.Auto(err)
 	}
 	return "", ""
 }

@@ -3,10 +3,13 @@ package doctor
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/netip"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/certificates"
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/internal/discovery"
 	"github.com/tryst-rdma/tryst/server"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
@@ -34,7 +37,7 @@ type Options struct {
 	Provider verbs.Provider
 	// Software has the devices in user space; nil: they are not checked. Sockets
 	// checks which sockets the kernel provides for an address; nil: not checked.
-	Software *server.Source
+	Software *devices.Source
 	Sockets  func(netip.Addr) Sockets
 	// LocalAddr is the address by which peers reach a process with these settings, and
 	// LocalAddrWhy the reason for it (server.LocalAddr); zero: not known.
@@ -68,7 +71,7 @@ func (o Options) OnThisHost() Options {
 	o.System, o.NoSystem = discovery.Host()
 	o.Memlock = verbstransport.ReadMemlock
 	o.Provider = libibverbs.New(libibverbs.Options{})
-	software := server.RoCESource(nil)
+	software := devices.RoCESource(nil)
 	o.Software, o.Sockets = &software, hostSockets
 	fabric := o.Client
 	fabric.Provider = o.Client.FabricOnly()
@@ -82,7 +85,8 @@ func (o Options) OnThisHost() Options {
 		}
 		only := o.Client
 		only.Provider = name
-		s := OtherSource{Provider: name, Check: func() (string, error) { return server.CheckOther(o.Client, name) }}
+		fixed := devices.FixedOptions{Directory: o.Client.SHMDir, Trusted: certificates.Protection(o.Client.TLS, true) == verbstransport.MutualTLS, Logger: slog.New(slog.DiscardHandler)}
+		s := OtherSource{Provider: name, Check: func() (string, error) { return devices.CheckFixed(fixed, name) }}
 		if verbs {
 			s.Reach = ReachVerbs(only, server.Options{}, o.Measure)
 		}

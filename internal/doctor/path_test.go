@@ -144,7 +144,7 @@ func TestTheDeviceOfAPullIsExamined(t *testing.T) {
 			t.Fatal(err)
 		}
 		o.Select = func(context.Context) (server.Selection, error) {
-			return server.Selection{Source: server.Source{Provider: roceProvider{}}, Device: selecting{}, Choice: choice, Why: "of the test"}, nil
+			return server.Selection{Provider: roceProvider{}, Device: selecting{}, Choice: choice, Why: "of the test"}, nil
 		}
 		r := Examine(Gather(t.Context(), o))
 		if got := lines(r, "device", device+" port 1"); len(got) != 1 || got[0].Level != OK {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
 	"github.com/tryst-rdma/tryst/verbs"
@@ -37,16 +38,16 @@ func (p namedProvider) Devices() ([]verbs.DeviceInfo, error) {
 // kindsTown is a cluster whose hosts have a device of each kind, in memory.
 type kindsTown struct {
 	*verbsTown
-	others map[string]*verbstest.Fabric // by provider
+	fixed  map[string]*verbstest.Fabric // by provider
 	broken map[string]error             // providers without a device
 }
 
 func newKindsTown(t *testing.T, n int) *kindsTown {
 	t.Helper()
-	w := &kindsTown{others: make(map[string]*verbstest.Fabric), broken: make(map[string]error)}
+	w := &kindsTown{fixed: make(map[string]*verbstest.Fabric), broken: make(map[string]error)}
 	for name, link := range map[string]verbs.LinkLayer{config.ProviderTCP: verbs.LinkTCP, config.ProviderShm: verbs.LinkShared} {
 		f := verbstest.NewFabric(verbstest.Options{Devices: []verbstest.DeviceOptions{{Name: name + "0", Link: link}}})
-		w.others[name] = f
+		w.fixed[name] = f
 		t.Cleanup(func() {
 			if open := f.Counts(); open != (verbs.Counts{}) {
 				t.Errorf("open of %s: %+v", name, open)
@@ -60,9 +61,9 @@ func newKindsTown(t *testing.T, n int) *kindsTown {
 
 // options has the devices of a host.
 func (w *kindsTown) options(i int) Options {
-	o := Options{Provider: w.provider(i), Allocator: tensortest.NewAllocator(w.t), others: []Source{}}
+	o := Options{Provider: w.provider(i), Allocator: tensortest.NewAllocator(w.t), fixed: []devices.Source{}}
 	for _, name := range []string{config.ProviderTCP, config.ProviderShm} {
-		o.others = append(o.others, sourceOf(namedProvider{w.others[name].Provider(fmt.Sprintf("host%d", i)), name, w.broken[name]}))
+		o.fixed = append(o.fixed, devices.SourceOf(namedProvider{w.fixed[name].Provider(fmt.Sprintf("host%d", i)), name, w.broken[name]}))
 	}
 	return o
 }
@@ -154,7 +155,7 @@ func TestEachKindOfDeviceHasAMetric(t *testing.T) {
 	a := w.start(0, func(*config.Config) {})
 	wantMetrics(t, a, `tryst_verbs_kind_up{over="rdma"} 1`, `tryst_verbs_kind_up{over="tcp"} 1`, `tryst_verbs_kind_up{over="shm"} 1`)
 	w.nic(0).Remove()
-	until(t, "the device is known to be gone", func() bool { return a.rdma.devices.lost.Load() == 1 })
+	until(t, "the device is known to be gone", func() bool { return a.rdma.finder.Lost() == 1 })
 	wantMetrics(t, a, `tryst_verbs_kind_up{over="rdma"} 0`, `tryst_verbs_kind_up{over="tcp"} 1`, "tryst_verbs_device_up 1")
 }
 

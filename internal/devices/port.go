@@ -1,0 +1,91 @@
+package devices
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/discovery"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
+	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/roce"
+	"github.com/tryst-rdma/tryst/verbs/shm"
+	"github.com/tryst-rdma/tryst/verbs/tcp"
+)
+
+// rnrRetries is how often a device sends a message again to a peer without a posted
+// receive. The credits of a channel prevent that, so it shows a fault and must end;
+// 7 would mean forever.
+const rnrRetries = 6
+
+// The defaults of rdma.timeout: codes 14 and 16 of the specification. With six retries a NIC
+// detects a dead peer after half a second. A device in user space shares the processors with the
+// program, so it gets two seconds.
+const (
+	ackTimeout         = 67 * time.Millisecond
+	softwareAckTimeout = 268 * time.Millisecond
+)
+
+// timeoutOf returns the setting rdma.timeout, or the default of the provider.
+func timeoutOf(set time.Duration, p verbs.Provider) time.Duration {
+	switch {
+	case set != 0:
+		return set
+	case p.Name() == roce.Name, p.Name() == tcp.Name, p.Name() == shm.Name:
+		return softwareAckTimeout
+	}
+	return ackTimeout
+}
+
+// The defaults of rdma.queue-pairs. With one queue pair rxe uses one processor, and a fabric one
+// path (GOTCHAS.md). The device in user space is slower with two.
+const (
+	DefaultQueuePairs  = 2
+	softwareQueuePairs = 1
+)
+
+// queuePairsOf returns the setting rdma.queue-pairs, or the default of the provider.
+func queuePairsOf(set int, p verbs.Provider) int {
+	switch {
+	case set != 0:
+		return set
+	case p.Name() == roce.Name:
+		return softwareQueuePairs
+	}
+	return DefaultQueuePairs
+}
+
+// portOptions are a device, with its port and address, as the transport takes them.
+func portOptions(s Selection, c config.RDMA) verbstransport.PortOptions {
+	return verbstransport.PortOptions{
+		Device:  s.Device,
+		Address: verbs.GIDEntry{Index: s.Choice.GIDIndex, GID: s.Choice.GID, Type: s.Choice.Type},
+		Again:   replacementAddress(c), Path: path(s, c), Rails: queuePairsOf(c.QueuePairs, s),
+	}
+}
+
+// path returns the attributes with which queue pairs send.
+func path(on Selection, s config.RDMA) verbs.Path {
+	p := verbs.Path{
+		Port: on.Choice.Port, MTU: on.Choice.MTU, PKeyIndex: uint16(s.PKeyIndex), TrafficClass: uint8(s.TrafficClass), ServiceLevel: uint8(s.ServiceLevel), //nolint:gosec // limits of the settings
+		Timeout: verbs.TimeoutCode(timeoutOf(s.Timeout, on)), RNRRetry: rnrRetries,
+	}
+	if s.Retry != nil {
+		p.Retry = uint8(*s.Retry) //nolint:gosec // likewise
+	}
+	return p
+}
+
+// namesDevice reports whether the settings name a device, port or address. Then its absence is
+// an error and no reason for the fallback.
+func namesDevice(c config.RDMA) bool { return c.Device != "" || c.Port != 0 || c.GIDIndex != nil }
+
+// replacementAddress returns the function that finds another address of the device when the chosen
+// one is permanently gone, for example because DHCP assigned another one. It returns nil if the
+// settings name the address.
+func replacementAddress(c config.RDMA) func([]verbs.GIDEntry, verbs.GIDEntry) (verbs.GIDEntry, bool, error) {
+	if _, err := netip.ParseAddr(c.Device); err == nil || c.GIDIndex != nil {
+		return nil
+	}
+	return discovery.Again
+}
