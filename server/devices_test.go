@@ -3,40 +3,18 @@ package server
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/logtest"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
-
-// logged collects log lines.
-type logged struct {
-	mu    sync.Mutex
-	lines strings.Builder
-}
-
-func (l *logged) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.lines.Write(b)
-}
-
-// count returns the number of lines that contain words.
-func (l *logged) count(words string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.lines.String(), words)
-}
-
-func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
 // nic is the device of a host.
 func (w *verbsTown) nic(i int) *verbstest.NIC {
@@ -44,9 +22,9 @@ func (w *verbsTown) nic(i int) *verbstest.NIC {
 }
 
 // startLogging is start with a log and a memory allocator of the test.
-func (w *verbsTown) startLogging(i int, log *logged, change ...func(*config.Config)) *Server {
+func (w *verbsTown) startLogging(i int, log *logtest.Log, change ...func(*config.Config)) *Server {
 	w.t.Helper()
-	s, err := Start(w.t.Context(), w.settings(i, change...), Options{Provider: w.provider(i), Allocator: tensortest.NewAllocator(w.t), Logger: log.logger()})
+	s, err := Start(w.t.Context(), w.settings(i, change...), Options{Provider: w.provider(i), Allocator: tensortest.NewAllocator(w.t), Logger: log.Logger()})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -75,7 +53,7 @@ func until(t *testing.T, what string, ok func() bool) {
 // When the device is back, verbs carries tensors again.
 func TestDeviceGoesAndComesBack(t *testing.T) {
 	w := newVerbsTown(t, 2)
-	log := new(logged)
+	log := new(logtest.Log)
 	a, b := &VerbsServer{w.startLogging(0, log)}, w.start(1)
 	w.up(a, b.Task())
 	w.exchange(1, a, b, 1)
@@ -118,8 +96,8 @@ func TestDeviceGoesAndComesBack(t *testing.T) {
 		t.Error("nothing is registered with the device that is back")
 	}
 	for words, want := range map[string]int{"the RDMA device is lost": 1, "msg=verbs ": 2} {
-		if n := log.count(words); n != want {
-			t.Errorf("%d log lines have %q, want %d:\n%s", n, words, want, log.lines.String())
+		if n := log.Count(words); n != want {
+			t.Errorf("%d log lines have %q, want %d:\n%s", n, words, want, log.String())
 		}
 	}
 }
@@ -179,7 +157,7 @@ func TestPullsGoOnWithoutTheDevice(t *testing.T) {
 func TestDeviceThatComesAfterTheStart(t *testing.T) {
 	w := newVerbsTown(t, 2)
 	w.nic(0).Remove()
-	log := new(logged)
+	log := new(logtest.Log)
 	a := &VerbsServer{w.startLogging(0, log)}
 	b := w.start(1)
 	if _, ok := a.Verbs(); ok {
@@ -191,7 +169,7 @@ func TestDeviceThatComesAfterTheStart(t *testing.T) {
 	w.up(a, b.Task())
 	w.up(b, a.Task())
 	w.exchange(3, b, a, 3)
-	if n := log.count("verbs cannot be used"); n != 1 {
+	if n := log.Count("verbs cannot be used"); n != 1 {
 		t.Errorf("%d lines say that there is no device, want 1", n)
 	}
 }
@@ -206,7 +184,7 @@ func TestNamedDeviceWithoutALink(t *testing.T) {
 	if _, err := Start(t.Context(), alone, Options{Provider: w.provider(0)}); err == nil || !strings.Contains(err.Error(), "DOWN") {
 		t.Fatalf("without a fallback: %v, want that the port is down", err)
 	}
-	a := &VerbsServer{w.startLogging(0, new(logged), named)}
+	a := &VerbsServer{w.startLogging(0, new(logtest.Log), named)}
 	b := w.start(1)
 	w.exchange(1, a, b, 1)
 	w.nic(0).PortUp(1)

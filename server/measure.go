@@ -16,6 +16,7 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/discovery"
+	"github.com/tryst-rdma/tryst/internal/loss"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/verbs"
@@ -23,7 +24,7 @@ import (
 )
 
 // How much a measurement sends. The full messages make some 4,000 packets of an MTU of 1024, of
-// which LossRate are two.
+// which loss.Rate are two.
 const (
 	smallEchoes = 100
 	fullEchoes  = 40
@@ -105,7 +106,7 @@ func (c *Client) Measure(ctx context.Context, task cluster.Task) (Measured, erro
 		return m, err
 	}
 	var to netip.AddrPort
-	before := c.loss.reading()
+	before := c.loss.Read()
 	err := m.measure(func(size int) (took time.Duration, err error) {
 		took, to, err = c.rdma.transport.Echo(ctx, task, size)
 		return took, err
@@ -113,19 +114,19 @@ func (c *Client) Measure(ctx context.Context, task cluster.Task) (Measured, erro
 	if err != nil {
 		return m, err
 	}
-	after := c.loss.reading()
+	after := c.loss.Read()
 	var l discovery.Losses
-	if before.counters != nil { // otherwise they could not be read
-		l = discovery.LossesBetween(before.counters, after.counters)
+	if before.Counters != nil { // otherwise they could not be read
+		l = discovery.LossesBetween(before.Counters, after.Counters)
 	}
 	m.Sent, m.Lost = l.Sent, l.By[discovery.LostSent]
-	m.Do = discovery.LossDo(discovery.LostSent, after.software, s.Choice.Link == verbs.LinkInfiniBand)
-	for _, p := range after.paths {
-		if !samePeer(p.Peer, to) {
+	m.Do = discovery.LossDo(discovery.LostSent, after.Software, s.Choice.Link == verbs.LinkInfiniBand)
+	for _, p := range after.Paths {
+		if !loss.SamePeer(p.Peer, to) {
 			continue
 		}
 		m.Sent, m.Lost, m.Min = p.Sent, p.Lost, min(m.Min, cmp.Or(p.Shortest, m.Min))
-		for _, b := range before.paths {
+		for _, b := range before.Paths {
 			if b.Peer == p.Peer {
 				m.Sent, m.Lost = p.Sent-b.Sent, p.Lost-b.Lost
 			}
@@ -136,14 +137,14 @@ func (c *Client) Measure(ctx context.Context, task cluster.Task) (Measured, erro
 	if m.Provider == roce.Name {
 		m.Expect = roce.Throughput(s.Choice.MTU, m.Min, m.Loss(), 0)
 	} else if m.Lost > 0 {
-		m.Expect = GoBackN(s.Choice.MTU, m.Min, m.Loss(), math.Inf(1))
+		m.Expect = loss.GoBackN(s.Choice.MTU, m.Min, m.Loss(), math.Inf(1))
 	}
 	return m, nil
 }
 
 // measureOther measures the path over TCP or shared memory, which loses nothing.
 func (c *Client) measureOther(ctx context.Context, task cluster.Task, link verbs.LinkLayer, m *Measured) error {
-	sent, resent := c.loss.tcp.totals()
+	sent, resent := c.loss.TCP.Totals()
 	err := m.measure(func(size int) (time.Duration, error) {
 		took, _, err := c.rdma.transport.Echo(ctx, task, size)
 		return took, err
@@ -180,7 +181,7 @@ func (c *Client) MeasureReceives(ctx context.Context, m *Measured) error {
 	}
 	m.times(took)
 	if m.Bytes = small.Bytes; m.Expect > 0 {
-		m.Expect = TCPThroughput(m.MTU, m.Min, m.Loss())
+		m.Expect = loss.TCPThroughput(m.MTU, m.Min, m.Loss())
 	}
 	return nil
 }
@@ -211,14 +212,14 @@ func (c *Client) smallest(ctx context.Context) (publication string, small checkp
 
 // segments adds what TCP has sent since it had sent and resent as many segments.
 func (c *Client) segments(m *Measured, sent, resent uint64) {
-	nowSent, nowResent := c.loss.tcp.totals()
+	nowSent, nowResent := c.loss.TCP.Totals()
 	m.Sent, m.Lost = nowSent-sent, nowResent-resent
-	m.Do, m.MTU = tcpDo, 0
-	for _, t := range c.loss.tcp.read() {
-		m.MTU = max(m.MTU, t.mss)
+	m.Do, m.MTU = loss.TCPAdvice, 0
+	for _, t := range c.loss.TCP.Read() {
+		m.MTU = max(m.MTU, t.MSS)
 	}
 	if m.Lost > 0 && m.MTU > 0 {
-		m.Expect = TCPThroughput(m.MTU, m.Min, m.Loss())
+		m.Expect = loss.TCPThroughput(m.MTU, m.Min, m.Loss())
 	}
 }
 
@@ -227,7 +228,7 @@ func (c *Client) segments(m *Measured, sent, resent uint64) {
 func (c *Client) MeasureGRPC(ctx context.Context) (Measured, error) {
 	health := healthpb.NewHealthClient(c.conn)
 	var m Measured
-	sent, resent := c.loss.tcp.totals()
+	sent, resent := c.loss.TCP.Totals()
 	err := m.measure(func(size int) (time.Duration, error) {
 		begin := time.Now()
 		_, err := health.Check(ctx, &healthpb.HealthCheckRequest{Service: strings.Repeat("-", size)})
@@ -243,11 +244,4 @@ func (c *Client) MeasureGRPC(ctx context.Context) (Measured, error) {
 	}
 	c.segments(&m, sent, resent)
 	return m, nil
-}
-
-// reading reads all counters now.
-func (w *lossWatch) reading() lossReading {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.read(time.Now())
 }

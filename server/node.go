@@ -18,6 +18,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/certificates"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/devices"
+	"github.com/tryst-rdma/tryst/internal/loss"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -92,7 +93,7 @@ type node struct {
 	peerTimeout  time.Duration
 	releaseAfter time.Duration
 
-	loss    *lossWatch
+	loss    *loss.Watch
 	rdma    *rdma // nil without verbs
 	cache   *transport.ResponseCache
 	manager *rendezvous.Manager
@@ -151,9 +152,9 @@ func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ 
 		return nil, err
 	}
 	certificates.WarnOutOfDates(n.log, c.TLS)
-	n.loss = newLossWatch(n.log)
+	n.loss = loss.NewWatch(n.log)
 	dial := grpctransport.DialOptions{
-		Connected: n.loss.tcp.add, Credentials: certificates.ClientCredentials(security), Connections: c.ConnectionsPerPeer,
+		Connected: n.loss.TCP.Add, Credentials: certificates.ClientCredentials(security), Connections: c.ConnectionsPerPeer,
 		KeepaliveTime: c.Keepalive.Time, KeepaliveTimeout: c.Keepalive.Timeout,
 	}
 	nc.dial = func(ctx context.Context, address string) (net.Conn, error) {
@@ -170,7 +171,7 @@ func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ 
 			w.Transferred(t)
 		}
 		n.heap.used()
-		n.loss.touch()
+		n.loss.Touch()
 	})
 	n.self = new(ownWorker)
 	n.conns = grpctransport.NewConns(grpctransport.ConnsOptions{
@@ -192,7 +193,8 @@ func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ 
 			return nil, errors.Join(err, n.closeGRPC(ctx))
 		}
 	}
-	n.loss.addMetrics(n.metrics)
+	n.metrics.calling = n.loss.Touch
+	n.metrics.all = append(n.metrics.all, n.loss.Collectors()...)
 	n.manager = rendezvous.NewManager(rendezvous.ManagerOptions{Session: session, Remoter: n.remoter(), SendBound: nc.sendBound})
 	late.Manager = n.manager
 	n.metrics.gauge("tryst_steps", "Steps that have not ended.", func() float64 { return float64(n.manager.Steps()) })
@@ -229,7 +231,7 @@ func (n *node) remoter() transport.Transport {
 // closed. Pending acks and cancels are sent to peers until ctx ends.
 func (n *node) close(ctx context.Context) error {
 	var err error
-	n.loss.stop()
+	n.loss.Stop()
 	if n.rdma != nil {
 		err = n.rdma.stop(ctx)
 	}

@@ -3,6 +3,7 @@ package server
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tryst-rdma/tryst/internal/loss"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
@@ -47,7 +48,7 @@ func (m *pathMetrics) Collect(c chan<- prometheus.Metric) {
 	for _, p := range reader.Paths() {
 		peer := otherPeers
 		for _, l := range connections {
-			if l.Verbs && samePeer(p.Peer, l.Socket) && m.r.callable(l.Task) {
+			if l.Verbs && loss.SamePeer(p.Peer, l.Socket) && m.r.callable(l.Task) {
 				peer = l.Task.String()
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/internal/discovery"
+	"github.com/tryst-rdma/tryst/internal/loss"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -76,7 +77,7 @@ func (n *node) openRDMA(ctx context.Context, c config.Client, o Options, nc node
 	}
 	r.finder.Watch(r.transport, s)
 	n.addVerbsMetrics(r)
-	n.loss.watchDevice(r)
+	n.loss.WatchDevice(loss.Device{Current: r.finder.Current, Counters: r.finder.Counters, Connections: r.transport.Connections})
 	return r, nil
 }
 
@@ -127,7 +128,7 @@ func (n *node) newTransport(r *rdma, c config.Client, s devices.Selection, nc no
 	o.GRPC, o.Cache, o.Check = n.transport.Conn, n.cache, check
 	o.Require, o.Allocator, o.Memory, o.MaxWaiting = r.required, n.allocator, memory, nc.cache.MaxWaiting
 	o.Poll, o.PeerTimeout, o.Transfers, o.Logger = mode, c.PeerTimeout, n.transfers, n.log
-	o.Lost, o.Active = r.finder.Gone, func() { n.loss.touch(); n.heap.used() }
+	o.Lost, o.Active = r.finder.Gone, func() { n.loss.Touch(); n.heap.used() }
 	if limit, err := verbstransport.ReadMemlock(); err == nil && s.Device != nil {
 		if err := memory.CheckMemlock(s.Device.Info(), limit, messageMemory(r.spec, o)); err != nil {
 			n.log.Warn("verbs may run out of locked memory", "reason", err)

@@ -18,6 +18,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/certificates/certtest"
 	"github.com/tryst-rdma/tryst/internal/collective"
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/logtest"
 	"github.com/tryst-rdma/tryst/internal/proto/tensorflowgrpc"
 	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/master"
@@ -327,13 +328,13 @@ func TestNobodyEntersAGroupInAnothersName(t *testing.T) {
 // callers have no more than maxRefusedNames together.
 func TestRefusedNamesAreLoggedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := new(logged)
-		r := newRefusalLog(log.logger())
-		lines := func() int { return log.count("refusing a name") }
+		log := new(logtest.Log)
+		r := newRefusalLog(log.Logger())
+		lines := func() int { return log.Count("refusing a name") }
 		for range 3 {
 			r.request(taskOf("worker", 2), status.New(status.PermissionDenied, "why"))
 		}
-		if n := lines(); n != 1 || log.count("why") != 1 || log.count("from=/job:worker/replica:0/task:2") != 1 {
+		if n := lines(); n != 1 || log.Count("why") != 1 || log.Count("from=/job:worker/replica:0/task:2") != 1 {
 			t.Errorf("%d lines", n)
 		}
 		time.Sleep(refusedNamePause)

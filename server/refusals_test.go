@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tryst-rdma/tryst/internal/logtest"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/master"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -40,8 +41,8 @@ func (s deniedState) NewKernel(n *graph.Node) (graph.Kernel, error) {
 // TestRefusedGraphsAreNoRefusedNames: PermissionDenied is the code of both. A graph that is refused has its own
 // line and count, and the error of a kernel is nothing that the server refuses.
 func TestRefusedGraphsAreNoRefusedNames(t *testing.T) {
-	log, registry := new(logged), prometheus.NewRegistry()
-	s := start(t, settings(), Options{Kernels: deniedKernels{ops.New()}, Registerer: registry, Logger: log.logger()})
+	log, registry := new(logtest.Log), prometheus.NewRegistry()
+	s := start(t, settings(), Options{Kernels: deniedKernels{ops.New()}, Registerer: registry, Logger: log.Logger()})
 	session := openSession(t, s, master.Options{})
 	with := func(op string) *master.Graph {
 		g := session.NewGraph()
@@ -59,10 +60,10 @@ func TestRefusedGraphsAreNoRefusedNames(t *testing.T) {
 	if n := gathered(t, registry, "tryst_refused_graphs_total"); n != 2 {
 		t.Errorf("%v refused graphs", n)
 	}
-	if log.count("refusing a graph") != 1 || log.count("the op reads files") != 1 {
+	if log.Count("refusing a graph") != 1 || log.Count("the op reads files") != 1 {
 		t.Error("a refused graph has no line, or several")
 	}
-	if log.count("refusing a name") != 0 {
+	if log.Count("refusing a name") != 0 {
 		t.Error("a refused graph, or an error of a kernel, is taken for a refused name")
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/internal/config"
-	"github.com/tryst-rdma/tryst/server"
+	"github.com/tryst-rdma/tryst/internal/loss"
 	"github.com/tryst-rdma/tryst/status"
 )
 
@@ -105,9 +105,9 @@ func (e *examiner) path(check, wire string, r Reached) {
 	if m.Device != "" {
 		text += ", by " + m.Device
 	}
-	rate, few := server.LossRate, m.Lost < leastLost
+	rate, few := loss.Rate, m.Lost < leastLost
 	if m.Device == "" || m.Provider == config.ProviderTCP {
-		rate, few = server.TCPLossRate, m.Lost < leastLostTCP || m.Expect >= server.TCPEnough
+		rate, few = loss.TCPRate, m.Lost < leastLostTCP || m.Expect >= loss.TCPEnough
 	}
 	switch {
 	case m.Provider == config.ProviderShm: // it has no packets
@@ -122,7 +122,7 @@ func (e *examiner) path(check, wire string, r Reached) {
 		text += fmt.Sprintf("; %.2f %% of packets to it were lost (%d of %d)", 100*m.Loss(), m.Lost, m.Sent)
 	}
 	if m.Expect > 0 && (m.Provider == config.ProviderRoCE || !few) {
-		text += ": expect " + server.ThroughputText(m.Expect, m.Min)
+		text += ": expect " + loss.ThroughputText(m.Expect, m.Min)
 		if m.Provider != config.ProviderRoCE {
 			text += " at most"
 		}

@@ -1,4 +1,4 @@
-package server
+package loss
 
 import (
 	"cmp"
@@ -13,64 +13,60 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce"
 )
 
-// Loss is reported when it matters:
-//
-//	receives begin ─► lossWatch (timer, while there is traffic) ─► lossReading
-//	lossReading, and the one before ─► lossJudge (pure) ─► lossFinding ─► one WARN
 const (
-	// lossInterval is the time between two readings while there is traffic. A reading of a
+	// interval is the time between two readings while there is traffic. A reading of a
 	// NIC opens some 30 files of sysfs.
-	lossInterval = 5 * time.Second
-	// lossSpan is how long readings without enough losses for a judgement are compared with
-	// the same one. A slow path needs the time to lose lossEvents packets.
-	lossSpan = time.Minute
-	// lossEvents is the least number of losses that makes a rate: one burst is none.
-	lossEvents = 10
-	// LossRate is the share of lost packets from which on RDMA is reported. A lost packet is
+	interval = 5 * time.Second
+	// span is how long readings without enough losses for a judgement are compared with
+	// the same one. A slow path needs the time to lose leastLosses packets.
+	span = time.Minute
+	// leastLosses is the least number of losses that makes a rate: one burst is none.
+	leastLosses = 10
+	// Rate is the share of lost packets from which on RDMA is reported. A lost packet is
 	// sent again with all that follow it. At this rate a flow of roce in packets of 1 KiB
 	// keeps a third of its window, and a NIC of 100 Gbit/s a few percent less than all. A
 	// busy host whose acknowledgements are late seems to lose up to half of this.
-	LossRate = 0.0005
-	// TCPLossRate is that of TCP, which sends again only what is lost. Some loss is how TCP
+	Rate = 0.0005
+	// TCPRate is that of TCP, which sends again only what is lost. Some loss is how TCP
 	// finds the rate of the network, so it is reported only if the bound that follows from
 	// it is below TCPEnough, in bytes a second: a gigabit network.
-	TCPLossRate = 0.001
-	TCPEnough   = 100e6
-	// unknownLosses is the number of losses in lossInterval from which on they are reported
+	TCPRate   = 0.001
+	TCPEnough = 100e6
+	// unknownLosses is the number of losses in interval from which on they are reported
 	// without a rate, for a device that does not count packets.
 	unknownLosses = 100
-	// lossAgain is how long loss of one kind is not reported again for the same peer.
-	lossAgain = time.Hour
+	// warnPause is how long loss of one kind is not reported again for the same peer.
+	warnPause = time.Hour
 	// nicRoundTrip is the round trip of the bound that is reported for a NIC, which does not
 	// tell its own.
 	nicRoundTrip = 100 * time.Microsecond
 )
 
-// lossTCP is the kind of loss that TCP has seen on the connections of gRPC and of queue pairs.
-const lossTCP = "tcp"
+// tcpKind is the kind of loss that TCP has seen on the connections of gRPC and of queue pairs.
+const tcpKind = "tcp"
 
-// lossReading is what is known of packets at one time.
-type lossReading struct {
+// Reading is what is known of packets at one time.
+type Reading struct {
 	at       time.Time
 	choice   discovery.Choice // of the device; its Device is empty while there is none
-	software bool             // the device has no hardware
+	Software bool             // the device has no hardware
 	roce     bool             // the device is one of package roce
-	counters map[string]uint64
-	paths    []verbs.PathStats
-	tcp      []tcpConn
+	Counters map[string]uint64
+	Paths    []verbs.PathStats
+	TCP      []Conn
 }
 
-// tcpConn are the counters of one connection.
-type tcpConn struct {
+// Conn are the counters of one connection.
+type Conn struct {
 	id           uint64 // distinguishes connections of one address
 	peer         netip.AddrPort
 	sent, resent uint64 // segments
-	mss          int
+	MSS          int
 	roundTrip    time.Duration
 }
 
-// lossFinding is loss that is to be reported.
-type lossFinding struct {
+// finding is loss that is to be reported.
+type finding struct {
 	kind      string
 	what      string
 	device    string
@@ -82,45 +78,45 @@ type lossFinding struct {
 	do        string
 }
 
-// lossOf is what a warning is about. The port of a peer is not part of it: a client gets another one
+// subject is what a warning is about. The port of a peer is not part of it: a client gets another one
 // with each connection.
-type lossOf struct {
+type subject struct {
 	kind string
 	peer netip.Addr // zero if it is not known
 }
 
-// lossJudge compares readings. It is pure.
-type lossJudge struct {
-	since  lossReading
-	warned map[lossOf]time.Time
+// judge compares readings. It is pure.
+type judge struct {
+	since  Reading
+	warned map[subject]time.Time
 	rates  map[string]float64 // of the last comparison, by kind
 }
 
 // begin starts with a reading after a time without traffic.
-func (j *lossJudge) begin(r lossReading) { j.since = r }
+func (j *judge) begin(r Reading) { j.since = r }
 
 // observe compares a reading with the first one. It returns what is to be reported now.
-func (j *lossJudge) observe(r lossReading) (report []lossFinding) {
+func (j *judge) observe(r Reading) (report []finding) {
 	was := j.since
 	if was.choice.Device != r.choice.Device { // other counters
 		j.since = r
 		return nil
 	}
 	all, enough := findings(was, r)
-	if !enough && r.at.Sub(was.at) < lossSpan {
+	if !enough && r.at.Sub(was.at) < span {
 		return nil
 	}
 	j.since = r
 	j.rates = make(map[string]float64)
-	maps.DeleteFunc(j.warned, func(_ lossOf, last time.Time) bool { return r.at.Sub(last) >= lossAgain })
+	maps.DeleteFunc(j.warned, func(_ subject, last time.Time) bool { return r.at.Sub(last) >= warnPause })
 	for _, f := range all {
 		j.rates[f.kind] = f.rate()
-		of := lossOf{f.kind, f.peer.Addr()}
+		of := subject{f.kind, f.peer.Addr()}
 		if _, ok := j.warned[of]; ok || !f.matters() {
 			continue
 		}
 		if j.warned == nil {
-			j.warned = make(map[lossOf]time.Time)
+			j.warned = make(map[subject]time.Time)
 		}
 		j.warned[of] = r.at
 		report = append(report, f)
@@ -129,7 +125,7 @@ func (j *lossJudge) observe(r lossReading) (report []lossFinding) {
 }
 
 // rate is the share of lost packets; 0 if the number of packets is not known.
-func (f *lossFinding) rate() float64 {
+func (f *finding) rate() float64 {
 	if f.of == 0 {
 		return 0
 	}
@@ -137,38 +133,38 @@ func (f *lossFinding) rate() float64 {
 }
 
 // matters reports whether an operator should know of it.
-func (f *lossFinding) matters() bool {
+func (f *finding) matters() bool {
 	switch {
-	case f.lost < lossEvents:
+	case f.lost < leastLosses:
 		return false
 	case f.of == 0:
-		return float64(f.lost) >= unknownLosses*max(1, f.over.Seconds()/lossInterval.Seconds())
-	case f.kind == lossTCP:
-		return f.rate() >= TCPLossRate && f.expect < TCPEnough
+		return float64(f.lost) >= unknownLosses*max(1, f.over.Seconds()/interval.Seconds())
+	case f.kind == tcpKind:
+		return f.rate() >= TCPRate && f.expect < TCPEnough
 	}
-	return f.rate() >= LossRate
+	return f.rate() >= Rate
 }
 
 // findings returns the losses of each kind between two readings. enough is set if there are none,
 // or if one kind has enough for a judgement.
-func findings(was, now lossReading) (all []lossFinding, enough bool) {
-	if now.choice.Device != "" && was.counters != nil { // nil would mean all losses since the device started
+func findings(was, now Reading) (all []finding, enough bool) {
+	if now.choice.Device != "" && was.Counters != nil { // nil would mean all losses since the device started
 		all = deviceFindings(was, now)
 	}
-	if f, ok := tcpFinding(was.tcp, now.tcp); ok {
+	if f, ok := tcpFinding(was.TCP, now.TCP); ok {
 		all = append(all, f)
 	}
 	enough = len(all) == 0
 	for i := range all {
 		all[i].over = now.at.Sub(was.at)
-		enough = enough || all[i].lost >= lossEvents
+		enough = enough || all[i].lost >= leastLosses
 	}
 	return all, enough
 }
 
-// lossKinds are the kinds of RDMA that have a rate, with what is logged. A connection that broke
+// kinds are the kinds of RDMA that have a rate, with what is logged. A connection that broke
 // is logged by the transport.
-var lossKinds = []struct {
+var kinds = []struct {
 	kind discovery.LossKind
 	text string
 }{
@@ -180,18 +176,18 @@ var lossKinds = []struct {
 }
 
 // deviceFindings returns the losses that the device has counted.
-func deviceFindings(was, now lossReading) (all []lossFinding) {
-	l := discovery.LossesBetween(was.counters, now.counters)
-	for _, k := range lossKinds {
-		f := lossFinding{
+func deviceFindings(was, now Reading) (all []finding) {
+	l := discovery.LossesBetween(was.Counters, now.Counters)
+	for _, k := range kinds {
+		f := finding{
 			kind: k.kind.String(), what: k.text, device: fmt.Sprintf("%s port %d", now.choice.Device, now.choice.Port),
-			lost: l.By[k.kind], of: l.Of(k.kind), do: discovery.LossDo(k.kind, now.software, now.choice.Link == verbs.LinkInfiniBand),
+			lost: l.By[k.kind], of: l.Of(k.kind), do: discovery.LossDo(k.kind, now.Software, now.choice.Link == verbs.LinkInfiniBand),
 		}
 		if k.kind == discovery.LostSent && now.roce {
 			f.lost = l.Names["rcvd_seq_err"] // a timeout alone may be an acknowledgement that a busy host sent late
 		}
 		if k.kind == discovery.LostSent || k.kind == discovery.LostReceived {
-			f.worstPath(k.kind, was.paths, now.paths)
+			f.worstPath(k.kind, was.Paths, now.Paths)
 			f.estimate(now)
 		}
 		if f.lost > 0 {
@@ -203,18 +199,18 @@ func deviceFindings(was, now lossReading) (all []lossFinding) {
 
 // worstPath restricts a finding to the path that loses most, if the device counts by peer: the
 // others would dilute its rate.
-func (f *lossFinding) worstPath(kind discovery.LossKind, was, now []verbs.PathStats) {
+func (f *finding) worstPath(kind discovery.LossKind, was, now []verbs.PathStats) {
 	before := make(map[netip.AddrPort]verbs.PathStats)
 	for _, p := range was {
 		before[p.Peer] = p
 	}
-	var worst lossFinding
+	var worst finding
 	for _, p := range now {
 		b := before[p.Peer]
 		if b.Sent > p.Sent || b.Received > p.Received { // a new path to the same socket
 			b = verbs.PathStats{}
 		}
-		at := lossFinding{lost: p.Lost - b.Lost, of: p.Sent - b.Sent}
+		at := finding{lost: p.Lost - b.Lost, of: p.Sent - b.Sent}
 		if kind == discovery.LostReceived {
 			at.lost, at.of = p.Missing-b.Missing, p.Received-b.Received
 		}
@@ -228,7 +224,7 @@ func (f *lossFinding) worstPath(kind discovery.LossKind, was, now []verbs.PathSt
 }
 
 // estimate sets what to expect of a path with such loss.
-func (f *lossFinding) estimate(now lossReading) {
+func (f *finding) estimate(now Reading) {
 	mtu, p := cmp.Or(now.choice.MTU, verbs.MTU1024), f.rate()
 	switch {
 	case p == 0 || now.choice.Link == verbs.LinkInfiniBand:
@@ -255,11 +251,11 @@ func TCPThroughput(mss int, roundTrip time.Duration, loss float64) float64 {
 	return float64(mss) / max(roundTrip, time.Microsecond).Seconds() * math.Sqrt(1.5/loss)
 }
 
-const tcpDo = "find where packets are lost (ip -s link, tc -s qdisc, the counters of the switches); several connections share the loss: raise the setting connections-per-peer"
+const TCPAdvice = "find where packets are lost (ip -s link, tc -s qdisc, the counters of the switches); several connections share the loss: raise the setting connections-per-peer"
 
 // tcpFinding returns the loss of the connection with most of it.
-func tcpFinding(was, now []tcpConn) (worst lossFinding, ok bool) {
-	before := make(map[uint64]tcpConn)
+func tcpFinding(was, now []Conn) (worst finding, ok bool) {
+	before := make(map[uint64]Conn)
 	for _, c := range was {
 		before[c.id] = c
 	}
@@ -268,12 +264,12 @@ func tcpFinding(was, now []tcpConn) (worst lossFinding, ok bool) {
 		if c.resent-b.resent <= worst.lost {
 			continue
 		}
-		worst = lossFinding{
-			kind: lossTCP, what: "TCP sends again what is lost on a TCP connection", device: "tcp", peer: c.peer,
+		worst = finding{
+			kind: tcpKind, what: "TCP sends again what is lost on a TCP connection", device: "tcp", peer: c.peer,
 			lost: c.resent - b.resent, of: c.sent - b.sent, roundTrip: c.roundTrip,
-			do: tcpDo,
+			do: TCPAdvice,
 		}
-		worst.expect = TCPThroughput(c.mss, c.roundTrip, worst.rate())
+		worst.expect = TCPThroughput(c.MSS, c.roundTrip, worst.rate())
 	}
 	return worst, worst.lost > 0
 }

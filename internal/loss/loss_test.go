@@ -1,4 +1,4 @@
-package server
+package loss
 
 import (
 	"net/netip"
@@ -9,15 +9,18 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/internal/discovery"
-	"github.com/tryst-rdma/tryst/tensor/tensortest"
+	"github.com/tryst-rdma/tryst/internal/logtest"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/roce"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // readings makes readings of a device in user space with one path.
 type readings struct {
@@ -26,46 +29,46 @@ type readings struct {
 	drop uint64
 }
 
-func (r *readings) next(after time.Duration, sent, lost uint64) lossReading {
+func (r *readings) next(after time.Duration, sent, lost uint64) Reading {
 	r.at = r.at.Add(after)
 	r.path.Peer = netip.MustParseAddrPort("10.0.0.2:4791")
 	r.path.RoundTrip = 2 * time.Millisecond
 	r.path.Sent, r.path.Lost = r.path.Sent+sent, r.path.Lost+lost
 	r.path.Received += sent
-	return lossReading{
-		at: r.at, roce: true, software: true, choice: discovery.Choice{Device: "roce-eth0", Port: 1, MTU: verbs.MTU1024, Link: verbs.LinkEthernet},
-		counters: map[string]uint64{
+	return Reading{
+		at: r.at, roce: true, Software: true, choice: discovery.Choice{Device: "roce-eth0", Port: 1, MTU: verbs.MTU1024, Link: verbs.LinkEthernet},
+		Counters: map[string]uint64{
 			"sent_pkts": r.path.Sent, "resent_pkts": 0, "rcvd_seq_err": r.path.Lost, "rcvd_pkts": r.path.Received, "dropped_buffer_full": r.drop,
 		},
-		paths: []verbs.PathStats{r.path},
+		Paths: []verbs.PathStats{r.path},
 	}
 }
 
 // TestLossIsReportedOncePerKind: with the rate, the time, the device, the peer and what to
 // expect; again only when it is of another kind, or after an hour.
 func TestLossIsReportedOncePerKind(t *testing.T) {
-	var j lossJudge
+	var j judge
 	r := readings{at: time.Now()}
 	j.begin(r.next(0, 0, 0))
-	got := j.observe(r.next(lossInterval, 20_000, 100))
+	got := j.observe(r.next(interval, 20_000, 100))
 	if len(got) != 1 {
 		t.Fatalf("%d findings: %+v", len(got), got)
 	}
 	f := got[0]
-	if f.kind != "sent" || f.rate() != 0.005 || f.over != lossInterval || f.device != "roce-eth0 port 1" || f.peer != r.path.Peer ||
+	if f.kind != "sent" || f.rate() != 0.005 || f.over != interval || f.device != "roce-eth0 port 1" || f.peer != r.path.Peer ||
 		f.roundTrip != 2*time.Millisecond || f.expect != roce.Throughput(verbs.MTU1024, 2*time.Millisecond, 0.005, 0) || f.do == "" {
 		t.Errorf("%+v", f)
 	}
 	for range 100 {
-		if got := j.observe(r.next(lossInterval, 20_000, 100)); len(got) > 0 {
+		if got := j.observe(r.next(interval, 20_000, 100)); len(got) > 0 {
 			t.Fatalf("the same again: %+v", got)
 		}
 	}
 	r.drop += 50
-	if got := j.observe(r.next(lossInterval, 20_000, 100)); len(got) != 1 || got[0].kind != "buffer full" || !strings.Contains(got[0].do, "rmem_max") {
+	if got := j.observe(r.next(interval, 20_000, 100)); len(got) != 1 || got[0].kind != "buffer full" || !strings.Contains(got[0].do, "rmem_max") {
 		t.Errorf("another kind: %+v", got)
 	}
-	if got := j.observe(r.next(lossAgain, 20_000, 100)); len(got) != 1 || got[0].kind != "sent" {
+	if got := j.observe(r.next(warnPause, 20_000, 100)); len(got) != 1 || got[0].kind != "sent" {
 		t.Errorf("after an hour: %+v", got)
 	}
 }
@@ -73,11 +76,11 @@ func TestLossIsReportedOncePerKind(t *testing.T) {
 // TestLossToAnotherPeerIsReported: within the hour after the first warning. Another port is no other
 // peer.
 func TestLossToAnotherPeerIsReported(t *testing.T) {
-	var j lossJudge
+	var j judge
 	r := readings{at: time.Now()}
-	peer := func(address string, lost uint64) lossReading {
-		now := r.next(lossInterval, 20_000, lost)
-		now.paths[0].Peer = netip.MustParseAddrPort(address)
+	peer := func(address string, lost uint64) Reading {
+		now := r.next(interval, 20_000, lost)
+		now.Paths[0].Peer = netip.MustParseAddrPort(address)
 		return now
 	}
 	j.begin(peer("10.0.0.2:4791", 0))
@@ -89,7 +92,7 @@ func TestLossToAnotherPeerIsReported(t *testing.T) {
 			t.Errorf("%d: loss to %s: %d findings, want %d: %+v", i, c.peer, len(got), c.want, got)
 		}
 	}
-	if j.observe(r.next(lossAgain, 0, 0)); len(j.warned) != 0 {
+	if j.observe(r.next(warnPause, 0, 0)); len(j.warned) != 0 {
 		t.Errorf("kept after an hour: %v", j.warned)
 	}
 }
@@ -108,15 +111,15 @@ func TestLittleLossIsNotReported(t *testing.T) {
 		{"a slow path", 500, 3, 4},
 		{"too few in a minute", 100, 0, 0},
 	} {
-		var j lossJudge
+		var j judge
 		r := readings{at: time.Now()}
 		j.begin(r.next(0, 0, 0))
 		if c.name == "too few in a minute" {
-			r.path.Lost += lossEvents - 1
+			r.path.Lost += leastLosses - 1
 		}
 		first := 0
 		for i := range 30 {
-			if got := j.observe(r.next(lossInterval, c.sent, c.lost)); len(got) > 0 && first == 0 {
+			if got := j.observe(r.next(interval, c.sent, c.lost)); len(got) > 0 && first == 0 {
 				first = i + 1
 			}
 		}
@@ -128,11 +131,11 @@ func TestLittleLossIsNotReported(t *testing.T) {
 
 // TestLateAcknowledgementsAreNoLoss: a busy host causes timeouts of roce, and loses nothing.
 func TestLateAcknowledgementsAreNoLoss(t *testing.T) {
-	var j lossJudge
+	var j judge
 	r := readings{at: time.Now()}
 	j.begin(r.next(0, 0, 0))
-	now := r.next(lossInterval, 2000, 0)
-	now.counters["completer_retry_err"] = 50
+	now := r.next(interval, 2000, 0)
+	now.Counters["completer_retry_err"] = 50
 	if got := j.observe(now); len(got) > 0 {
 		t.Errorf("%+v", got)
 	}
@@ -140,13 +143,13 @@ func TestLateAcknowledgementsAreNoLoss(t *testing.T) {
 
 // TestWarningsOfLossAreDocumented: docs/warnings.md has each, which archtest cannot see.
 func TestWarningsOfLossAreDocumented(t *testing.T) {
-	document, err := os.ReadFile("../docs/warnings.md")
+	document, err := os.ReadFile("../../docs/warnings.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	tcp, _ := tcpFinding(nil, []tcpConn{{id: 1, sent: 100, resent: 10, mss: 1448}})
+	tcp, _ := tcpFinding(nil, []Conn{{id: 1, sent: 100, resent: 10, MSS: 1448}})
 	texts := []string{tcp.what}
-	for _, k := range lossKinds {
+	for _, k := range kinds {
 		texts = append(texts, k.text)
 	}
 	for _, text := range texts {
@@ -158,12 +161,12 @@ func TestWarningsOfLossAreDocumented(t *testing.T) {
 
 // TestTheWorstPathIsReported: many peers without loss do not hide one with it.
 func TestTheWorstPathIsReported(t *testing.T) {
-	var j lossJudge
+	var j judge
 	r := readings{at: time.Now()}
 	j.begin(r.next(0, 0, 0))
-	now := r.next(lossInterval, 2000, 20)
-	now.counters["sent_pkts"] = 10_000_000
-	now.paths = append(now.paths, verbs.PathStats{Peer: netip.MustParseAddrPort("10.0.0.3:4791"), Sent: 9_998_000})
+	now := r.next(interval, 2000, 20)
+	now.Counters["sent_pkts"] = 10_000_000
+	now.Paths = append(now.Paths, verbs.PathStats{Peer: netip.MustParseAddrPort("10.0.0.3:4791"), Sent: 9_998_000})
 	if got := j.observe(now); len(got) != 1 || got[0].peer != r.path.Peer || got[0].rate() != 0.01 {
 		t.Errorf("%+v", got)
 	}
@@ -171,8 +174,8 @@ func TestTheWorstPathIsReported(t *testing.T) {
 
 // TestLossOfKernelDevices: by the counters of the driver; without a count of packets, many losses.
 func TestLossOfKernelDevices(t *testing.T) {
-	reading := func(at time.Time, counters map[string]uint64) lossReading {
-		return lossReading{at: at, counters: counters, choice: discovery.Choice{Device: "mlx5_0", Port: 1, MTU: verbs.MTU4096, Link: verbs.LinkEthernet}}
+	reading := func(at time.Time, counters map[string]uint64) Reading {
+		return Reading{at: at, Counters: counters, choice: discovery.Choice{Device: "mlx5_0", Port: 1, MTU: verbs.MTU4096, Link: verbs.LinkEthernet}}
 	}
 	for _, c := range []struct {
 		name     string
@@ -189,7 +192,7 @@ func TestLossOfKernelDevices(t *testing.T) {
 		{"packets are not counted, and few are lost", map[string]uint64{"packet_seq_err": 50}, ""},
 		{"congestion marks", map[string]uint64{"rp_cnp_handled": 500, "port_xmit_packets": 10_000}, ""},
 	} {
-		var j lossJudge
+		var j judge
 		now := time.Now()
 		zero := make(map[string]uint64)
 		for name := range c.counters {
@@ -197,7 +200,7 @@ func TestLossOfKernelDevices(t *testing.T) {
 		}
 		j.begin(reading(now, zero))
 		var kinds []string
-		for _, f := range j.observe(reading(now.Add(lossInterval), c.counters)) {
+		for _, f := range j.observe(reading(now.Add(interval), c.counters)) {
 			if kinds = append(kinds, f.kind); f.do == "" {
 				t.Errorf("%s: nothing to do", c.name)
 			}
@@ -210,14 +213,14 @@ func TestLossOfKernelDevices(t *testing.T) {
 
 // TestCountersThatCannotBeReadAreNoLoss: those of the next reading count from the start of the device.
 func TestCountersThatCannotBeReadAreNoLoss(t *testing.T) {
-	var j lossJudge
+	var j judge
 	r := readings{at: time.Now()}
 	r.path.Sent, r.path.Lost, r.drop = 1e9, 1e7, 1e7 // long ago
 	first := r.next(0, 0, 0)
 	j.begin(first)
-	for i, counters := range []map[string]uint64{nil, {"sent_pkts": 1e9}, first.counters, nil, first.counters} {
-		now := r.next(lossInterval, 0, 0)
-		now.counters, now.paths = counters, nil
+	for i, counters := range []map[string]uint64{nil, {"sent_pkts": 1e9}, first.Counters, nil, first.Counters} {
+		now := r.next(interval, 0, 0)
+		now.Counters, now.Paths = counters, nil
 		if got := j.observe(now); len(got) > 0 {
 			t.Errorf("reading %d: %+v", i, got)
 		}
@@ -234,13 +237,13 @@ func TestTCPLossIsReported(t *testing.T) {
 	}{
 		{"far", 2 * time.Millisecond, 50, 1}, {"near", 20 * time.Microsecond, 50, 0}, {"little", 20 * time.Millisecond, 9, 0}, {"none", 20 * time.Millisecond, 0, 0},
 	} {
-		var j lossJudge
+		var j judge
 		now := time.Now()
-		tcp := tcpConn{id: 1, peer: netip.MustParseAddrPort("10.0.0.2:2222"), sent: 100, resent: 50, mss: 1448, roundTrip: c.roundTrip}
-		j.begin(lossReading{at: now, tcp: []tcpConn{tcp}})
+		tcp := Conn{id: 1, peer: netip.MustParseAddrPort("10.0.0.2:2222"), sent: 100, resent: 50, MSS: 1448, roundTrip: c.roundTrip}
+		j.begin(Reading{at: now, TCP: []Conn{tcp}})
 		tcp.sent, tcp.resent = tcp.sent+10_000, tcp.resent+c.resent
-		got := j.observe(lossReading{at: now.Add(lossInterval), tcp: []tcpConn{tcp}})
-		if len(got) != c.want || c.want > 0 && (got[0].kind != lossTCP || got[0].rate() != 0.005 || got[0].peer != tcp.peer) {
+		got := j.observe(Reading{at: now.Add(interval), TCP: []Conn{tcp}})
+		if len(got) != c.want || c.want > 0 && (got[0].kind != tcpKind || got[0].rate() != 0.005 || got[0].peer != tcp.peer) {
 			t.Errorf("%s: %+v", c.name, got)
 		}
 	}
@@ -262,29 +265,29 @@ func (roceNamed) Name() string { return roce.Name }
 // read while there is none.
 func TestLossWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &logged{}
-		w := newLossWatch(log.logger())
-		defer w.stop()
+		log := &logtest.Log{}
+		w := NewWatch(log.Logger())
+		defer w.Stop()
 		var r readings
 		var read atomic.Int64
-		var reading atomic.Pointer[lossReading]
+		var reading atomic.Pointer[Reading]
 		advance := func(sent, lost uint64) {
 			now := r.next(0, sent, lost)
 			reading.Store(&now)
 		}
 		advance(0, 0)
 		to := r.path.Peer
-		w.device.Store(&lossDevice{
-			current: func() (devices.Selection, bool) {
+		w.WatchDevice(Device{
+			Current: func() (devices.Selection, bool) {
 				now := reading.Load()
-				return devices.Selection{Provider: roceNamed{}, Choice: now.choice, Device: countingDevice{read: func() []verbs.PathStats { return now.paths }}}, true
+				return devices.Selection{Provider: roceNamed{}, Choice: now.choice, Device: countingDevice{read: func() []verbs.PathStats { return now.Paths }}}, true
 			},
-			counters: func() (discovery.Choice, map[string]uint64) {
+			Counters: func() (discovery.Choice, map[string]uint64) {
 				read.Add(1)
 				now := reading.Load()
-				return now.choice, now.counters
+				return now.choice, now.Counters
 			},
-			connections: func() []verbstransport.Connection {
+			Connections: func() []verbstransport.Connection {
 				return []verbstransport.Connection{{Task: cluster.Task{Job: "worker", Index: 3}, Verbs: true, Socket: to}}
 			},
 		})
@@ -292,80 +295,34 @@ func TestLossWatch(t *testing.T) {
 		if n := read.Load(); n != 0 {
 			t.Errorf("%d readings before there is traffic", n)
 		}
-		// Readings are at multiples of lossInterval from the first touch on, and packets come
+		// Readings are at multiples of interval from the first touch on, and packets come
 		// between them.
-		w.touch()
-		time.Sleep(lossInterval / 4)
+		w.Touch()
+		time.Sleep(interval / 4)
 		for range 100 {
-			w.touch()
+			w.Touch()
 			advance(20_000, 100)
-			time.Sleep(lossInterval / 2)
+			time.Sleep(interval / 2)
 		}
 		const want = `level=WARN msg="packets to peers are lost" device="roce-eth0 port 1" peer=/job:worker/replica:0/task:3 lost="0.50 % (200 of 40000 packets in 5s)" expect="about 9.7 MB/s at a round trip of 2ms" do="find where`
-		if log.count("WARN") != 1 || log.count(want) != 1 {
-			t.Errorf("the log is\n%swant\n%s", log.lines.String(), want)
+		if log.Count("WARN") != 1 || log.Count(want) != 1 {
+			t.Errorf("the log is\n%swant\n%s", log.String(), want)
 		}
-		time.Sleep(2 * lossInterval)
+		time.Sleep(2 * interval)
 		before := read.Load()
 		time.Sleep(time.Hour)
 		if n := read.Load() - before; n != 0 {
 			t.Errorf("%d readings without traffic", n)
 		}
 		// A long transfer, in which no receive begins or ends, is traffic, too.
-		w.touch()
-		time.Sleep(lossInterval / 4)
-		for range 3 * lossAgain / lossInterval {
+		w.Touch()
+		time.Sleep(interval / 4)
+		for range 3 * warnPause / interval {
 			advance(20_000, 100)
-			time.Sleep(lossInterval / 2)
+			time.Sleep(interval / 2)
 		}
-		if got := log.count("WARN"); got != 3 {
+		if got := log.Count("WARN"); got != 3 {
 			t.Errorf("%d warnings, want one when it begins and another after an hour", got)
 		}
 	})
-}
-
-// TestLossWatchKnowsThePeersOfADevice: the device in user space counts by peer, and the
-// metrics and warnings name its task.
-func TestLossWatchKnowsThePeersOfADevice(t *testing.T) {
-	w := newVerbsTown(t, 2)
-	start := func(i int) *VerbsServer {
-		v, err := StartVerbs(t.Context(), w.settings(i, func(c *config.Config) { c.RDMA.Timeout = time.Second }),
-			Options{Provider: roce.New(roce.Options{}), Allocator: tensortest.NewAllocator(t)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := v.Close(t.Context()); err != nil && t.Context().Err() == nil {
-				t.Errorf("Close: %v", err)
-			}
-		})
-		return v
-	}
-	a, b := start(0), start(1)
-	w.up(a, b.Task())
-	w.up(b, a.Task())
-	w.exchange(1, b, a, 1)
-	a.loss.mu.Lock()
-	r := a.loss.read(time.Now())
-	a.loss.mu.Unlock()
-	if len(r.paths) != 1 || !r.roce || !r.software || r.paths[0].Sent == 0 {
-		t.Fatalf("%+v", r)
-	}
-	if got := a.loss.peerName(r.paths[0].Peer); got != b.Task().String() {
-		t.Errorf("the peer at %v is %s", r.paths[0].Peer, got)
-	}
-	if !a.loss.running.Load() || len(r.tcp) == 0 {
-		t.Errorf("running %v, %d TCP connections", a.loss.running.Load(), len(r.tcp))
-	}
-	text, peer := metricsText(a.gatherer), `{peer="`+b.Task().String()+`"`
-	for _, name := range []string{`tryst_verbs_path_packets_total` + peer + `,what="sent"}`, `tryst_verbs_path_packets_total` + peer + `,what="received"}`, `tryst_tcp_sent_segments_total`} {
-		if got := metric(t, text, name); got < 1 {
-			t.Errorf("%s %v, want 1 at least", name, got)
-		}
-	}
-	for _, name := range []string{`tryst_verbs_path_losses_total` + peer + `,what="sent"}`, `tryst_loss_ratio{kind="sent"}`, `tryst_loss_warnings_total{kind="tcp"}`} {
-		if got := metric(t, text, name); got < 0 {
-			t.Errorf("there is no %s", name)
-		}
-	}
 }

@@ -1,4 +1,4 @@
-package server
+package loss
 
 import (
 	"net"
@@ -6,11 +6,11 @@ import (
 	"sync"
 )
 
-// tcpConns are the TCP connections of gRPC and of queue pairs, in both directions. These close them.
+// Conns are the TCP connections of gRPC and of queue pairs, in both directions. These close them.
 // They are forgotten when they are read next.
-type tcpConns struct {
+type Conns struct {
 	mu           sync.Mutex // guards what follows
-	conns        map[*net.TCPConn]*tcpConn
+	conns        map[*net.TCPConn]*Conn
 	next         uint64
 	pruneAt      int    // number of connections at which closed ones are forgotten
 	sent, resent uint64 // of connections that are forgotten
@@ -19,8 +19,8 @@ type tcpConns struct {
 // firstPrune is the number of connections from which on closed ones are looked for.
 const firstPrune = 64
 
-// add adds a connection. Those that are not TCP are ignored.
-func (t *tcpConns) add(c net.Conn) {
+// Add adds a connection. Those that are not TCP are ignored.
+func (t *Conns) Add(c net.Conn) {
 	conn, ok := c.(*net.TCPConn)
 	if !ok {
 		return
@@ -28,14 +28,14 @@ func (t *tcpConns) add(c net.Conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.conns == nil {
-		t.conns, t.pruneAt = make(map[*net.TCPConn]*tcpConn), firstPrune
+		t.conns, t.pruneAt = make(map[*net.TCPConn]*Conn), firstPrune
 	}
 	if len(t.conns) >= t.pruneAt {
 		t.readLocked()
 		t.pruneAt = max(firstPrune, 2*len(t.conns))
 	}
 	t.next++
-	at := &tcpConn{id: t.next}
+	at := &Conn{id: t.next}
 	if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
 		p := a.AddrPort()
 		at.peer = netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
@@ -43,12 +43,12 @@ func (t *tcpConns) add(c net.Conn) {
 	t.conns[conn] = at
 }
 
-// read returns the counters of the open connections.
-func (t *tcpConns) read() []tcpConn {
+// Read returns the counters of the open connections.
+func (t *Conns) Read() []Conn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.readLocked()
-	list := make([]tcpConn, 0, len(t.conns))
+	list := make([]Conn, 0, len(t.conns))
 	for _, c := range t.conns {
 		list = append(list, *c)
 	}
@@ -56,7 +56,7 @@ func (t *tcpConns) read() []tcpConn {
 }
 
 // readLocked reads the counters, and forgets connections that are closed.
-func (t *tcpConns) readLocked() {
+func (t *Conns) readLocked() {
 	for conn, c := range t.conns {
 		if !c.update(conn) {
 			t.sent += c.sent
@@ -66,8 +66,8 @@ func (t *tcpConns) readLocked() {
 	}
 }
 
-// totals returns the segments of all connections so far.
-func (t *tcpConns) totals() (sent, resent uint64) {
+// Totals returns the segments of all connections so far.
+func (t *Conns) Totals() (sent, resent uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.readLocked()
@@ -79,17 +79,20 @@ func (t *tcpConns) totals() (sent, resent uint64) {
 	return sent, resent
 }
 
+// Listener returns a listener whose connections are added.
+func (t *Conns) Listener(l net.Listener) net.Listener { return tracked{l, t} }
+
 // tracked is a listener that adds the connections that it accepts.
 type tracked struct {
 	net.Listener
-	conns *tcpConns
+	conns *Conns
 }
 
 // Accept implements net.Listener.
 func (l tracked) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err == nil {
-		l.conns.add(c)
+		l.conns.Add(c)
 	}
 	return c, err
 }

@@ -1,4 +1,8 @@
-package server
+// Package loss notices lost packets and warns when they matter:
+//
+//	receives begin ─► Watch (timer, while there is traffic) ─► Reading
+//	Reading, and the one before ─► judge (pure) ─► finding ─► one WARN
+package loss
 
 import (
 	"fmt"
@@ -18,46 +22,48 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce"
 )
 
-// lossWatch warns of lost packets. Its timer runs only while there is traffic.
-type lossWatch struct {
-	log      *slog.Logger
-	tcp      tcpConns
-	interval time.Duration // lossInterval
-	timer    *time.Timer   // runs tick
-	device   atomic.Pointer[lossDevice]
-	recent   atomic.Bool // a receive has begun or ended since the last reading
-	running  atomic.Bool // the timer is set, or tick runs
+// Watch warns of lost packets. Its timer runs only while there is traffic.
+type Watch struct {
+	// TCP has the connections of the process.
+	TCP Conns
+
+	log     *slog.Logger
+	timer   *time.Timer // runs tick
+	device  atomic.Pointer[Device]
+	recent  atomic.Bool // a receive has begun or ended since the last reading
+	running atomic.Bool // the timer is set, or tick runs
 
 	// mu guards what follows. It is held during a reading, which takes locks of the transport,
-	// so touch, whose callers hold those, does not take it.
+	// so Touch, whose callers hold those, does not take it.
 	mu      sync.Mutex
-	judge   lossJudge
+	judge   judge
 	moved   uint64 // packets of the last reading
 	stopped bool
 	warned  map[string]int // warnings by kind
 }
 
-// lossDevice has the functions that read the device in use.
-type lossDevice struct {
-	current     func() (devices.Selection, bool)
-	counters    func() (discovery.Choice, map[string]uint64)
-	connections func() []verbstransport.Connection
+// Device has the functions that read the device in use.
+type Device struct {
+	// Current returns the device, and Counters the counters of its port.
+	Current  func() (devices.Selection, bool)
+	Counters func() (discovery.Choice, map[string]uint64)
+	// Connections returns the channels to peers.
+	Connections func() []verbstransport.Connection
 }
 
-func newLossWatch(log *slog.Logger) *lossWatch {
-	w := &lossWatch{log: log, interval: lossInterval, warned: make(map[string]int)}
+// NewWatch makes a watch that logs to log. Stop ends it.
+func NewWatch(log *slog.Logger) *Watch {
+	w := &Watch{log: log, warned: make(map[string]int)}
 	w.timer = time.AfterFunc(math.MaxInt64, w.tick)
 	w.timer.Stop()
 	return w
 }
 
-// watchDevice adds the device of verbs.
-func (w *lossWatch) watchDevice(r *rdma) {
-	w.device.Store(&lossDevice{current: r.finder.Current, counters: r.finder.Counters, connections: r.transport.Connections})
-}
+// WatchDevice adds the device of verbs.
+func (w *Watch) WatchDevice(d Device) { w.device.Store(&d) }
 
-// touch is called when a receive begins or ends. While the timer runs it costs an atomic load.
-func (w *lossWatch) touch() {
+// Touch is called when a receive begins or ends. While the timer runs it costs an atomic load.
+func (w *Watch) Touch() {
 	if w.recent.Load() || w.recent.Swap(true) {
 		return
 	}
@@ -65,21 +71,24 @@ func (w *lossWatch) touch() {
 }
 
 // begin starts the timer, unless it runs.
-func (w *lossWatch) begin() {
+func (w *Watch) begin() {
 	if w.running.CompareAndSwap(false, true) {
 		w.timer.Reset(0)
 	}
 }
 
+// Active reports whether the counters are read: there was traffic lately.
+func (w *Watch) Active() bool { return w.running.Load() }
+
 // tick reads the counters. The first tick after a time without traffic only begins.
-func (w *lossWatch) tick() {
+func (w *Watch) tick() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stopped {
 		return
 	}
 	recent := w.recent.Swap(false)
-	r := w.read(time.Now())
+	r := w.readLocked(time.Now())
 	moved := w.packets(r)
 	active := recent || moved != w.moved
 	if w.judge.since.at.IsZero() {
@@ -92,51 +101,51 @@ func (w *lossWatch) tick() {
 	}
 	w.moved = moved
 	if active {
-		w.timer.Reset(w.interval)
+		w.timer.Reset(interval)
 		return
 	}
-	w.judge.begin(lossReading{})
+	w.judge.begin(Reading{})
 	w.running.Store(false)
-	if w.recent.Load() { // touch came while running was set
+	if w.recent.Load() { // Touch came while running was set
 		w.begin()
 	}
 }
 
-// read reads all counters. Called with mu held.
-func (w *lossWatch) read(now time.Time) lossReading {
-	r := lossReading{at: now, tcp: w.tcp.read()}
+// readLocked reads all counters. Called with mu held.
+func (w *Watch) readLocked(now time.Time) Reading {
+	r := Reading{at: now, TCP: w.TCP.Read()}
 	d := w.device.Load()
 	if d == nil {
 		return r
 	}
-	s, ok := d.current()
+	s, ok := d.Current()
 	if !ok {
 		return r
 	}
-	r.choice, r.counters = d.counters()
+	r.choice, r.Counters = d.Counters()
 	r.roce = s.Name() == roce.Name
-	_, rxe := r.counters["completer_retry_err"]
-	r.software = r.roce || rxe
+	_, rxe := r.Counters["completer_retry_err"]
+	r.Software = r.roce || rxe
 	if p, ok := s.Device.(verbs.PathReader); ok {
-		r.paths = p.Paths()
+		r.Paths = p.Paths()
 	}
 	return r
 }
 
 // packets returns a number that changes while this process sends or receives. The counters of a
 // kernel's device are those of all processes, so its completions are taken instead.
-func (w *lossWatch) packets(r lossReading) (n uint64) {
-	for _, c := range r.tcp {
+func (w *Watch) packets(r Reading) (n uint64) {
+	for _, c := range r.TCP {
 		n += c.sent
 	}
-	if r.paths != nil {
-		for _, p := range r.paths {
+	if r.Paths != nil {
+		for _, p := range r.Paths {
 			n += p.Sent + p.Received
 		}
 		return n
 	}
 	if d := w.device.Load(); d != nil {
-		for _, c := range d.connections() {
+		for _, c := range d.Connections() {
 			n += c.Poll.Completions
 		}
 	}
@@ -144,12 +153,12 @@ func (w *lossWatch) packets(r lossReading) (n uint64) {
 }
 
 // report logs a finding. Called with mu held.
-func (w *lossWatch) report(f lossFinding) {
+func (w *Watch) report(f finding) {
 	lost := fmt.Sprintf("%d in %v", f.lost, f.over.Round(time.Second))
 	if f.of > 0 {
 		lost = fmt.Sprintf("%.2f %% (%d of %d packets in %v)", 100*f.rate(), f.lost, f.of, f.over.Round(time.Second))
 	}
-	args := []any{"device", f.device, "peer", w.peerName(f.peer), "lost", lost}
+	args := []any{"device", f.device, "peer", w.PeerName(f.peer), "lost", lost}
 	if f.expect > 0 {
 		args = append(args, "expect", ThroughputText(f.expect, f.roundTrip))
 	}
@@ -172,16 +181,16 @@ func megabytes(n float64) string {
 	return fmt.Sprintf("%.0f MB", n/1e6)
 }
 
-// peerName names the peer at an address. If the device does not count by peer, it is the only
+// PeerName names the peer at an address. If the device does not count by peer, it is the only
 // peer with a channel, or one of them.
-func (w *lossWatch) peerName(at netip.AddrPort) string {
+func (w *Watch) PeerName(at netip.AddrPort) string {
 	var tasks []string
 	if d := w.device.Load(); d != nil {
-		for _, c := range d.connections() {
+		for _, c := range d.Connections() {
 			if !c.Verbs {
 				continue
 			}
-			if at.IsValid() && samePeer(at, c.Socket) {
+			if at.IsValid() && SamePeer(at, c.Socket) {
 				return c.Task.String()
 			}
 			tasks = append(tasks, c.Task.String())
@@ -196,29 +205,28 @@ func (w *lossWatch) peerName(at netip.AddrPort) string {
 	return fmt.Sprintf("one of %d", len(tasks))
 }
 
-// samePeer compares addresses without their zones, which offers do not have.
-func samePeer(a, b netip.AddrPort) bool {
+// SamePeer compares addresses without their zones, which offers do not have.
+func SamePeer(a, b netip.AddrPort) bool {
 	return a.Port() == b.Port() && a.Addr().WithZone("") == b.Addr().WithZone("")
 }
 
-// stop ends the watch. A reading in progress ends first.
-func (w *lossWatch) stop() {
+// Stop ends the watch. A reading in progress ends first.
+func (w *Watch) Stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stopped = true
 	w.timer.Stop()
 }
 
-// addMetrics adds the metrics of lost packets.
-func (w *lossWatch) addMetrics(m *metrics) {
-	m.calling = w.touch
-	kinds := []string{lossTCP}
-	for _, k := range lossKinds {
-		kinds = append(kinds, k.kind.String())
+// Collectors returns the metrics of lost packets.
+func (w *Watch) Collectors() (all []prometheus.Collector) {
+	names := []string{tcpKind}
+	for _, k := range kinds {
+		names = append(names, k.kind.String())
 	}
-	for _, kind := range kinds {
+	for _, kind := range names {
 		labels := prometheus.Labels{"kind": kind}
-		m.all = append(m.all,
+		all = append(all,
 			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 				Name: "tryst_loss_ratio", ConstLabels: labels,
 				Help: "Share of packets that were lost, 0 to 1, in the last seconds with traffic, by kind; of the path that loses most where the device counts by peer.",
@@ -227,17 +235,24 @@ func (w *lossWatch) addMetrics(m *metrics) {
 				Name: "tryst_loss_warnings_total", ConstLabels: labels, Help: "Warnings of lost packets in the log, by kind.",
 			}, func() float64 { return locked(w, func() float64 { return float64(w.warned[kind]) }) }))
 	}
-	m.all = append(m.all,
+	return append(all,
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "tryst_tcp_sent_segments_total", Help: "Segments that TCP has sent on the connections of gRPC and of queue pairs, where the system counts them.",
-		}, func() float64 { sent, _ := w.tcp.totals(); return float64(sent) }),
+		}, func() float64 { sent, _ := w.TCP.Totals(); return float64(sent) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "tryst_tcp_resent_segments_total", Help: "Segments of them that TCP has sent again.",
-		}, func() float64 { _, resent := w.tcp.totals(); return float64(resent) }))
+		}, func() float64 { _, resent := w.TCP.Totals(); return float64(resent) }))
 }
 
-func locked(w *lossWatch, read func() float64) float64 {
+func locked(w *Watch, read func() float64) float64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return read()
+}
+
+// Read reads all counters now.
+func (w *Watch) Read() Reading {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.readLocked(time.Now())
 }

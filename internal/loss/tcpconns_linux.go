@@ -1,4 +1,4 @@
-package server
+package loss
 
 import (
 	"net"
@@ -9,7 +9,7 @@ import (
 
 // update reads the counters of a connection (tcp(7), TCP_INFO). It returns false if the
 // connection is closed.
-func (c *tcpConn) update(conn *net.TCPConn) bool {
+func (c *Conn) update(conn *net.TCPConn) bool {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return false
@@ -22,6 +22,6 @@ func (c *tcpConn) update(conn *net.TCPConn) bool {
 		return true // the system does not tell
 	}
 	c.sent, c.resent = uint64(info.Data_segs_out), uint64(info.Total_retrans)
-	c.mss, c.roundTrip = int(info.Snd_mss), time.Duration(info.Rtt)*time.Microsecond
+	c.MSS, c.roundTrip = int(info.Snd_mss), time.Duration(info.Rtt)*time.Microsecond
 	return true
 }

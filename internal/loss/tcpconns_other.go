@@ -1,11 +1,11 @@
 //go:build !linux
 
-package server
+package loss
 
 import "net"
 
 // update returns false if the connection is closed. Only Linux has the counters.
-func (c *tcpConn) update(conn *net.TCPConn) bool {
+func (c *Conn) update(conn *net.TCPConn) bool {
 	raw, err := conn.SyscallConn()
 	return err == nil && raw.Control(func(uintptr) {}) == nil
 }
