@@ -24,7 +24,7 @@ func (s *Server) checkDestination(method, name string, dst cluster.Device) error
 		return nil
 	case !listed:
 		return status.Errorf(status.NotFound, "%s of %s: the cluster has no task %v", method, describe(name, s.Device(), dst), dst.Task)
-	case dst != cluster.DeviceOf(dst.Task) && s.devices.lacks(dst):
+	case dst != cluster.DeviceOf(dst.Task) && s.incarnations.Lacks(dst):
 		return status.Errorf(status.NotFound, "%s of %s: as far as known here, %v has no device %v; a Step's Rendezvous takes a key for any device", method, describe(name, s.Device(), dst), dst.Task, dst)
 	}
 	return nil

@@ -51,11 +51,11 @@ func TestSendToADeviceOfAPeerOfAnotherKind(t *testing.T) {
 	if err := a.Send(1, gpu.String(), "before", x, false); err != nil {
 		t.Errorf("to a task that has not answered yet: %v", err)
 	}
-	a.devices.list(b.Task(), b.Device(), gpu)
+	a.incarnations.List(b.Task(), b.Device(), gpu)
 	if err := a.Send(1, gpu.String(), "listed", x, false); err != nil {
 		t.Errorf("to a device that the task has: %v", err)
 	}
-	a.devices.list(b.Task(), b.Device())
+	a.incarnations.List(b.Task(), b.Device())
 	wantError(t, a.Send(1, gpu.String(), "unlisted", x, false), status.NotFound, "has no device "+gpu.String())
 	a.EndStep(1)
 }

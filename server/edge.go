@@ -115,15 +115,15 @@ func (e *Edge) Recv(ctx context.Context, step int64) (rendezvous.Value, error) {
 }
 
 func (e *Edge) recv(ctx context.Context, step int64, args rendezvous.Args) (v rendezvous.Value, err error) {
-	n, ok := e.s.known(e.peer)
+	n, ok := e.s.incarnations.Known(e.peer)
 	if !ok {
-		if n, err = e.s.incarnationOf(ctx, step, e.peer); err != nil {
+		if n, err = e.s.incarnations.Request(ctx, step, e.peer); err != nil {
 			return v, e.s.named(err, step, "Recv", e.peer, e.name)
 		}
 	}
 	v, err = e.recvFrom(ctx, step, n, args)
-	if ok && e.s.outdated(e.peer, err) {
-		if present, askErr := e.s.incarnationOf(ctx, step, e.peer); askErr == nil && present != n {
+	if ok && e.s.incarnations.Outdated(e.peer, err) {
+		if present, askErr := e.s.incarnations.Request(ctx, step, e.peer); askErr == nil && present != n {
 			return e.recvFrom(ctx, step, present, args)
 		}
 	}
@@ -137,7 +137,7 @@ func (e *Edge) recvFrom(ctx context.Context, step int64, incarnation uint64, arg
 		return v, err
 	}
 	v, err = e.s.manager.Find(step).Recv(ctx, key, args)
-	e.s.noteResult(ctx, step, e.peer, incarnation, err)
+	e.s.incarnations.NoteResult(ctx, step, e.peer, incarnation, err)
 	return v, e.explain(step, key, err)
 }
 
@@ -155,7 +155,7 @@ func (e *Edge) recvElsewhere(ctx context.Context, step int64, args rendezvous.Ar
 		})
 		return
 	}
-	n, ok := e.s.known(e.peer)
+	n, ok := e.s.incarnations.Known(e.peer)
 	if !ok {
 		e.awaitThenRecv(ctx, step, func(n uint64, err error) {
 			if err != nil {
@@ -169,7 +169,7 @@ func (e *Edge) recvElsewhere(ctx context.Context, step int64, args rendezvous.Ar
 		return
 	}
 	e.recvAsyncFrom(ctx, step, n, args, func(v rendezvous.Value, err error) {
-		if !e.s.outdated(e.peer, err) {
+		if !e.s.incarnations.Outdated(e.peer, err) {
 			done(v, err)
 			return
 		}
@@ -187,7 +187,7 @@ func (e *Edge) recvElsewhere(ctx context.Context, step int64, args rendezvous.Ar
 // Close waits for it.
 func (e *Edge) awaitThenRecv(ctx context.Context, step int64, recv func(uint64, error)) {
 	e.s.callbacks.enter()
-	e.s.awaitIncarnation(ctx, step, e.peer, func(n uint64, err error) {
+	e.s.incarnations.Await(ctx, step, e.peer, func(n uint64, err error) {
 		defer e.s.callbacks.leave()
 		recv(n, err)
 	})
@@ -216,7 +216,7 @@ func (e *Edge) start(ctx context.Context, step int64, incarnation uint64, args r
 		return
 	}
 	e.s.manager.Find(step).RecvAsync(ctx, key, args, func(v rendezvous.Value, _ rendezvous.Args, err error) {
-		e.s.noteResult(ctx, step, e.peer, incarnation, err)
+		e.s.incarnations.NoteResult(ctx, step, e.peer, incarnation, err)
 		done(v, e.explain(step, key, err))
 	})
 }

@@ -4,11 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
@@ -243,244 +239,6 @@ func TestFirstReceiveAfterARestartOverVerbs(t *testing.T) {
 	w.exchange(3, again, b, 3)
 }
 
-// waitTest is a store of incarnations with one device, whose requests the test answers.
-type waitTest struct {
-	known incarnations
-	d     cluster.Device
-	asked []context.Context
-	// answer returns what a request ends with; nil waits for the end of its context.
-	answer func(context.Context) (uint64, bool, error)
-	runs   sync.WaitGroup
-}
-
-func (w *waitTest) ask(ctx context.Context, _ cluster.Device) (uint64, bool, error) {
-	w.asked = append(w.asked, ctx)
-	if w.answer != nil {
-		return w.answer(ctx)
-	}
-	<-ctx.Done()
-	return 0, true, status.New(status.Unavailable, "nobody answers")
-}
-
-// wait makes a receive wait, and returns what it ends with.
-func (w *waitTest) wait(ctx context.Context, done func(uint64, error)) *incarnationWait {
-	r := &incarnationWait{known: &w.known, device: w.d, timeout: 10 * time.Second, done: done}
-	n, ok, run := w.known.wait(ctx, r)
-	if ok {
-		done(n, nil)
-		return r
-	}
-	if run != nil {
-		w.runs.Go(func() { run(w.ask) })
-	}
-	r.watch(ctx)
-	return r
-}
-
-// finish waits until no request runs and each receive has ended.
-func (w *waitTest) finish() {
-	w.runs.Wait()
-	synctest.Wait()
-}
-
-// inWaitTest runs a test on virtual time.
-func inWaitTest(t *testing.T, test func(t *testing.T, w *waitTest)) {
-	synctest.Test(t, func(t *testing.T) {
-		w := &waitTest{d: cluster.DeviceOf(cluster.Task{Job: "worker"})}
-		test(t, w)
-		w.finish()
-	})
-}
-
-// TestReceivesShareARequestForAnIncarnation: after an error thousands of receives may need the
-// incarnation of one device. One request is made for them, and it ends when none of them waits.
-func TestReceivesShareARequestForAnIncarnation(t *testing.T) {
-	inWaitTest(t, func(t *testing.T, w *waitTest) {
-		answer := make(chan uint64)
-		w.answer = func(ctx context.Context) (uint64, bool, error) {
-			select {
-			case n := <-answer:
-				return n, false, nil
-			case <-ctx.Done():
-				return 0, true, ctx.Err()
-			}
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		got := 0
-		var ended atomic.Int32 // the ends of contexts run at once
-		count := func(_ uint64, err error) {
-			wantError(t, err, status.Cancelled)
-			ended.Add(1)
-		}
-		w.wait(ctx, count)
-		for range 1000 {
-			w.wait(t.Context(), func(n uint64, err error) {
-				if n != 7 || err != nil {
-					t.Error(n, err)
-				}
-				got++
-			})
-		}
-		synctest.Wait()
-		cancel() // of the first one, which started the request
-		synctest.Wait()
-		if len(w.asked) != 1 || ended.Load() != 1 || w.asked[0].Err() != nil {
-			t.Fatalf("%d requests, %d receives have ended, the request has: %v", len(w.asked), ended.Load(), w.asked[0].Err())
-		}
-		answer <- 7
-		w.finish()
-		if got != 1000 {
-			t.Errorf("%d receives got the answer", got)
-		}
-		w.known.suspect(w.d, 6) // of an earlier process
-		if n, ok := w.known.known(w.d); n != 7 || !ok {
-			t.Errorf("the incarnation is %d, known: %v", n, ok)
-		}
-		w.known.suspect(w.d, 7)
-		if _, ok := w.known.known(w.d); ok {
-			t.Error("a suspect incarnation is used")
-		}
-		ctx, cancel = context.WithCancel(t.Context())
-		w.wait(ctx, count)
-		w.wait(ctx, count)
-		synctest.Wait()
-		cancel()
-		synctest.Wait()
-		if len(w.asked) != 2 || ended.Load() != 3 || w.asked[1].Err() == nil || len(w.known.requests) != 0 {
-			t.Errorf("%d requests, %d receives have ended, %d requests remain", len(w.asked), ended.Load(), len(w.known.requests))
-		}
-	})
-}
-
-// TestReceivesThatWaitForAnIncarnationKeepTheirOrder: receives of one key start in the order of
-// their calls. One that is made while others start is behind them.
-func TestReceivesThatWaitForAnIncarnationKeepTheirOrder(t *testing.T) {
-	inWaitTest(t, func(t *testing.T, w *waitTest) {
-		w.answer = func(context.Context) (uint64, bool, error) {
-			time.Sleep(time.Second)
-			return 7, false, nil
-		}
-		var order []int
-		for i := range 100 {
-			w.wait(t.Context(), func(uint64, error) {
-				if i == 0 {
-					if _, ok := w.known.known(w.d); ok {
-						t.Error("a later receive would start at once")
-					}
-					w.wait(t.Context(), func(uint64, error) { order = append(order, 100) })
-				}
-				order = append(order, i)
-			})
-		}
-		w.finish()
-		if n, ok := w.known.known(w.d); !slices.IsSorted(order) || len(order) != 101 || n != 7 || !ok {
-			t.Errorf("the order is %v; the incarnation is %d, known: %v", order, n, ok)
-		}
-	})
-}
-
-// TestReceiveWaitsForItsOwnPeerTimeout, not for what is left of that of an earlier one.
-func TestReceiveWaitsForItsOwnPeerTimeout(t *testing.T) {
-	for name, answer := range map[string]func(context.Context) (uint64, bool, error){
-		"requests fail at once": func(context.Context) (uint64, bool, error) {
-			return 0, true, status.New(status.Unavailable, "nobody answers")
-		},
-		"requests wait": nil,
-	} {
-		t.Run(name, func(t *testing.T) {
-			inWaitTest(t, func(t *testing.T, w *waitTest) {
-				w.answer = answer
-				start := time.Now()
-				var took [3]time.Duration
-				for i := range took {
-					w.wait(t.Context(), func(_ uint64, err error) {
-						took[i] = time.Since(start)
-						wantError(t, err, status.Unavailable, "not reached for 10s", "nobody answers")
-					})
-					time.Sleep(3 * time.Second)
-				}
-				w.finish()
-				if want := [3]time.Duration{10 * time.Second, 13 * time.Second, 16 * time.Second}; took != want {
-					t.Errorf("the receives ended after %v, want %v", took, want)
-				}
-				if len(w.known.requests) != 0 {
-					t.Error("the request remains")
-				}
-			})
-		})
-	}
-}
-
-// TestLaterReceiveGetsAnAnswerAfterAnEarlierOneHasEnded.
-func TestLaterReceiveGetsAnAnswerAfterAnEarlierOneHasEnded(t *testing.T) {
-	inWaitTest(t, func(t *testing.T, w *waitTest) {
-		up := time.Now().Add(12 * time.Second)
-		w.answer = func(context.Context) (uint64, bool, error) {
-			if time.Now().Before(up) {
-				return 0, true, status.New(status.Unavailable, "nobody answers")
-			}
-			return 7, false, nil
-		}
-		w.wait(t.Context(), func(_ uint64, err error) { wantError(t, err, status.Unavailable) })
-		time.Sleep(9 * time.Second)
-		w.wait(t.Context(), func(n uint64, err error) {
-			if n != 7 || err != nil {
-				t.Error(n, err)
-			}
-		})
-	})
-}
-
-// TestReceivesThatTimeOutDoNotCutRequestsShort: a peer that comes back answers after a while, and
-// until then a receive times out each 10 ms.
-func TestReceivesThatTimeOutDoNotCutRequestsShort(t *testing.T) {
-	inWaitTest(t, func(t *testing.T, w *waitTest) {
-		up, answered := time.Now().Add(12*time.Second), 0
-		w.answer = func(ctx context.Context) (uint64, bool, error) {
-			select {
-			case <-time.After(max(time.Until(up), 50*time.Millisecond)):
-				return 7, false, nil
-			case <-ctx.Done():
-				return 0, true, status.New(status.Unavailable, "nobody answers")
-			}
-		}
-		for range 1500 {
-			w.wait(t.Context(), func(n uint64, err error) {
-				if err == nil {
-					answered++
-				}
-			})
-			time.Sleep(10 * time.Millisecond)
-		}
-		w.finish()
-		if answered < 1000 {
-			t.Errorf("%d receives of 1500 got an answer", answered)
-		}
-	})
-}
-
-// TestAnswerThatIsFinalEndsAllThatWait, and the next receive requests again.
-func TestAnswerThatIsFinalEndsAllThatWait(t *testing.T) {
-	inWaitTest(t, func(t *testing.T, w *waitTest) {
-		w.answer = func(context.Context) (uint64, bool, error) {
-			return 0, false, status.New(status.NotFound, "no such device")
-		}
-		var ended atomic.Int32
-		for range 3 {
-			w.wait(t.Context(), func(_ uint64, err error) {
-				wantError(t, err, status.NotFound)
-				ended.Add(1)
-			})
-		}
-		w.finish()
-		w.wait(t.Context(), func(_ uint64, err error) { wantError(t, err, status.NotFound) })
-		w.finish()
-		if ended.Load() != 3 || len(w.asked) != 2 {
-			t.Errorf("%d receives have ended after %d requests", ended.Load(), len(w.asked))
-		}
-	})
-}
-
 // TestReceiveThatFailsForThisSidesReasonsKeepsTheIncarnation: the peer has not been restarted, so the
 // next receive need not request its incarnation.
 func TestReceiveThatFailsForThisSidesReasonsKeepsTheIncarnation(t *testing.T) {
@@ -492,12 +250,15 @@ func TestReceiveThatFailsForThisSidesReasonsKeepsTheIncarnation(t *testing.T) {
 	defer stop()
 	known := func(what string, want bool) {
 		t.Helper()
-		if _, ok := b.known(a.Device()); ok != want {
+		if _, ok := b.incarnations.Known(a.Device()); ok != want {
 			t.Errorf("%s: the incarnation is known: %v, want %v", what, ok, want)
 		}
 	}
 	learn := func() {
-		b.devices.m = map[cluster.Device]incarnation{a.Device(): {n: a.Incarnation()}}
+		t.Helper()
+		if n, err := b.incarnations.Request(t.Context(), 2, a.Device()); err != nil || n != a.Incarnation() {
+			t.Fatalf("the incarnation is %d (%v), want %d", n, err, a.Incarnation())
+		}
 	}
 	learn()
 	for what, ctx := range map[string]context.Context{"cancelled": ctx, "late": late} {
@@ -522,7 +283,7 @@ func TestReceiveThatFailsForThisSidesReasonsKeepsTheIncarnation(t *testing.T) {
 		{status.New(status.Unavailable, "not reached"), false},
 	} {
 		learn()
-		b.noteResult(t.Context(), 1, a.Device(), a.Incarnation(), c.err)
+		b.incarnations.NoteResult(t.Context(), 1, a.Device(), a.Incarnation(), c.err)
 		known(fmt.Sprint(c.err), c.want)
 	}
 	learn()
@@ -545,6 +306,6 @@ func TestReceiveThatFailsForThisSidesReasonsKeepsTheIncarnation(t *testing.T) {
 	wantError(t, err, status.InvalidArgument)
 	known("RecvInto memory of another type", true)
 	b.EndStep(1)
-	b.noteResult(t.Context(), 1, a.Device(), a.Incarnation(), status.New(status.Aborted, "Cleanup 1"))
+	b.incarnations.NoteResult(t.Context(), 1, a.Device(), a.Incarnation(), status.New(status.Aborted, "Cleanup 1"))
 	known("the step has ended", true)
 }

@@ -82,11 +82,6 @@ const (
 // transferLog is how many transfers the log of a process holds. The oldest are forgotten.
 const transferLog = 1024
 
-// retryDelay is the pause before another request for an incarnation after a lost connection.
-// It is short, since a restarted peer may be back soon, and prevents a storm of requests to a
-// peer that accepts connections and drops them.
-const retryDelay = 100 * time.Millisecond
-
 const (
 	// refusedNamePause is how long the log is silent about a caller after a line about it.
 	refusedNamePause = time.Minute

@@ -29,6 +29,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/collective"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/worker"
+	"github.com/tryst-rdma/tryst/server/internal/incarnations"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
@@ -39,32 +40,29 @@ import (
 // It is safe for concurrent use.
 type Server struct {
 	*node
-	cfg        config.Config
-	worker     *worker.Worker
-	collective *collective.Collectives
-	catalog    *checkpoint.Catalog
-	health     *health.Server
-	grpc       *grpc.Server
-	greets     grpctransport.Handshakes // of grpc
-	requests   grpctransport.RequestStats
-	port       *grpctransport.SharedPort // of queue pairs over TCP; nil without them
-	socket     net.Listener              // of both
-	address    net.Addr
-	file       addressFile
-	http       []*httpServer
-	listeners  *listeners
-	devices    incarnations
-	stepIDs    *stepIDs
-	stage      atomic.Int32  // a stage
-	accepting  bool          // serving is closed at the end
-	serving    chan struct{} // closed when the listener has stopped
-	unwatch    func()        // ends the Watch streams of the health service
-	failure    error         // of the listener; set before serving is closed
-	ended      serverEnd
+	cfg          config.Config
+	worker       *worker.Worker
+	collective   *collective.Collectives
+	catalog      *checkpoint.Catalog
+	health       *health.Server
+	grpc         *grpc.Server
+	greets       grpctransport.Handshakes // of grpc
+	requests     grpctransport.RequestStats
+	port         *grpctransport.SharedPort // of queue pairs over TCP; nil without them
+	socket       net.Listener              // of both
+	address      net.Addr
+	file         addressFile
+	http         []*httpServer
+	listeners    *listeners
+	incarnations *incarnations.Table
+	stepIDs      *stepIDs
+	stage        atomic.Int32  // a stage
+	accepting    bool          // serving is closed at the end
+	serving      chan struct{} // closed when the listener has stopped
+	unwatch      func()        // ends the Watch streams of the health service
+	failure      error         // of the listener; set before serving is closed
+	ended        serverEnd
 
-	mu     sync.Mutex // guards what follows
-	ending bool
-	work   sync.WaitGroup // requests for incarnations; Add only with mu held and ending false
 	closed sync.Once
 	result error // of Close
 
@@ -114,6 +112,9 @@ func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
 }
 
 func (s *Server) start(ctx context.Context, o Options) error {
+	s.incarnations = incarnations.New(incarnations.Options{
+		Task: s.task, Incarnation: s.incarnation, PeerTimeout: s.cfg.PeerTimeout, Steps: s.manager, Ask: s.askIncarnation,
+	})
 	s.collective = s.newCollectives()
 	s.manager.AddSource(s.collective.Source())
 	s.worker = worker.New(worker.Options{
@@ -315,9 +316,7 @@ func (s *Server) close(ctx context.Context) error {
 // step or for the Delivery of a value, so steps and kept responses end before anything waits for
 // callbacks.
 func (s *Server) stop(ctx context.Context) error {
-	s.mu.Lock()
-	s.ending = true
-	s.mu.Unlock()
+	s.incarnations.End()
 	if s.collective != nil {
 		s.collective.Close()
 		s.manager.RemoveSource(s.collective.Source())
@@ -332,7 +331,7 @@ func (s *Server) stop(ctx context.Context) error {
 	s.manager.Close()
 	s.stopGRPC(ctx, kernels == nil)
 	err = errors.Join(err, s.node.close(ctx))
-	s.work.Wait()
+	s.incarnations.Wait()
 	s.callbacks.wait()
 	if s.catalog != nil {
 		s.manager.RemoveSource(s.catalog)

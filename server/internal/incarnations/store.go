@@ -1,4 +1,4 @@
-package server
+package incarnations
 
 import (
 	lists "container/list"
@@ -11,66 +11,71 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// incarnations stores the incarnations of the devices of peers, and the receives that wait for one.
+// store stores the incarnations of the devices of peers, and the receives that wait for one.
 //
 //	receive ──► known ──────────────────────────► start
 //	        └─► wait ──► request ─┬─ answer ────► start, in the order of the calls
 //	              │               └─ later ──┐
 //	              │                  ▲───────┘
 //	              └─ end of ctx or step, peer timeout ──► error
-type incarnations struct {
+type store struct {
 	mu       sync.Mutex // guards what follows, and the fields of requests and waits
-	m        map[cluster.Device]incarnation
-	devices  map[cluster.Task][]cluster.Device      // of the tasks that have answered
-	requests map[cluster.Device]*incarnationRequest // in progress
+	m        map[cluster.Device]entry
+	devices  map[cluster.Task][]cluster.Device // of the tasks that have answered
+	requests map[cluster.Device]*request       // in progress
 }
 
-// incarnation is the incarnation of a device.
-type incarnation struct {
+// retryDelay is the pause before another request for an incarnation after a lost connection.
+// It is short, since a restarted peer may be back soon, and prevents a storm of requests to a
+// peer that accepts connections and drops them.
+const retryDelay = 100 * time.Millisecond
+
+// entry is the incarnation of a device.
+type entry struct {
 	n       uint64
 	suspect bool // it may belong to an earlier process
 	early   bool // receives that waited for it have still to start
 }
 
-// incarnationRequest is a request for an incarnation, which all receives from the device wait
+// request is a request for an incarnation, which all receives from the device wait
 // for: after an error there may be thousands. It ends when nothing waits for it.
-type incarnationRequest struct {
+type request struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
-	waiting lists.List // of *incarnationWait, in the order of the calls
+	waiting lists.List // of *wait, in the order of the calls
 	why     error      // why the last attempt failed; nil before the first has
 	// answered is set when those that wait are being started.
 	answered bool
 }
 
-// incarnationWait is a receive that waits for an incarnation.
-type incarnationWait struct {
-	known   *incarnations
+// wait is a receive that waits for an incarnation.
+type wait struct {
+	known   *store
 	device  cluster.Device
 	timeout time.Duration
-	// done is called once, with incarnations.mu not held. It must not block.
+	// done is called once, with store.mu not held. It must not block.
 	done func(uint64, error)
 
-	request  *incarnationRequest
+	request  *request
 	element  *lists.Element // nil when done is called or will be
 	deadline time.Time
 	unwatch  func() bool
 	timer    *time.Timer
 }
 
-func (i *incarnations) known(d cluster.Device) (n uint64, ok bool) {
+func (i *store) known(d cluster.Device) (n uint64, ok bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.knownLocked(d)
 }
 
-func (i *incarnations) knownLocked(d cluster.Device) (n uint64, ok bool) {
+func (i *store) knownLocked(d cluster.Device) (n uint64, ok bool) {
 	is, ok := i.m[d]
 	return is.n, ok && !is.suspect && !is.early
 }
 
 // list stores the devices of a task, as it has last listed them.
-func (i *incarnations) list(task cluster.Task, has ...cluster.Device) {
+func (i *store) list(task cluster.Task, has ...cluster.Device) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.devices == nil {
@@ -80,7 +85,7 @@ func (i *incarnations) list(task cluster.Task, has ...cluster.Device) {
 }
 
 // lacks reports whether the task of a device has listed its devices without this one.
-func (i *incarnations) lacks(d cluster.Device) bool {
+func (i *store) lacks(d cluster.Device) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	has, ok := i.devices[d.Task]
@@ -88,7 +93,7 @@ func (i *incarnations) lacks(d cluster.Device) bool {
 }
 
 // suspect marks an incarnation as possibly outdated: the next receive requests it again.
-func (i *incarnations) suspect(d cluster.Device, n uint64) {
+func (i *store) suspect(d cluster.Device, n uint64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if is, ok := i.m[d]; ok && is.n == n {
@@ -97,13 +102,13 @@ func (i *incarnations) suspect(d cluster.Device, n uint64) {
 	}
 }
 
-// askFunc makes one request for an incarnation. again reports whether a later one may succeed.
-type askFunc func(context.Context, cluster.Device) (n uint64, again bool, err error)
+// AskFunc makes one request for an incarnation. again reports whether a later one may succeed.
+type AskFunc func(context.Context, cluster.Device) (n uint64, again bool, err error)
 
 // wait adds a receive to those that wait, unless the incarnation has become known. It returns the
 // request to run if the receive is the first: the request has the values of its ctx, but not its
 // end. The caller then calls watch.
-func (i *incarnations) wait(ctx context.Context, w *incarnationWait) (n uint64, known bool, run func(askFunc)) {
+func (i *store) wait(ctx context.Context, w *wait) (n uint64, known bool, run func(AskFunc)) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if n, ok := i.knownLocked(w.device); ok {
@@ -111,20 +116,20 @@ func (i *incarnations) wait(ctx context.Context, w *incarnationWait) (n uint64, 
 	}
 	r := i.requests[w.device]
 	if r == nil {
-		r = new(incarnationRequest)
+		r = new(request)
 		r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
 		if i.requests == nil {
-			i.requests = make(map[cluster.Device]*incarnationRequest)
+			i.requests = make(map[cluster.Device]*request)
 		}
 		i.requests[w.device] = r
-		run = func(ask askFunc) { i.run(r, w.device, ask) }
+		run = func(ask AskFunc) { i.run(r, w.device, ask) }
 	}
 	w.request, w.element, w.deadline = r, r.waiting.PushBack(w), time.Now().Add(w.timeout)
 	return 0, false, run
 }
 
 // run requests until there is an answer or nothing waits.
-func (i *incarnations) run(r *incarnationRequest, d cluster.Device, ask askFunc) {
+func (i *store) run(r *request, d cluster.Device, ask AskFunc) {
 	defer r.cancel()
 	for {
 		deadline, ok := i.deadline(r)
@@ -154,20 +159,20 @@ func (i *incarnations) run(r *incarnationRequest, d cluster.Device, ask askFunc)
 
 // deadline returns until when the next attempt may last: the latest deadline of those that wait
 // now. An attempt that ends says best what prevents an answer.
-func (i *incarnations) deadline(r *incarnationRequest) (time.Time, bool) {
+func (i *store) deadline(r *request) (time.Time, bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	last := r.waiting.Back()
 	if last == nil {
 		return time.Time{}, false
 	}
-	w, _ := last.Value.(*incarnationWait)
+	w, _ := last.Value.(*wait)
 	return w.deadline, true
 }
 
 // answer starts those that wait, in order, also those that come meanwhile. Then the incarnation
 // is known.
-func (i *incarnations) answer(r *incarnationRequest, d cluster.Device, n uint64) {
+func (i *store) answer(r *request, d cluster.Device, n uint64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.requests[d] != r { // nothing waits any more
@@ -175,11 +180,11 @@ func (i *incarnations) answer(r *incarnationRequest, d cluster.Device, n uint64)
 	}
 	r.answered = true
 	if i.m == nil {
-		i.m = make(map[cluster.Device]incarnation)
+		i.m = make(map[cluster.Device]entry)
 	}
-	i.m[d] = incarnation{n: n, early: true}
+	i.m[d] = entry{n: n, early: true}
 	for front := r.waiting.Front(); front != nil; front = r.waiting.Front() {
-		w, _ := front.Value.(*incarnationWait)
+		w, _ := front.Value.(*wait)
 		w.leaveLocked()
 		i.mu.Unlock()
 		w.end(n, nil)
@@ -192,11 +197,11 @@ func (i *incarnations) answer(r *incarnationRequest, d cluster.Device, n uint64)
 }
 
 // fail ends those that wait with an error. Those that come later request again.
-func (i *incarnations) fail(r *incarnationRequest, d cluster.Device, err error) {
+func (i *store) fail(r *request, d cluster.Device, err error) {
 	i.mu.Lock()
-	var all []*incarnationWait
+	var all []*wait
 	for front := r.waiting.Front(); front != nil; front = r.waiting.Front() {
-		w, _ := front.Value.(*incarnationWait)
+		w, _ := front.Value.(*wait)
 		w.leaveLocked()
 		all = append(all, w)
 	}
@@ -207,13 +212,13 @@ func (i *incarnations) fail(r *incarnationRequest, d cluster.Device, err error) 
 }
 
 // failed stores why an attempt failed, and ends those whose time was over before it had.
-func (i *incarnations) failed(r *incarnationRequest, err error) {
+func (i *store) failed(r *request, err error) {
 	i.mu.Lock()
 	r.why = err
 	now := time.Now()
-	var late []*incarnationWait
+	var late []*wait
 	for e := r.waiting.Front(); e != nil; {
-		w, _ := e.Value.(*incarnationWait)
+		w, _ := e.Value.(*wait)
 		e = e.Next()
 		if !w.deadline.After(now) {
 			w.leaveLocked()
@@ -227,7 +232,7 @@ func (i *incarnations) failed(r *incarnationRequest, err error) {
 }
 
 // watch ends the wait with ctx, and after the peer timeout.
-func (w *incarnationWait) watch(ctx context.Context) {
+func (w *wait) watch(ctx context.Context) {
 	w.known.mu.Lock()
 	defer w.known.mu.Unlock()
 	if w.element == nil {
@@ -238,7 +243,7 @@ func (w *incarnationWait) watch(ctx context.Context) {
 }
 
 // Abort implements rendezvous.Call: it ends the wait with err.
-func (w *incarnationWait) Abort(err error) {
+func (w *wait) Abort(err error) {
 	w.known.mu.Lock()
 	waits := w.element != nil
 	if waits {
@@ -252,7 +257,7 @@ func (w *incarnationWait) Abort(err error) {
 
 // expire ends the wait after the peer timeout. Before the first attempt has failed it does
 // nothing: that attempt ends at this time, too, and says why (failed).
-func (w *incarnationWait) expire() {
+func (w *wait) expire() {
 	w.known.mu.Lock()
 	why := w.request.why
 	w.known.mu.Unlock()
@@ -261,12 +266,12 @@ func (w *incarnationWait) expire() {
 	}
 }
 
-func (w *incarnationWait) notReached(why error) error {
+func (w *wait) notReached(why error) error {
 	return status.Errorf(status.Unavailable, "%s was not reached for %v: %s", w.device.Task, w.timeout, status.From(why).Message())
 }
 
 // ended reports whether done was called or will be.
-func (w *incarnationWait) ended() bool {
+func (w *wait) ended() bool {
 	w.known.mu.Lock()
 	defer w.known.mu.Unlock()
 	return w.element == nil
@@ -274,7 +279,7 @@ func (w *incarnationWait) ended() bool {
 
 // leaveLocked takes the receive from those that wait; the caller calls end. The last one ends a
 // request that has no answer yet.
-func (w *incarnationWait) leaveLocked() {
+func (w *wait) leaveLocked() {
 	r := w.request
 	r.waiting.Remove(w.element)
 	w.element = nil
@@ -284,7 +289,7 @@ func (w *incarnationWait) leaveLocked() {
 	}
 }
 
-func (w *incarnationWait) end(n uint64, err error) {
+func (w *wait) end(n uint64, err error) {
 	if w.timer != nil {
 		w.timer.Stop()
 		w.unwatch()
