@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/prometheus/client_golang/prometheus"
@@ -30,8 +31,15 @@ type budget struct {
 	refused prometheus.Counter
 }
 
+// budgetOptions are the arguments of newBudget.
+type budgetOptions struct {
+	ReleaseAfter time.Duration // when unused memory of the pool is freed
+	LimitHeap    bool          // see Options
+	Logger       *slog.Logger
+}
+
 // newBudget makes the budget of a process, with the settings that Divide has fitted.
-func newBudget(b config.Budget, c config.Client, o Options, log *slog.Logger) *budget {
+func newBudget(b config.Budget, o budgetOptions) *budget {
 	all := &budget{Budget: b, refused: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "tryst_memory_refused_total", Help: "Tensors, graphs and registered memory that were refused, since the memory that they share is in use.",
 	})}
@@ -40,21 +48,21 @@ func newBudget(b config.Budget, c config.Client, o Options, log *slog.Logger) *b
 	}
 	var seldom rarely
 	all.common = tensor.NewPool(tensor.PoolOptions{
-		Limit: b.Common, Idle: c.ReleaseAfter, Advice: "give the process more memory (setting memory)", OffHeap: all.heap.add,
+		Limit: b.Common, Idle: o.ReleaseAfter, Advice: "give the process more memory (setting memory)", OffHeap: all.heap.add,
 		Refused: func(err error) {
 			all.refused.Inc()
 			if not, ok := seldom.now(); ok {
-				log.Warn("memory is refused", "reason", err, "not_logged", not)
+				o.Logger.Warn("memory is refused", "reason", err, "not_logged", not)
 			}
 		},
 	})
 	if b.Memory == 0 {
-		log.Warn("the memory that this process may use is not known, so no limit follows from it; set memory")
+		o.Logger.Warn("the memory that this process may use is not known, so no limit follows from it; set memory")
 		return all
 	}
-	log.Info("dividing memory", "common", b.Common, "parts", b.String())
+	o.Logger.Info("dividing memory", "common", b.Common, "parts", b.String())
 	if advice := b.Excess(); advice != "" {
-		log.Warn("the limits together allow more than the memory of this process; "+advice+", or the system may end it", "sum", b.String())
+		o.Logger.Warn("the limits together allow more than the memory of this process; "+advice+", or the system may end it", "sum", b.String())
 	}
 	return all
 }

@@ -29,9 +29,8 @@ type Client struct {
 	target    string
 	server    atomic.Pointer[cluster.Task] // the name of the server; nil until it has told it
 	conn      grpc.ClientConnInterface
-	gate      *connectGate       // nil without verbs
-	closeGate context.CancelFunc // ends the waits at the gate
-	done      chan struct{}      // closed at the end of Close
+	gate      *connectGate  // nil without verbs
+	done      chan struct{} // closed at the end of Close
 	closed    sync.Once
 	result    error // of Close
 	callbacks callbacks
@@ -79,7 +78,7 @@ func (c *Client) hello(ctx context.Context) error {
 	return nil
 }
 
-// dialAs is Dial with a given task.
+// dialAs is Dial with a given task. The parts start in this order, and stop in the reverse one.
 func dialAs(ctx context.Context, task cluster.Task, c config.Client, target string, o Options) (*Client, error) {
 	address, _, _, err := cluster.ResolveTarget(c.Cluster, target)
 	if err != nil {
@@ -87,30 +86,73 @@ func dialAs(ctx context.Context, task cluster.Task, c config.Client, target stri
 	}
 	// The server is at this address, whatever its task is.
 	c.Cluster = nil
-	fitted, parts := fit(config.Config{Client: c}, config.ForClient, o)
+	fitted, memory := fit(config.Config{Client: c}, config.ForClient, o)
 	c = fitted.Client
-	nc := nodeConfig{task: task, budget: parts, resolve: func(cluster.Task) (string, bool) { return address, true }}
-	if c.Transport == verbstransport.Name {
-		nc.localAddr = func(ctx context.Context) (netip.Addr, string) { return routedLocalAddr(ctx, serverTask, address) }
+	at := reach{
+		local:   func(ctx context.Context) (netip.Addr, string) { return routedLocalAddr(ctx, serverTask, address) },
+		resolve: func(cluster.Task) (string, bool) { return address, true },
 	}
-	n, err := newNode(ctx, nc, c, o)
+	cl := &Client{node: newNode(task, 0, o), target: address, done: make(chan struct{})}
+	err = cl.parts.start(ctx,
+		part{"memory", func(context.Context) error { return cl.divideMemory(memory, c.ReleaseAfter, o.LimitHeap) }, cl.trim},
+		part{"metrics", nil, cl.unregister},
+		part{"callbacks", nil, cl.waitForCallbacks},
+		part{"peers", func(context.Context) error {
+			return cl.connectPeers(peersOptionsOf(c, at.resolve, transport.CacheOptions{}, o))
+		}, cl.disconnectPeers},
+		part{"devices", func(ctx context.Context) error { return cl.openDevices(ctx, c, at, o) }, cl.closeDevices},
+		part{"lost packets", cl.watchLosses, cl.stopLosses},
+		part{"steps", func(context.Context) error { return cl.startSteps(0) }, cl.stopSteps},
+		part{"channels", nil, cl.closeChannels},
+		part{"first receives", cl.openGate, cl.closeGate},
+		part{"calls", cl.connect, nil},
+	)
 	if err != nil {
+		_ = cl.parts.stop(ctx) // nothing is under way yet
 		return nil, err
 	}
-	cl := &Client{node: n, target: address, closeGate: func() {}, done: make(chan struct{})}
-	if n.rdma != nil {
-		cl.gate = &connectGate{transport: n.rdma.transport}
-		cl.gate.ctx, cl.closeGate = context.WithCancel(context.Background())
-	}
-	if cl.conn, err = n.conns.Conn(serverTask); err == nil {
-		err = n.metrics.register(n.registry)
-	}
-	if err != nil {
-		cl.closeGate()
-		_ = cl.close(ctx) // nothing is under way yet
-		return nil, status.From(err)
-	}
 	return cl, nil
+}
+
+// openDevices starts the part that has the devices for verbs, if the settings want them.
+func (c *Client) openDevices(ctx context.Context, set config.Client, at reach, o Options) error {
+	if set.Transport != verbstransport.Name {
+		return nil
+	}
+	v, err := verbsOptionsOf(set, at, 0, o, c.log, c.dialVerbs)
+	if err != nil {
+		return err
+	}
+	return c.openVerbs(ctx, v)
+}
+
+// openGate makes the first receives wait for the channel.
+func (c *Client) openGate(context.Context) error {
+	if c.rdma != nil {
+		c.gate = &connectGate{transport: c.rdma.transport}
+		c.gate.ctx, c.gate.cancel = context.WithCancel(context.Background())
+	}
+	return nil
+}
+
+func (c *Client) closeGate(context.Context) error {
+	if c.gate != nil {
+		c.gate.close()
+	}
+	return nil
+}
+
+// connect gets the connection to the server, and registers the metrics of all parts.
+func (c *Client) connect(context.Context) (err error) {
+	if c.conn, err = c.conns.Conn(serverTask); err != nil {
+		return status.From(err)
+	}
+	return c.metrics.register(c.registry)
+}
+
+func (c *Client) waitForCallbacks(context.Context) error {
+	c.callbacks.wait()
+	return nil
 }
 
 // Target returns the address of the server.
@@ -228,14 +270,7 @@ func (c *Client) Transfers() []transport.Transfer { return c.transfers.Transfers
 // to the server until ctx ends, and returns when all goroutines of the client have ended.
 func (c *Client) Close(ctx context.Context) error {
 	c.closed.Do(func() {
-		if c.gate != nil {
-			c.closeGate()
-			c.gate.close()
-		}
-		c.result = c.close(ctx)
-		c.callbacks.wait()
-		c.metrics.unregister(c.registry)
-		c.trim()
+		c.result = c.parts.stop(ctx)
 		close(c.done)
 	})
 	return c.result

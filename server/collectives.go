@@ -9,11 +9,11 @@ import (
 )
 
 // newCollectives returns the collectives of the server. Its worker is made later.
-func (s *Server) newCollectives() *collective.Collectives {
+func (s *Server) newCollectives(leader cluster.Task) *collective.Collectives {
 	return collective.New(collective.Options{
-		Task: s.task, Devices: s.deviceAttributes, Leader: s.cfg.CollectiveLeader,
+		Task: s.task, Devices: s.deviceAttributes, Leader: leader,
 		Workers: s.conns, Remoter: s.remoter(), Tryst: s.isTryst,
-		Allocator: s.receiveAllocator(), LeaderTimeout: s.cfg.PeerTimeout, PeerTimeout: s.cfg.PeerTimeout,
+		Allocator: s.receiveAllocator(), LeaderTimeout: s.peerTimeout, PeerTimeout: s.peerTimeout,
 	})
 }
 
@@ -30,7 +30,7 @@ func (s *Server) isTryst(ctx context.Context, task cluster.Task) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.PeerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.peerTimeout)
 	defer cancel()
 	peer, err := conn.Hello(ctx)
 	return peer.Tryst, err

@@ -209,7 +209,7 @@ func TestAGroupWhoseMemberDies(t *testing.T) {
 				if i == 2 {
 					servers[2].grpc.Stop() // without a word
 					if wire != "grpc" {
-						_ = servers[2].stop(gone)
+						_ = servers[2].parts.stop(gone)
 					}
 					return nil
 				}

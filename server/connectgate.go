@@ -14,6 +14,7 @@ import (
 type connectGate struct {
 	transport *verbstransport.RdmaRemoteRendezvous
 	ctx       context.Context // ends with the client
+	cancel    context.CancelFunc
 	work      sync.WaitGroup
 
 	mu      sync.Mutex // guards what follows
@@ -38,8 +39,9 @@ func (g *connectGate) run(task cluster.Task, receive func()) {
 	}
 }
 
-// close waits for connect. The context must have ended, so that no connect starts any more.
+// close ends the waits at the gate, and waits for connect.
 func (g *connectGate) close() {
+	g.cancel()    // no connect starts any more
 	g.mu.Lock()   // a run that found the context alive has started connect
 	g.mu.Unlock() //nolint:staticcheck // the empty section waits for such a run
 	g.work.Wait()

@@ -16,11 +16,11 @@ import (
 // devices it has: CPU:0 alone if it is Tryst. Any device of another task is accepted, such as the
 // GPU of a TensorFlow worker.
 func (s *Server) checkDestination(method, name string, dst cluster.Device) error {
-	_, listed := s.cfg.Cluster.Address(dst.Task)
+	_, listed := s.spec.Address(dst.Task)
 	switch {
 	case dst.Task == s.task:
 		return s.ownDevice(method, name, s.Device(), dst, dst)
-	case s.cfg.Cluster.Len() == 0:
+	case s.spec.Len() == 0:
 		return nil
 	case !listed:
 		return status.Errorf(status.NotFound, "%s of %s: the cluster has no task %v", method, describe(name, s.Device(), dst), dst.Task)

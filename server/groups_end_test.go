@@ -157,7 +157,7 @@ func (w *groupTown) dies(i int) {
 	s.grpc.Stop()
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
-	_ = s.stop(gone)
+	_ = s.parts.stop(gone)
 }
 
 // stops ends all answers of a server.

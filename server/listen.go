@@ -76,9 +76,6 @@ func listenAs(ctx context.Context, c config.Config, own *ownAddress, log *slog.L
 	if c.ListensInCluster() {
 		setting = "listen, by default the address of this task in the cluster"
 	}
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
 	lis, err := listen(ctx, setting, own.listen)
 	switch {
 	case err != nil || own.reason == "":

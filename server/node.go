@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"net"
-	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -25,7 +24,6 @@ import (
 	"github.com/tryst-rdma/tryst/tensorflow/graph"
 	"github.com/tryst-rdma/tryst/transport"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
-	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
@@ -87,9 +85,13 @@ type node struct {
 	conns       *grpctransport.Conns
 	transport   *grpctransport.RpcRemoteRendezvous
 
+	late  lateManager
+	parts parts
+
 	// For the peers of sessions, which are the process's own but for their names.
 	spec         *cluster.Spec
 	dial         grpctransport.DialOptions
+	dialVerbs    func(ctx context.Context, address string) (net.Conn, error) // for a queue pair over TCP
 	peerTimeout  time.Duration
 	releaseAfter time.Duration
 
@@ -99,72 +101,83 @@ type node struct {
 	manager *rendezvous.Manager
 }
 
-// nodeConfig are the arguments of newNode that differ between a Server and a Client.
-type nodeConfig struct {
-	task cluster.Task
-	// resolve returns the address of a peer that is not in the cluster spec. Nil
-	// if there are none.
-	resolve func(cluster.Task) (string, bool)
-	// localAddr returns the address by which peers reach the process, and the reason for it. It may
-	// change with the network. Nil: not known.
-	localAddr func(context.Context) (netip.Addr, string)
-	// addresses are those at which peers dial the process, as "host:port"; none for a
-	// process that only dials.
-	addresses []string
-	// dial connects to a peer for a queue pair over TCP. newNode sets it.
-	dial func(ctx context.Context, address string) (net.Conn, error)
-	// sendBound is the bound of SendWait.
-	sendBound int64
-	// devices is the number of CPU devices; 0 means 1.
-	devices int
-	// budget has the parts of the memory, and the settings fit them.
-	budget config.Budget
-	// cache has the limits of the response cache.
-	cache transport.CacheOptions
-}
-
-// listens reports whether the process is a server.
-func (nc *nodeConfig) listens() bool { return nc.resolve == nil }
-
 // lateManager is a Manager that is set later: the response cache needs it and is built first.
 type lateManager struct{ *rendezvous.Manager }
 
-// newNode makes a node. The worker of a server is set later (node.self).
-func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ *node, err error) {
-	task := nc.task
+// newNode makes a node without parts. cpus is the number of its devices; 0 means 1.
+func newNode(task cluster.Task, cpus int, o Options) *node {
 	n := &node{
-		task: task, incarnation: cmp.Or(o.incarnation, cluster.NewIncarnation()),
-		log: o.Logger, allocator: o.Allocator,
+		task: task, incarnation: cmp.Or(o.incarnation, cluster.NewIncarnation()), log: o.Logger, allocator: o.Allocator, self: new(ownWorker),
 	}
 	n.registry, n.gatherer = registries(o.Registerer)
 	if n.log == nil {
 		n.log = slog.New(slog.DiscardHandler)
 	}
+	n.place = rendezvous.NewSession(task, n.incarnation, cpus)
 	n.metrics = newMetrics(n.log)
-	n.budget = newBudget(nc.budget, c, o, n.log)
+	n.loss = loss.NewWatch(n.log)
+	return n
+}
+
+// divideMemory starts the part that divides the memory of the process.
+func (n *node) divideMemory(parts config.Budget, releaseAfter time.Duration, limitHeap bool) error {
+	n.budget = newBudget(parts, budgetOptions{ReleaseAfter: releaseAfter, LimitHeap: limitHeap, Logger: n.log})
 	n.addBudget(n.budget)
 	if n.allocator == nil {
 		n.allocator, n.pool = n.budget.common, n.budget.common
 		n.addPool(n.pool)
 	}
-	security, err := certificates.ClientTLS(c.TLS)
+	n.heap = newHeapRelease(releaseAfter)
+	return nil
+}
+
+// trim gives back what the pool keeps for the next tensors. Blocks that the program releases later
+// go back after release-after.
+func (n *node) trim(context.Context) error {
+	if n.pool != nil {
+		n.pool.Trim()
+	}
+	return nil
+}
+
+// unregister takes the metrics of the process out of the registry.
+func (n *node) unregister(context.Context) error {
+	n.metrics.unregister(n.registry)
+	return nil
+}
+
+// peersOptions are the arguments of connectPeers.
+type peersOptions struct {
+	// Spec is the cluster. Resolve returns the address of a peer that is not in it; nil if there are none.
+	Spec    *cluster.Spec
+	Resolve func(cluster.Task) (string, bool)
+
+	TLS                       config.TLS
+	Keepalive                 config.Keepalive
+	Connections               int // to each peer
+	PeerTimeout, ReleaseAfter time.Duration
+	Stats                     stats.Handler          // observes the calls; may be nil
+	Cache                     transport.CacheOptions // the limits of the response cache
+}
+
+// connectPeers starts the part that reaches peers over gRPC, and answers their requests.
+func (n *node) connectPeers(o peersOptions) error {
+	security, err := certificates.ClientTLS(o.TLS)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	certificates.WarnOutOfDates(n.log, c.TLS)
-	n.loss = loss.NewWatch(n.log)
+	certificates.WarnOutOfDates(n.log, o.TLS)
 	dial := grpctransport.DialOptions{
-		Connected: n.loss.TCP.Add, Credentials: certificates.ClientCredentials(security), Connections: c.ConnectionsPerPeer,
-		KeepaliveTime: c.Keepalive.Time, KeepaliveTimeout: c.Keepalive.Timeout,
+		Connected: n.loss.TCP.Add, Credentials: certificates.ClientCredentials(security), Connections: o.Connections,
+		KeepaliveTime: o.Keepalive.Time, KeepaliveTimeout: o.Keepalive.Timeout,
 	}
-	nc.dial = func(ctx context.Context, address string) (net.Conn, error) {
+	n.dialVerbs = func(ctx context.Context, address string) (net.Conn, error) {
 		return dial.ConnectVerbs(ctx, address, security)
 	}
-	if o.ClientStats != nil {
-		dial.Extra = append(dial.Extra, grpc.WithStatsHandler(o.ClientStats))
+	if o.Stats != nil {
+		dial.Extra = append(dial.Extra, grpc.WithStatsHandler(o.Stats))
 	}
-	n.spec, n.dial, n.peerTimeout, n.releaseAfter = c.Cluster, dial, c.PeerTimeout, c.ReleaseAfter
-	n.heap = newHeapRelease(c.ReleaseAfter)
+	n.spec, n.dial, n.peerTimeout, n.releaseAfter = o.Spec, dial, o.PeerTimeout, o.ReleaseAfter
 	n.transfers = transport.NewLog(transferLog, func(t transport.Transfer) {
 		n.metrics.received.observe(t)
 		if w := n.lateWorker.Load(); w != nil {
@@ -173,32 +186,70 @@ func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ 
 		n.heap.used()
 		n.loss.Touch()
 	})
-	n.self = new(ownWorker)
 	n.conns = grpctransport.NewConns(grpctransport.ConnsOptions{
-		Self: task, Local: n.self, Spec: c.Cluster, Resolve: nc.resolve,
-		Allocator: n.allocator, Log: n.transfers, Dial: dial, Idle: c.ReleaseAfter, Disconnected: n.checkPeer,
+		Self: n.task, Local: n.self, Spec: o.Spec, Resolve: o.Resolve,
+		Allocator: n.allocator, Log: n.transfers, Dial: dial, Idle: o.ReleaseAfter, Disconnected: n.checkPeer,
 	})
 	n.addKept()
 	n.transport = grpctransport.New(grpctransport.Options{
-		Self: n.process(), Conns: n.conns, PeerTimeout: c.PeerTimeout, Logger: n.log,
+		Self: n.process(), Conns: n.conns, PeerTimeout: o.PeerTimeout, Logger: n.log,
 	})
-	session := rendezvous.NewSession(task, n.incarnation, nc.devices)
-	n.place = session
-	late := new(lateManager)
-	nc.cache.Addressed, nc.cache.Verify = n.conns.Addressed, n.conns.Incarnation
-	n.cache = transport.NewResponseCache(late, nc.cache)
-	if c.Transport == verbstransport.Name {
-		if n.rdma, err = n.openRDMA(ctx, c, o, nc, n.checkSource); err != nil {
-			n.cache.Close()
-			return nil, errors.Join(err, n.closeGRPC(ctx))
-		}
+	o.Cache.Addressed, o.Cache.Verify = n.conns.Addressed, n.conns.Incarnation
+	n.cache = transport.NewResponseCache(&n.late, o.Cache)
+	return nil
+}
+
+// disconnectPeers stops connectPeers: receives over gRPC end with Cancelled, then the connections are
+// closed. Pending acks and cancels are sent to peers until ctx ends.
+func (n *node) disconnectPeers(ctx context.Context) error {
+	n.cache.Close()
+	return errors.Join(n.transport.Close(ctx), n.conns.Close())
+}
+
+// watchLosses starts the watch of lost packets.
+func (n *node) watchLosses(context.Context) error {
+	if n.rdma != nil {
+		n.loss.WatchDevice(loss.Device{Current: n.rdma.finder.Current, Counters: n.rdma.finder.Counters, Connections: n.rdma.transport.Connections})
 	}
 	n.metrics.calling = n.loss.Touch
 	n.metrics.all = append(n.metrics.all, n.loss.Collectors()...)
-	n.manager = rendezvous.NewManager(rendezvous.ManagerOptions{Session: session, Remoter: n.remoter(), SendBound: nc.sendBound})
-	late.Manager = n.manager
+	return nil
+}
+
+func (n *node) stopLosses(context.Context) error {
+	n.loss.Stop()
+	return nil
+}
+
+// startSteps starts the part that has the steps. sendBound is the bound of SendWait.
+func (n *node) startSteps(sendBound int64) error {
+	n.manager = rendezvous.NewManager(rendezvous.ManagerOptions{Session: n.place, Remoter: n.remoter(), SendBound: sendBound})
+	n.late.Manager = n.manager
 	n.metrics.gauge("tryst_steps", "Steps that have not ended.", func() float64 { return float64(n.manager.Steps()) })
-	return n, nil
+	return nil
+}
+
+// stopSteps returns when no receive and no callback of a step is under way.
+func (n *node) stopSteps(context.Context) error {
+	n.cache.Close() // it asks the steps for values
+	n.manager.Close()
+	return nil
+}
+
+// closeChannels closes every channel. It notifies peers until ctx ends.
+func (n *node) closeChannels(ctx context.Context) error {
+	if n.rdma == nil {
+		return nil
+	}
+	return n.rdma.stop(ctx)
+}
+
+// closeDevices closes the devices, after the channels.
+func (n *node) closeDevices(context.Context) error {
+	if n.rdma == nil {
+		return nil
+	}
+	return n.rdma.close()
 }
 
 // ownWorker is the worker of this process. The connections need it and are made first.
@@ -225,33 +276,4 @@ func (n *node) remoter() transport.Transport {
 		return n.rdma.transport
 	}
 	return n.transport
-}
-
-// close undoes newNode: receives from peers end with Cancelled, then the connections are
-// closed. Pending acks and cancels are sent to peers until ctx ends.
-func (n *node) close(ctx context.Context) error {
-	var err error
-	n.loss.Stop()
-	if n.rdma != nil {
-		err = n.rdma.stop(ctx)
-	}
-	n.cache.Close()
-	n.manager.Close()
-	err = errors.Join(err, n.closeGRPC(ctx))
-	if n.rdma != nil {
-		err = errors.Join(err, n.rdma.close())
-	}
-	return err
-}
-
-// trim gives back what the pool keeps for the next tensors. Blocks that the program releases later
-// go back after release-after.
-func (n *node) trim() {
-	if n.pool != nil {
-		n.pool.Trim()
-	}
-}
-
-func (n *node) closeGRPC(ctx context.Context) error {
-	return errors.Join(n.transport.Close(ctx), n.conns.Close())
 }

@@ -1,35 +1,28 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"log/slog"
-	"net/netip"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/bootstrap"
-	"github.com/tryst-rdma/tryst/internal/certificates"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/internal/discovery"
-	"github.com/tryst-rdma/tryst/internal/loss"
-	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
 // rdma is the verbs part of a node: the transport, and the device under it, which may go and
-// come back (devices.go).
+// come back (internal/devices).
 //
-//	openRDMA ─► register (answers bootstraps) ─► connect (calls the peers that are up)
-//	close    ◄─ gRPC ends                     ◄─ stop (closes every channel)
+//	openVerbs ─► register (answers bootstraps) ─► connect (calls the peers that are up)
+//	close     ◄─ gRPC ends                     ◄─ stop (closes every channel)
 type rdma struct {
 	task      cluster.Task
 	spec      *cluster.Spec
@@ -42,48 +35,51 @@ type rdma struct {
 	result  error // of stop
 }
 
-// openRDMA chooses a device and makes the transport over it. If there is no usable device, and
+// verbsOptions are the arguments of openVerbs.
+type verbsOptions struct {
+	Finder devices.FinderOptions
+	Fixed  *devices.FixedOptions // nil: none, since the program has passed a provider
+	// Spec is the cluster. Resolve returns the address of a peer that is not in it; nil if there are none.
+	Spec     *cluster.Spec
+	Resolve  func(cluster.Task) (string, bool)
+	Required bool // no fallback to gRPC
+	// Security is how far the gRPC connections are protected.
+	Security verbstransport.TLS
+	// Channel has the number and size of a channel's messages.
+	Channel verbstransport.Options
+	// Memory is the registered memory; its Reserve is set by openVerbs.
+	Memory      verbstransport.MemoryOptions
+	Poll        verbstransport.PollMode
+	PeerTimeout time.Duration
+	MaxWaiting  int
+}
+
+// openVerbs opens the devices and makes the transport over them. If there is no usable device, and
 // the settings do not exclude the fallback, it logs the reason: all tensors go over gRPC until
 // there is one. A device that the settings name has to exist, but its link may be down.
-//
-// A provider that the program has passed replaces all devices.
-func (n *node) openRDMA(ctx context.Context, c config.Client, o Options, nc nodeConfig, check func(rendezvous.Key) error) (*rdma, error) {
-	r := &rdma{task: n.task, spec: c.Cluster, required: c.Fallback == fallbackNone}
-	fo := finderOptions(&c, nc.localAddr, n.log)
-	if fo.Passed = o.Provider; o.Provider == nil {
-		fo.Kernel, fo.Software = devices.KernelSource(), devices.RoCESource(n.log)
-	}
-	r.finder = devices.NewFinder(fo)
-	r.fixed = new(devices.Fixed)
-	if o.Provider == nil || o.fixed != nil {
+func (n *node) openVerbs(ctx context.Context, o verbsOptions) error {
+	r := &rdma{task: n.task, spec: o.Spec, required: o.Required, finder: devices.NewFinder(o.Finder), fixed: new(devices.Fixed)}
+	if o.Fixed != nil {
 		var err error
-		if r.fixed, err = devices.OpenFixed(devices.FixedOptions{
-			Takes: c.Takes, Named: c.Names, Settings: c.RDMA, Addresses: nc.addresses, Dial: nc.dial, Directory: c.SHMDir,
-			Trusted: certificates.Protection(c.TLS, nc.listens()) == verbstransport.MutualTLS, Sources: o.fixed, Logger: n.log,
-		}); err != nil {
-			return nil, err
+		if r.fixed, err = devices.OpenFixed(*o.Fixed); err != nil {
+			return err
 		}
 	}
 	s, err := n.findDevice(ctx, r)
 	if err != nil {
-		return nil, errors.Join(err, r.fixed.Close())
+		return errors.Join(err, r.fixed.Close())
 	}
-	r.transport, err = n.newTransport(r, c, s, nc, check)
+	r.transport, err = n.newTransport(r, s, o)
 	if err != nil {
 		if s.Device != nil {
 			err = errors.Join(err, s.Device.Close())
 		}
-		return nil, errors.Join(err, r.fixed.Close())
+		return errors.Join(err, r.fixed.Close())
 	}
 	r.finder.Watch(r.transport, s)
+	n.rdma = r
 	n.addVerbsMetrics(r)
-	n.loss.WatchDevice(loss.Device{Current: r.finder.Current, Counters: r.finder.Counters, Connections: r.transport.Connections})
-	return r, nil
-}
-
-// finderOptions are the settings of the RDMA device.
-func finderOptions(c *config.Client, local func(context.Context) (netip.Addr, string), log *slog.Logger) devices.FinderOptions {
-	return devices.FinderOptions{Settings: c.RDMA, Provider: c.Fabric(), Named: c.Names, LocalAddr: local, Logger: log}
+	return nil
 }
 
 // findDevice opens the RDMA device, if the settings allow one.
@@ -110,27 +106,23 @@ func (n *node) findDevice(ctx context.Context, r *rdma) (devices.Selection, erro
 const fallbackNone = "none"
 
 // newTransport makes the transport over the RDMA device, without one if s has none, and the fixed devices.
-func (n *node) newTransport(r *rdma, c config.Client, s devices.Selection, nc nodeConfig, check func(rendezvous.Key) error) (*verbstransport.RdmaRemoteRendezvous, error) {
-	mode, err := verbstransport.ParsePollMode(c.Poll)
-	if err != nil {
-		return nil, err
-	}
-	memory := verbstransport.MemoryOptions{Arena: c.Arena, SendLimit: c.ArenaLimit, RecvLimit: c.ArenaLimit, Idle: c.ReleaseAfter, Reserve: n.budget.reserve}
-	o := messageOptions(c, cmp.Or(c.RDMA.QueuePairs, devices.DefaultQueuePairs))
+func (n *node) newTransport(r *rdma, s devices.Selection, set verbsOptions) (*verbstransport.RdmaRemoteRendezvous, error) {
+	set.Memory.Reserve = n.budget.reserve
+	o := set.Channel
 	if s.Device != nil {
 		o.PortOptions = r.finder.Port(s)
 	}
 	o.Self, o.Task, o.Host = n.process(), n.task, discovery.Network()
-	o.Others, o.Target = r.fixed.Ports(), r.target(nc.resolve)
-	o.User, o.TLS = discovery.User(), certificates.Protection(c.TLS, nc.listens())
+	o.Others, o.Target = r.fixed.Ports(), r.target(set.Resolve)
+	o.User, o.TLS = discovery.User(), set.Security
 	n.proveReceivers(&o)
 	o.Exchanger, o.Callable = bootstrap.NewExchanger(n.conns.Conn), r.callable
-	o.GRPC, o.Cache, o.Check = n.transport.Conn, n.cache, check
-	o.Require, o.Allocator, o.Memory, o.MaxWaiting = r.required, n.allocator, memory, nc.cache.MaxWaiting
-	o.Poll, o.PeerTimeout, o.Transfers, o.Logger = mode, c.PeerTimeout, n.transfers, n.log
+	o.GRPC, o.Cache, o.Check = n.transport.Conn, n.cache, n.checkSource
+	o.Require, o.Allocator, o.Memory, o.MaxWaiting = r.required, n.allocator, set.Memory, set.MaxWaiting
+	o.Poll, o.PeerTimeout, o.Transfers, o.Logger = set.Poll, set.PeerTimeout, n.transfers, n.log
 	o.Lost, o.Active = r.finder.Gone, func() { n.loss.Touch(); n.heap.used() }
 	if limit, err := verbstransport.ReadMemlock(); err == nil && s.Device != nil {
-		if err := memory.CheckMemlock(s.Device.Info(), limit, messageMemory(r.spec, o)); err != nil {
+		if err := set.Memory.CheckMemlock(s.Device.Info(), limit, messageMemory(r.spec, o)); err != nil {
 			n.log.Warn("verbs may run out of locked memory", "reason", err)
 		}
 	}
@@ -150,22 +142,8 @@ func expectedPeers(spec *cluster.Spec) int {
 	return max(1, spec.Len()-1)
 }
 
-// MessageMemory returns how many bytes of locked memory the control messages of channels with all
-// expected peers take over a kernel device, in addition to the arenas.
-func MessageMemory(c config.Client) uint64 {
-	return messageMemory(c.Cluster, messageOptions(c, cmp.Or(c.RDMA.QueuePairs, devices.DefaultQueuePairs)))
-}
-
 func messageMemory(spec *cluster.Spec, o verbstransport.Options) uint64 {
 	return uint64(expectedPeers(spec)) * o.ChannelMemory() //nolint:gosec // not negative
-}
-
-// messageOptions returns the options for the number and size of a channel's messages.
-func messageOptions(c config.Client, queuePairs int) verbstransport.Options {
-	return verbstransport.Options{
-		Window: c.RDMA.QueueDepth / 2, SendQueue: c.RDMA.QueueDepth, EagerLimit: int(c.EagerLimit),
-		PortOptions: verbstransport.PortOptions{Rails: queuePairs},
-	}
 }
 
 // callable reports whether this process can call a peer: a task of the cluster or, for a client,
@@ -257,44 +235,3 @@ func (n *node) leftGeneration() func(transport.Process, uint64) (leave func(), e
 	}
 	return n.rdma.transport.LeftGeneration
 }
-
-// sendAllocator returns the allocator for published tensors: registered memory, from which they are
-// sent without a copy, and other memory when that is exhausted.
-func (n *node) sendAllocator() tensor.Allocator {
-	if n.rdma == nil {
-		return n.allocator
-	}
-	return firstOf{n.rdma.transport.Allocator(), n.allocator}
-}
-
-// receiveAllocator is sendAllocator for what is pulled.
-func (n *node) receiveAllocator() tensor.Allocator {
-	if n.rdma == nil {
-		return n.allocator
-	}
-	return firstOf{n.rdma.transport.ReceiveAllocator(), n.allocator}
-}
-
-// firstOf allocates from first, and from second when first is exhausted.
-type firstOf struct{ first, second tensor.Allocator }
-
-// Allocate implements tensor.Allocator.
-func (p firstOf) Allocate(n int) (*tensor.Buffer, error) {
-	b := new(tensor.Buffer)
-	if err := p.AllocateBuffer(b, n); err != nil {
-		return nil, err
-	}
-	return b, nil
-}
-
-// AllocateBuffer implements tensor.BufferAllocator.
-func (p firstOf) AllocateBuffer(b *tensor.Buffer, n int) error {
-	err := tensor.AllocateBuffer(p.first, b, n)
-	if status.CodeOf(err) == status.ResourceExhausted {
-		return tensor.AllocateBuffer(p.second, b, n)
-	}
-	return err
-}
-
-// Reserve implements tensor.Reserver.
-func (p firstOf) Reserve(n int64) (*tensor.Buffer, error) { return tensor.Reserve(p.second, n) }

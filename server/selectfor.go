@@ -24,7 +24,7 @@ func selectFor(ctx context.Context, c config.Config, target string, kernel, soft
 	if err != nil {
 		return Selection{}, err
 	}
-	o := finderOptions(&c.Client, local, log)
+	o := finderOptions(c.Client, local, log)
 	o.Kernel, o.Software = kernel, software
 	f := devices.NewFinder(o)
 	if !f.Allowed() {

@@ -11,7 +11,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -21,10 +20,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/internal/certificates"
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/collective"
 	"github.com/tryst-rdma/tryst/internal/config"
@@ -40,8 +37,10 @@ import (
 // It is safe for concurrent use.
 type Server struct {
 	*node
-	cfg          config.Config
+	shutdown     time.Duration // bounds Close
+	incarnations *incarnations.Table
 	worker       *worker.Worker
+	kernels      bool // some go on computing after stopWorker
 	collective   *collective.Collectives
 	catalog      *checkpoint.Catalog
 	health       *health.Server
@@ -54,7 +53,6 @@ type Server struct {
 	file         addressFile
 	http         []*httpServer
 	listeners    *listeners
-	incarnations *incarnations.Table
 	stepIDs      *stepIDs
 	stage        atomic.Int32  // a stage
 	accepting    bool          // serving is closed at the end
@@ -71,94 +69,196 @@ type Server struct {
 
 // Start starts a server and returns when it listens. The settings must be valid
 // (config.Config.Validate). ctx bounds the start only; Close ends the server.
+//
+// The parts start in this order and stop in the reverse one.
 func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
-	cfg, parts := fit(cfg, config.ForServer, o)
-	nc := nodeConfig{task: cfg.Task, budget: parts, sendBound: cfg.SendBound, devices: cfg.CPUDevices, cache: transport.CacheOptions{
-		MaxWaiting: cfg.MaxWaiting, MaxWaitingBytes: cfg.MaxWaitingBytes,
-		KeptPerRequester: cfg.KeptPerPeer, KeptTotal: cmp.Or(cfg.KeptTotal, transport.DefaultKeptPerRequester),
-		MaxRemembered: int(parts.Remembered),
-	}}
-	own := newOwnAddress(ctx, cfg, lookup)
-	if cfg.Transport == verbstransport.Name {
-		nc.localAddr = own.local
-	}
-	lis, err := listenAs(ctx, cfg, own, o.Logger)
+	cfg, memory := fit(cfg, config.ForServer, o)
+	s := newServer(cfg, o)
+	at := newOwnAddress(ctx, cfg, lookup)
+	cache := cacheOptions(cfg, memory)
+	LogVariables(s.log, cfg)
+	err := s.parts.start(ctx,
+		part{"listener", func(ctx context.Context) error { return s.listen(ctx, cfg, at, o.Listening) }, s.closeSocket},
+		part{"memory", func(context.Context) error { return s.divideMemory(memory, cfg.ReleaseAfter, o.LimitHeap) }, s.trim},
+		part{"metrics", nil, s.unregister}, // each part adds its own, which are registered with the calls
+		part{"HTTP", nil, s.closeHTTP},     // starts with the calls; probes are answered until the end
+		part{"publications", func(context.Context) error { return s.openCatalog(catalogOptions(cfg)) }, s.closeCatalog},
+		part{"callbacks", nil, s.waitForCallbacks}, // receives start them
+		part{"peers", func(context.Context) error { return s.connectPeers(peersOptionsOf(cfg.Client, nil, cache, o)) }, s.disconnectPeers},
+		part{"devices", func(ctx context.Context) error { return s.openDevices(ctx, cfg, at, cache.MaxWaiting, o) }, s.closeDevices},
+		part{"lost packets", s.watchLosses, s.stopLosses},
+		part{"gRPC", func(context.Context) error { return s.makeGRPC(grpcOptionsOf(cfg, o)) }, s.stopGRPC},
+		part{"steps", func(context.Context) error { return s.startSteps(cfg.SendBound) }, s.stopSteps},
+		part{"channels", nil, s.closeChannels}, // the first are made with the calls
+		part{"worker", func(context.Context) error { return s.startWorker(workerOptions(cfg, o), cfg.CollectiveLeader) }, s.stopWorker},
+		part{"waiting requests", nil, s.endRequests},
+		part{"calls", func(ctx context.Context) error { return s.serve(ctx, serveOptionsOf(cfg, o)) }, nil},
+	)
 	if err != nil {
-		return nil, err
-	}
-	if o.Listening != nil {
-		if err := o.Listening(lis.Addr()); err != nil {
-			_ = lis.Close() // nobody has been accepted
-			return nil, err
-		}
-	}
-	nc.addresses = dialedAddresses(cfg, lis.Addr())
-	n, err := newNode(ctx, nc, cfg.Client, o)
-	if err != nil {
-		_ = lis.Close() // nobody has been accepted
-		return nil, err
-	}
-	s := &Server{
-		node: n, cfg: cfg, socket: lis, address: lis.Addr(), serving: make(chan struct{}),
-		ended: serverEnd{done: make(chan struct{})}, stepIDs: newStepIDs(), listeners: newListeners(n.log),
-	}
-	if err := s.start(ctx, o); err != nil {
-		ctx, cancel := context.WithTimeout(ctx, cfg.ShutdownTimeout)
+		ctx, cancel := context.WithTimeout(ctx, s.shutdown)
 		defer cancel()
-		_ = s.stop(ctx) // the first error is the one to report
+		_ = s.parts.stop(ctx) // the first error is the one to report
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *Server) start(ctx context.Context, o Options) error {
-	s.incarnations = incarnations.New(incarnations.Options{
-		Task: s.task, Incarnation: s.incarnation, PeerTimeout: s.cfg.PeerTimeout, Steps: s.manager, Ask: s.askIncarnation,
-	})
-	s.collective = s.newCollectives()
-	s.manager.AddSource(s.collective.Source())
-	s.worker = worker.New(worker.Options{
-		Task: s.task, Incarnation: s.incarnation, Session: s.place, Manager: s.manager, Cache: s.cache,
-		CacheRPCResponse: s.cfg.CacheRPCResponse, MaxWaiting: s.cfg.MaxWaiting, MaxWaitingBytes: s.cfg.MaxWaitingBytes,
-		Kernels: o.Kernels, Allocator: s.allocator, Cluster: s.spec, Places: s.places, NewPeers: s.newPeers, Collectives: s.collective, Limits: worker.Limits{
-			Sessions: s.cfg.MaxSessions, Graphs: s.cfg.MaxGraphs, GraphBytes: s.cfg.MaxGraphBytes, SessionBytes: s.cfg.MaxSessionBytes, Steps: s.cfg.MaxRunningSteps,
-		},
-	})
-	s.self.Worker = s.worker
-	s.lateWorker.Store(s.worker)
-	var err error
-	s.catalog, err = checkpoint.NewCatalog(checkpoint.CatalogOptions{
-		Device: s.Device(), Incarnation: s.incarnation, Allocator: s.sendAllocator(),
-		Digest: s.cfg.Digest, MMap: s.cfg.PublishMMap, CacheBytes: s.cfg.FileCache, CacheTime: 2 * s.cfg.ReleaseAfter,
-		EndStep: s.worker.EndStep, Over: s.sentOver, CheckPuller: s.checkPuller, Preparing: true, Logger: s.log,
-	})
+// newServer makes a server without parts.
+func newServer(cfg config.Config, o Options) *Server {
+	s := &Server{
+		node: newNode(cfg.Task, cfg.CPUDevices, o), shutdown: cfg.ShutdownTimeout, serving: make(chan struct{}),
+		ended: serverEnd{done: make(chan struct{})}, stepIDs: newStepIDs(), file: addressFile{path: cfg.AddressFile},
+	}
+	s.listeners = newListeners(s.log)
+	return s
+}
+
+// listen opens the listener. Peers that connect wait until the server accepts calls.
+func (s *Server) listen(ctx context.Context, cfg config.Config, at *ownAddress, listening func(net.Addr) error) error {
+	lis, err := listenAs(ctx, cfg, at, s.log)
 	if err != nil {
 		return err
 	}
-	s.manager.AddSource(s.catalog)
-	if err := s.makeGRPC(o); err != nil {
+	if listening != nil {
+		if err := listening(lis.Addr()); err != nil {
+			_ = lis.Close() // nobody has been accepted
+			return err
+		}
+	}
+	s.socket, s.address = lis, lis.Addr()
+	return nil
+}
+
+// closeSocket closes the listener of a server that has not accepted calls.
+func (s *Server) closeSocket(context.Context) error {
+	if !s.accepting {
+		_ = s.socket.Close() // nobody has been accepted
+	}
+	return nil
+}
+
+// openDevices starts the part that has the devices for verbs, if the settings want them.
+func (s *Server) openDevices(ctx context.Context, cfg config.Config, at *ownAddress, maxWaiting int, o Options) error {
+	if cfg.Transport != verbstransport.Name {
+		return nil
+	}
+	v, err := verbsOptionsOf(cfg.Client, reach{local: at.local, addresses: dialedAddresses(cfg, s.address)}, maxWaiting, o, s.log, s.dialVerbs)
+	if err != nil {
 		return err
 	}
-	s.file.path = s.cfg.AddressFile
+	return s.openVerbs(ctx, v)
+}
+
+// openCatalog starts the part that has the publications. o has the settings.
+func (s *Server) openCatalog(o checkpoint.CatalogOptions) (err error) {
+	o.Device, o.Incarnation, o.Allocator = s.Device(), s.incarnation, sendMemory{s.node}
+	o.EndStep, o.Over, o.CheckPuller = s.EndStep, s.sentOver, s.checkPuller
+	o.Preparing, o.Logger = true, s.log
+	s.catalog, err = checkpoint.NewCatalog(o)
+	return err
+}
+
+func (s *Server) closeCatalog(context.Context) error {
+	s.catalog.Close()
+	return nil
+}
+
+func (s *Server) waitForCallbacks(context.Context) error {
+	s.callbacks.wait()
+	return nil
+}
+
+// startSteps starts the part that has the steps, and the incarnations of the peers that they receive from.
+func (s *Server) startSteps(sendBound int64) error {
+	if err := s.node.startSteps(sendBound); err != nil {
+		return err
+	}
+	s.incarnations = incarnations.New(incarnations.Options{
+		Task: s.task, Incarnation: s.incarnation, PeerTimeout: s.peerTimeout, Steps: s.manager, Ask: s.askIncarnation,
+	})
+	return nil
+}
+
+// stopSteps returns when nothing of a step is under way.
+func (s *Server) stopSteps(ctx context.Context) error {
+	err := s.node.stopSteps(ctx)
+	s.incarnations.Wait()
+	s.manager.RemoveSource(s.catalog)
+	return err
+}
+
+// startWorker starts the part that runs graphs, with the collectives. o has the settings.
+func (s *Server) startWorker(o worker.Options, leader cluster.Task) error {
+	s.collective = s.newCollectives(leader)
+	s.manager.AddSource(s.collective.Source())
+	s.manager.AddSource(s.catalog)
+	o.Task, o.Incarnation, o.Session, o.Manager, o.Cache = s.task, s.incarnation, s.place, s.manager, s.cache
+	o.Allocator, o.Cluster, o.Places, o.NewPeers, o.Collectives = s.allocator, s.spec, s.places, s.newPeers, s.collective
+	s.worker = worker.New(o)
+	s.self.Worker = s.worker
+	s.lateWorker.Store(s.worker)
+	return nil
+}
+
+// stopWorker ends the steps of graphs and waits for their kernels until ctx ends. A kernel that
+// computes does not look at its context and may take hours. What it uses stays valid: it has
+// references to its tensors, and what it sends meets a step that has ended.
+func (s *Server) stopWorker(ctx context.Context) error {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		s.worker.Close()
+	}()
+	select {
+	case <-closed:
+		return nil
+	case <-ctx.Done():
+	}
+	grace := time.NewTimer(kernelGrace)
+	defer grace.Stop()
+	select {
+	case <-closed:
+		return nil
+	case <-grace.C:
+		s.kernels = true
+		return status.New(status.DeadlineExceeded, "kernels of running steps, or graphs that masters register, go on computing; the server does not wait for them: they end by themselves or with the process")
+	}
+}
+
+// endRequests ends waiting requests with an error, here and at peers, so that nothing that stops later
+// waits for them. Callbacks may wait for a step or for the Delivery of a value, so steps and kept
+// responses end here, too.
+func (s *Server) endRequests(context.Context) error {
+	s.incarnations.End()
+	s.collective.Close()
+	s.manager.RemoveSource(s.collective.Source())
+	s.manager.Shutdown()
+	s.cache.Close()
+	return nil
+}
+
+// serveOptions are the arguments of serve.
+type serveOptions struct {
+	Secured                      bool // calls are under TLS
+	UnaryLimit                   int64
+	MetricsAddress, PprofAddress string
+	Prepare                      func(context.Context, *Server) error // see Options; may be nil
+}
+
+// serve accepts calls, and returns when the server is ready for them.
+func (s *Server) serve(ctx context.Context, o serveOptions) error {
+	if err := s.register(o.UnaryLimit); err != nil {
+		return err
+	}
 	s.file.clear()
-	if s.cfg.TLS.Cert == "" && !loopback(s.address) {
+	if !o.Secured && !loopback(s.address) {
 		s.log.Warn("listening beyond loopback without TLS; every host that reaches the port can read and write tensors; set tls.cert, tls.key and tls.ca, or let only trusted hosts reach it", "address", s.address.String())
 	}
-	s.accepting = true
-	lis := s.listener()
-	go func() {
-		defer close(s.serving)
-		err := s.grpc.Serve(lis)
-		if err != nil && !errors.Is(err, grpc.ErrServerStopped) { // stopped before Serve
-			s.failure = err
-			s.ended.end()
-		}
-	}()
-	LogVariables(s.log, s.cfg)
+	s.accept()
 	if s.rdma != nil {
 		s.rdma.connect() // peers that are up answer now; the others call when they start
 	}
-	if err := s.startHTTP(ctx); err != nil {
+	if err := s.startHTTP(ctx, o); err != nil {
 		return err
 	}
 	if o.Prepare != nil {
@@ -175,70 +275,26 @@ func (s *Server) start(ctx context.Context, o Options) error {
 	return nil
 }
 
-func (s *Server) makeGRPC(o Options) error {
-	if a := s.acceptor(); a != nil {
-		s.port = grpctransport.NewSharedPort(a)
-	}
-	creds, err := certificates.ServerCredentials(s.cfg.TLS, s.port != nil)
-	if err != nil {
-		return err
-	}
-	maxGraph := int64(0)
-	if o.Kernels != nil {
-		maxGraph = s.cfg.MaxGraphBytes
-	}
-	opts := append(grpctransport.ServerOptions(grpctransport.ServerTuning{
-		Credentials: creds, KeepaliveTime: s.cfg.Keepalive.Time, KeepaliveTimeout: s.cfg.Keepalive.Timeout,
-		MaxWaiting: s.cfg.MaxWaiting, MaxGraph: maxGraph, PerPeer: s.cfg.KeptPerPeer, Total: cmp.Or(s.cfg.KeptTotal, transport.DefaultKeptPerRequester), Logger: s.log, Handshakes: &s.greets, Shared: s.port,
-		OutOfDates:   certificates.OutOfDates(s.cfg.TLS),
-		RequestBytes: s.budget.Requests, Requests: &s.requests, Copies: s.budget.Copies, Connections: s.budget.connections(), Refused: s.listeners.turned.Inc,
-	}),
-		grpc.ChainUnaryInterceptor(s.metrics.unary),
-		grpc.ChainStreamInterceptor(s.metrics.stream),
-	)
-	if o.ServerStats != nil {
-		opts = append(opts, grpc.StatsHandler(o.ServerStats))
-	}
-	s.grpc = grpc.NewServer(opts...)
-	grpctransport.Register(s.grpc, grpctransport.ServiceOptions{
-		Self: s.process(), Worker: countingWorker{s.worker, s.metrics, s.cfg.Cluster}, Cache: s.cache, UnaryLimit: s.cfg.UnaryLimit,
-		Host: hostIn(s.cfg.Cluster), LeftGeneration: s.leftGeneration(),
-	})
-	if s.rdma != nil {
-		s.rdma.register(s.grpc)
-	}
-	rarely := grpctransport.LimitCalls(s.grpc)
-	s.catalog.Register(rarely)
-	s.health = health.NewServer()
-	s.enter(publishing) // until Start completes
-	watched, unwatch := context.WithCancel(context.Background())
-	s.unwatch = unwatch
-	healthpb.RegisterHealthServer(rarely, healthServer{s.health, watched})
-	registerReflection(rarely, s.grpc)
-
-	s.metrics.active = s.heap.used
-	s.metrics.all = append(s.metrics.all, s.listeners.failed, s.listeners.refused, s.listeners.turned)
-	s.addKept()
-	s.metrics.gauge("tryst_requesters", "Processes that send requests here, or did recently.", func() float64 { return float64(s.cache.Stats().Requesters) })
-	s.metrics.gauge("tryst_connected_requesters", "Requesters that have a connection.", func() float64 { return float64(s.cache.Stats().Connected) })
-	s.metrics.gauge("tryst_waiting_receives", "Requests of Tryst peers that wait for their value.", func() float64 { return float64(s.cache.Stats().Waiting) })
-	s.metrics.gauge("tryst_cached_responses", "Responses in the response cache: those that the requester has not acknowledged yet.", func() float64 { return float64(s.cache.Stats().Kept) })
-	s.metrics.gauge("tryst_cached_response_bytes", "Content of the responses in the response cache, in bytes.", func() float64 { return float64(s.cache.Stats().Bytes) })
-	s.metrics.gauge("tryst_unreceived_bytes", "What steps that use SendWait have sent and their receivers do not have yet, in bytes.", func() float64 { n, _ := s.manager.Unreceived(); return float64(n) })
-	s.metrics.gauge("tryst_waiting_sends", "Calls of SendWait that wait for space within send-bound.", func() float64 { _, n := s.manager.Unreceived(); return float64(n) })
-	s.metrics.addGraphs(s.worker)
-	s.metrics.addRequests(&s.requests)
-	s.metrics.gauge("tryst_publications", "Publications that the server offers.", func() float64 { return float64(len(s.catalog.List())) })
-	s.metrics.gauge("tryst_pulls", "Pulls in progress.", func() float64 { return float64(s.catalog.Pulls()) })
-	return s.metrics.register(s.registry)
+// accept accepts connections from now on.
+func (s *Server) accept() {
+	s.accepting = true
+	lis := s.listener()
+	go func() {
+		defer close(s.serving)
+		err := s.grpc.Serve(lis)
+		if err != nil && !errors.Is(err, grpc.ErrServerStopped) { // stopped before Serve
+			s.failure = err
+			s.ended.end()
+		}
+	}()
 }
 
-func (s *Server) startHTTP(ctx context.Context) error {
+func (s *Server) startHTTP(ctx context.Context, o serveOptions) error {
 	const metricsKey, pprofKey = "metrics-address", "pprof-address"
 	refused := s.listeners.refused.WithLabelValues(pprofKey, refusedByCalls)
 	for _, e := range []endpoint{
-		{metricsKey, s.cfg.MetricsAddress, s.operatorHandler()},
-		{pprofKey, s.cfg.PprofAddress, pprofHandler(refused.Inc)},
+		{metricsKey, o.MetricsAddress, s.operatorHandler()},
+		{pprofKey, o.PprofAddress, pprofHandler(refused.Inc)},
 	} {
 		if e.address == "" {
 			continue
@@ -248,6 +304,13 @@ func (s *Server) startHTTP(ctx context.Context) error {
 			return err
 		}
 		s.http = append(s.http, h)
+	}
+	return nil
+}
+
+func (s *Server) closeHTTP(context.Context) error {
+	for _, h := range s.http {
+		h.close()
 	}
 	return nil
 }
@@ -294,7 +357,7 @@ func (s *Server) Close(ctx context.Context) error {
 }
 
 func (s *Server) close(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.ShutdownTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.shutdown)
 	defer cancel()
 	s.log.Info("stopping", "address", s.address.String())
 	s.enter(stopping)
@@ -302,102 +365,11 @@ func (s *Server) close(ctx context.Context) error {
 	s.collective.Close()
 	s.manager.Shutdown() // otherwise new sends and requests would prolong the wait
 	err = errors.Join(err, s.cache.Drain(ctx))
-	err = errors.Join(err, s.stop(ctx))
+	err = errors.Join(err, s.parts.stop(ctx))
 	if s.failure != nil {
 		err = errors.Join(err, s.listenerFailed())
 	}
 	s.file.remove()
 	s.log.Info("stopped", "address", s.address.String())
 	return err
-}
-
-// stop undoes start, as far as start came. First it ends waiting requests with an error, then
-// the calls that carry those errors to peers, then what the calls used. Callbacks may wait for a
-// step or for the Delivery of a value, so steps and kept responses end before anything waits for
-// callbacks.
-func (s *Server) stop(ctx context.Context) error {
-	s.incarnations.End()
-	if s.collective != nil {
-		s.collective.Close()
-		s.manager.RemoveSource(s.collective.Source())
-	}
-	s.manager.Shutdown()
-	s.cache.Close()
-	kernels := s.stopWorker(ctx) // the receives of its steps have ended
-	err := kernels
-	if s.rdma != nil {
-		err = errors.Join(err, s.rdma.stop(ctx))
-	}
-	s.manager.Close()
-	s.stopGRPC(ctx, kernels == nil)
-	err = errors.Join(err, s.node.close(ctx))
-	s.incarnations.Wait()
-	s.callbacks.wait()
-	if s.catalog != nil {
-		s.manager.RemoveSource(s.catalog)
-		s.catalog.Close()
-	}
-	for _, h := range s.http {
-		h.close()
-	}
-	s.metrics.unregister(s.registry)
-	s.trim()
-	return err
-}
-
-// stopWorker ends the steps of graphs and waits for their kernels until ctx ends. A kernel that
-// computes does not look at its context and may take hours. What it uses stays valid: it has
-// references to its tensors, and what it sends meets a step that has ended.
-func (s *Server) stopWorker(ctx context.Context) error {
-	if s.worker == nil {
-		return nil
-	}
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		s.worker.Close()
-	}()
-	select {
-	case <-closed:
-		return nil
-	case <-ctx.Done():
-	}
-	grace := time.NewTimer(kernelGrace)
-	defer grace.Stop()
-	select {
-	case <-closed:
-		return nil
-	case <-grace.C:
-		return status.New(status.DeadlineExceeded, "kernels of running steps, or graphs that masters register, go on computing; the server does not wait for them: they end by themselves or with the process")
-	}
-}
-
-// stopGRPC waits for the calls in progress, until ctx ends. handlers says whether to wait for the
-// handlers of calls that were cut off.
-func (s *Server) stopGRPC(ctx context.Context, handlers bool) {
-	if !s.accepting {
-		_ = s.socket.Close() // nobody has been accepted
-	}
-	if s.grpc == nil {
-		return
-	}
-	s.unwatch()
-	s.greets.End() // gRPC would wait for clients that send nothing
-	s.port.End()   // channels have ended
-	graceful := make(chan struct{})
-	go func() {
-		defer close(graceful)
-		s.grpc.GracefulStop()
-	}()
-	select {
-	case <-graceful:
-	case <-ctx.Done():
-		s.grpc.Stop()
-		if handlers {
-			<-graceful
-		}
-	}
-	if s.accepting {
-		<-s.serving
-	}
 }

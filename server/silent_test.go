@@ -55,7 +55,8 @@ func TestSilentConnectionDoesNotDelayClose(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := start(t, settings(c.change), Options{Logger: slog.New(slog.DiscardHandler)})
+			cfg := settings(c.change)
+			s := start(t, cfg, Options{Logger: slog.New(slog.DiscardHandler)})
 			conn, err := net.Dial("tcp", s.Addr().String())
 			if err != nil {
 				t.Fatal(err)
@@ -64,7 +65,7 @@ func TestSilentConnectionDoesNotDelayClose(t *testing.T) {
 			c.begin(t, conn)
 			// A call over a connection that came later: the server has accepted the silent one.
 			client := config.Client{}
-			if s.cfg.TLS.Cert != "" {
+			if cfg.TLS.Cert != "" {
 				client = clientConfig(config.TLS{CA: a.Path("ca.pem")})
 			}
 			if err := list(t, client, s.Addr().String()); err != nil {

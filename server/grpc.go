@@ -1,0 +1,111 @@
+package server
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/stats"
+
+	"github.com/tryst-rdma/tryst/internal/certificates"
+	"github.com/tryst-rdma/tryst/internal/config"
+	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
+)
+
+// grpcOptions are the arguments of makeGRPC.
+type grpcOptions struct {
+	TLS            config.TLS
+	Keepalive      config.Keepalive
+	MaxWaiting     int
+	MaxGraph       int64         // bytes of a graph that masters register; 0: none is run
+	PerPeer, Total int64         // kept responses, in bytes
+	Stats          stats.Handler // observes the calls; may be nil
+}
+
+// makeGRPC makes the server for calls, which has no services yet.
+func (s *Server) makeGRPC(o grpcOptions) error {
+	if a := s.acceptor(); a != nil {
+		s.port = grpctransport.NewSharedPort(a)
+	}
+	creds, err := certificates.ServerCredentials(o.TLS, s.port != nil)
+	if err != nil {
+		return err
+	}
+	opts := append(grpctransport.ServerOptions(grpctransport.ServerTuning{
+		Credentials: creds, KeepaliveTime: o.Keepalive.Time, KeepaliveTimeout: o.Keepalive.Timeout,
+		MaxWaiting: o.MaxWaiting, MaxGraph: o.MaxGraph, PerPeer: o.PerPeer, Total: o.Total, Logger: s.log, Handshakes: &s.greets, Shared: s.port,
+		OutOfDates:   certificates.OutOfDates(o.TLS),
+		RequestBytes: s.budget.Requests, Requests: &s.requests, Copies: s.budget.Copies, Connections: s.budget.connections(), Refused: s.listeners.turned.Inc,
+	}),
+		grpc.ChainUnaryInterceptor(s.metrics.unary),
+		grpc.ChainStreamInterceptor(s.metrics.stream),
+	)
+	if o.Stats != nil {
+		opts = append(opts, grpc.StatsHandler(o.Stats))
+	}
+	s.grpc = grpc.NewServer(opts...)
+	return nil
+}
+
+// register registers the services, and then the metrics of all parts.
+func (s *Server) register(unaryLimit int64) error {
+	grpctransport.Register(s.grpc, grpctransport.ServiceOptions{
+		Self: s.process(), Worker: countingWorker{s.worker, s.metrics, s.spec}, Cache: s.cache, UnaryLimit: unaryLimit,
+		Host: hostIn(s.spec), LeftGeneration: s.leftGeneration(),
+	})
+	if s.rdma != nil {
+		s.rdma.register(s.grpc)
+	}
+	rarely := grpctransport.LimitCalls(s.grpc)
+	s.catalog.Register(rarely)
+	s.health = health.NewServer()
+	s.enter(publishing) // until Start completes
+	watched, unwatch := context.WithCancel(context.Background())
+	s.unwatch = unwatch
+	healthpb.RegisterHealthServer(rarely, healthServer{s.health, watched})
+	registerReflection(rarely, s.grpc)
+
+	s.metrics.active = s.heap.used
+	s.metrics.all = append(s.metrics.all, s.listeners.failed, s.listeners.refused, s.listeners.turned)
+	s.addKept()
+	s.metrics.gauge("tryst_requesters", "Processes that send requests here, or did recently.", func() float64 { return float64(s.cache.Stats().Requesters) })
+	s.metrics.gauge("tryst_connected_requesters", "Requesters that have a connection.", func() float64 { return float64(s.cache.Stats().Connected) })
+	s.metrics.gauge("tryst_waiting_receives", "Requests of Tryst peers that wait for their value.", func() float64 { return float64(s.cache.Stats().Waiting) })
+	s.metrics.gauge("tryst_cached_responses", "Responses in the response cache: those that the requester has not acknowledged yet.", func() float64 { return float64(s.cache.Stats().Kept) })
+	s.metrics.gauge("tryst_cached_response_bytes", "Content of the responses in the response cache, in bytes.", func() float64 { return float64(s.cache.Stats().Bytes) })
+	s.metrics.gauge("tryst_unreceived_bytes", "What steps that use SendWait have sent and their receivers do not have yet, in bytes.", func() float64 { n, _ := s.manager.Unreceived(); return float64(n) })
+	s.metrics.gauge("tryst_waiting_sends", "Calls of SendWait that wait for space within send-bound.", func() float64 { _, n := s.manager.Unreceived(); return float64(n) })
+	s.metrics.addGraphs(s.worker)
+	s.metrics.addRequests(&s.requests)
+	s.metrics.gauge("tryst_publications", "Publications that the server offers.", func() float64 { return float64(len(s.catalog.List())) })
+	s.metrics.gauge("tryst_pulls", "Pulls in progress.", func() float64 { return float64(s.catalog.Pulls()) })
+	return s.metrics.register(s.registry)
+}
+
+// stopGRPC waits for the calls in progress, until ctx ends. It does not wait for the handlers of calls
+// that were cut off while their kernels go on computing.
+func (s *Server) stopGRPC(ctx context.Context) error {
+	if s.unwatch != nil {
+		s.unwatch()
+	}
+	s.greets.End() // gRPC would wait for clients that send nothing
+	s.port.End()   // channels have ended
+	graceful := make(chan struct{})
+	go func() {
+		defer close(graceful)
+		s.grpc.GracefulStop()
+	}()
+	select {
+	case <-graceful:
+	case <-ctx.Done():
+		s.grpc.Stop()
+		if !s.kernels {
+			<-graceful
+		}
+	}
+	if s.accepting {
+		<-s.serving
+	}
+	return nil
+}
