@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/server/internal/lograte"
 	"github.com/tryst-rdma/tryst/tensor"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 )
@@ -46,12 +47,12 @@ func newBudget(b config.Budget, o budgetOptions) *budget {
 	if o.LimitHeap && b.Memory != 0 {
 		all.heap = newHeapLimit(b.Memory)
 	}
-	var seldom rarely
+	var seldom lograte.Limiter
 	all.common = tensor.NewPool(tensor.PoolOptions{
 		Limit: b.Common, Idle: o.ReleaseAfter, Advice: "give the process more memory (setting memory)", OffHeap: all.heap.add,
 		Refused: func(err error) {
 			all.refused.Inc()
-			if not, ok := seldom.now(); ok {
+			if not, ok := seldom.Now(); ok {
 				o.Logger.Warn("memory is refused", "reason", err, "not_logged", not)
 			}
 		},

@@ -15,6 +15,7 @@ import (
 	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
 	"github.com/tryst-rdma/tryst/internal/proto/trystgrpc"
 	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/server/internal/listen"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
@@ -89,7 +90,7 @@ func dialAs(ctx context.Context, task cluster.Task, c config.Client, target stri
 	fitted, memory := fit(config.Config{Client: c}, config.ForClient, o)
 	c = fitted.Client
 	at := reach{
-		local:   func(ctx context.Context) (netip.Addr, string) { return routedLocalAddr(ctx, serverTask, address) },
+		local:   func(ctx context.Context) (netip.Addr, string) { return listen.RouteTo(ctx, address, "") },
 		resolve: func(cluster.Task) (string, bool) { return address, true },
 	}
 	cl := &Client{node: newNode(task, 0, o), target: address, done: make(chan struct{})}

@@ -36,7 +36,7 @@ func (s *Server) makeGRPC(o grpcOptions) error {
 		Credentials: creds, KeepaliveTime: o.Keepalive.Time, KeepaliveTimeout: o.Keepalive.Timeout,
 		MaxWaiting: o.MaxWaiting, MaxGraph: o.MaxGraph, PerPeer: o.PerPeer, Total: o.Total, Logger: s.log, Handshakes: &s.greets, Shared: s.port,
 		OutOfDates:   certificates.OutOfDates(o.TLS),
-		RequestBytes: s.budget.Requests, Requests: &s.requests, Copies: s.budget.Copies, Connections: s.budget.connections(), Refused: s.listeners.turned.Inc,
+		RequestBytes: s.budget.Requests, Requests: &s.requests, Copies: s.budget.Copies, Connections: s.budget.connections(), Refused: s.listeners.Turned.Inc,
 	}),
 		grpc.ChainUnaryInterceptor(s.metrics.unary),
 		grpc.ChainStreamInterceptor(s.metrics.stream),
@@ -67,7 +67,7 @@ func (s *Server) register(unaryLimit int64) error {
 	registerReflection(rarely, s.grpc)
 
 	s.metrics.active = s.heap.used
-	s.metrics.all = append(s.metrics.all, s.listeners.failed, s.listeners.refused, s.listeners.turned)
+	s.metrics.all = append(s.metrics.all, s.listeners.Collectors()...)
 	s.addKept()
 	s.metrics.gauge("tryst_requesters", "Processes that send requests here, or did recently.", func() float64 { return float64(s.cache.Stats().Requesters) })
 	s.metrics.gauge("tryst_connected_requesters", "Requesters that have a connection.", func() float64 { return float64(s.cache.Stats().Connected) })

@@ -7,14 +7,14 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
-	"net/netip"
 	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/server/internal/listen"
+	"github.com/tryst-rdma/tryst/server/internal/lograte"
 )
 
 // httpServer serves metrics and probes, or profiles, on its own address. It owns the goroutine that accepts
@@ -81,38 +81,38 @@ type endpoint struct {
 }
 
 // start serves an endpoint. Errors and log lines name its setting.
-func (e endpoint) start(ctx context.Context, all *listeners) (*httpServer, error) {
-	lis, err := listen(ctx, e.setting, e.address)
+func (e endpoint) start(ctx context.Context, all *listen.Listeners) (*httpServer, error) {
+	lis, err := listen.TCP(ctx, e.setting, e.address)
 	if err != nil {
 		return nil, err
 	}
 	s := &httpServer{
 		addr: lis.Addr(),
 		server: &http.Server{
-			Handler: e.withoutBody(all), MaxHeaderBytes: maxHTTPHeader, ErrorLog: slog.NewLogLogger(all.log.Handler(), slog.LevelDebug),
+			Handler: e.withoutBody(all), MaxHeaderBytes: maxHTTPHeader, ErrorLog: slog.NewLogLogger(all.Log.Handler(), slog.LevelDebug),
 			ReadHeaderTimeout: requestTimeout, ReadTimeout: requestTimeout, WriteTimeout: scrapeTimeout, IdleTimeout: requestTimeout,
 		},
 		done: make(chan struct{}),
 	}
 	go func() {
 		defer close(s.done)
-		if err := s.server.Serve(all.bounded(lis, e.setting)); !errors.Is(err, http.ErrServerClosed) {
-			all.log.Error("the HTTP listener has ended, and what it served is not served any more; restart this process", "setting", e.setting, "address", lis.Addr().String(), "reason", err)
+		if err := s.server.Serve(all.Bounded(lis, e.setting)); !errors.Is(err, http.ErrServerClosed) {
+			all.Log.Error("the HTTP listener has ended, and what it served is not served any more; restart this process", "setting", e.setting, "address", lis.Addr().String(), "reason", err)
 		}
 	}()
-	all.log.Info("serving HTTP", "setting", e.setting, "address", lis.Addr().String())
+	all.Log.Info("serving HTTP", "setting", e.setting, "address", lis.Addr().String())
 	return s, nil
 }
 
 // withoutBody refuses requests with a body, which no endpoint needs, so that nobody waits for the rest of
 // one.
-func (e endpoint) withoutBody(all *listeners) http.Handler {
-	var seldom rarely
+func (e endpoint) withoutBody(all *listen.Listeners) http.Handler {
+	var seldom lograte.Limiter
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
-			all.refused.WithLabelValues(e.setting, refusedByBody).Inc()
-			if not, ok := seldom.now(); ok {
-				all.log.Warn("refusing an HTTP request with a body", "setting", e.setting, "address", r.RemoteAddr, "method", r.Method, "bytes", r.ContentLength, "not_logged", not)
+			all.Refused.WithLabelValues(e.setting, listen.RefusedByBody).Inc()
+			if not, ok := seldom.Now(); ok {
+				all.Log.Warn("refusing an HTTP request with a body", "setting", e.setting, "address", r.RemoteAddr, "method", r.Method, "bytes", r.ContentLength, "not_logged", not)
 			}
 			w.Header().Set("Connection", "close")
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now()) // net/http would wait for the rest of the body
@@ -127,37 +127,3 @@ func (s *httpServer) close() {
 	_ = s.server.Close() // the error of the listener does not matter any more
 	<-s.done
 }
-
-// listen opens a TCP listener. Its error names the setting that gave the address.
-func listen(ctx context.Context, setting, address string) (net.Listener, error) {
-	var lc net.ListenConfig
-	lis, err := lc.Listen(ctx, "tcp", address)
-	if err != nil {
-		return nil, status.Errorf(status.Unavailable, "%s: cannot listen on %s: %w", setting, address, err)
-	}
-	return withZone(lis, address), nil
-}
-
-// withZone returns a listener whose address has the zone of the address that it listens on. The
-// kernel does not tell the zone of an MPTCP socket, which listeners of Go are.
-func withZone(lis net.Listener, address string) net.Listener {
-	at, ok := lis.Addr().(*net.TCPAddr)
-	host, _, err := net.SplitHostPort(address)
-	if !ok || err != nil || at.Zone != "" || !at.IP.IsLinkLocalUnicast() {
-		return lis
-	}
-	a, err := netip.ParseAddr(host)
-	if err != nil || a.Zone() == "" {
-		return lis
-	}
-	return zoneListener{lis, &net.TCPAddr{IP: at.IP, Port: at.Port, Zone: a.Zone()}}
-}
-
-// zoneListener is a listener with another address.
-type zoneListener struct {
-	net.Listener
-	address net.Addr
-}
-
-// Addr implements net.Listener.
-func (l zoneListener) Addr() net.Addr { return l.address }

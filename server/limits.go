@@ -4,14 +4,6 @@ import "time"
 
 // The limits of the listeners, with their reasons.
 const (
-	// maxHTTPConns and maxHTTPConnsPerAddress bound the open connections of metrics-address, and those of
-	// pprof-address. A monitoring system has one or two, an orchestrator one for each probe. The first also bounds
-	// the descriptors that they take from the other listeners, so it is below the smallest usual limit of
-	// descriptors, 1024.
-	maxHTTPConns           = 96
-	maxHTTPConnsPerAddress = 32
-	// newcomerHTTPConns of them are for addresses that have none, so that a few hosts cannot take all.
-	newcomerHTTPConns = 24
 
 	// maxHTTPHeader bounds the request line and headers in bytes. Scrapers and browsers send some hundred.
 	maxHTTPHeader = 8 << 10
@@ -41,14 +33,6 @@ const (
 	heapReserve = 20
 	leastHeap   = 6
 	heapSteps   = 64
-
-	// acceptPauseMin and acceptPauseMax bound the pause after an accept that failed: descriptors are
-	// free again when some connection ends.
-	acceptPauseMin = 5 * time.Millisecond
-	acceptPauseMax = time.Second
-
-	// logPause is the shortest interval of the log lines of one listener about what it refuses.
-	logPause = time.Minute
 )
 
 // connectWait bounds how long the first receives of a client wait for its channel. A channel
@@ -63,13 +47,6 @@ const (
 	// drops packets.
 	helloTimeout = 300 * time.Millisecond
 )
-
-// lookupTimeout bounds each request to the resolver. The address is only a hint for the choice of
-// a device, so a start must not wait longer for it.
-const lookupTimeout = 2 * time.Second
-
-// maxDialedAddresses bounds the addresses of a server that listens on all interfaces.
-const maxDialedAddresses = 8
 
 const (
 	// maxTraces bounds the recordings that are under way at once; each may take 100 MB.

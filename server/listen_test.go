@@ -1,11 +1,8 @@
 package server
 
 import (
-	"context"
 	"log/slog"
 	"net"
-	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 
@@ -13,46 +10,6 @@ import (
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/status"
 )
-
-func TestListenAddressOfTheCluster(t *testing.T) {
-	names := map[string][]netip.Addr{
-		"here":      {netip.MustParseAddr("10.0.0.1")},
-		"here6":     {netip.MustParseAddr("2001:db8::1")},
-		"both":      {netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("2001:db8::1")},
-		"debian":    {netip.MustParseAddr("127.0.1.1")},
-		"balancer":  {netip.MustParseAddr("10.9.9.9")},
-		"localhost": {netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")},
-	}
-	local := []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("127.0.0.1")}
-	h := ownHost{
-		lookup:  func(name string) []netip.Addr { return names[name] },
-		isLocal: func(a netip.Addr) bool { return slices.Contains(local, a) },
-	}
-	for own, want := range map[string][2]string{
-		"10.0.0.1:7":           {"10.0.0.1:7", ""},
-		"[2001:db8::1]:7":      {"[2001:db8::1]:7", ""},
-		"[::ffff:10.0.0.1]:7":  {"[::ffff:10.0.0.1]:7", ""},
-		"127.0.0.9:7":          {"127.0.0.9:7", ""},
-		"[::1]:7":              {"[::1]:7", ""},
-		"0.0.0.0:7":            {"0.0.0.0:7", ""},
-		":7":                   {":7", ""},
-		"localhost:7":          {"localhost:7", ""},
-		"a.LocalHost.:7":       {"a.LocalHost.:7", ""},
-		"here:7":               {"10.0.0.1:7", ""},
-		"here6:7":              {"[2001:db8::1]:7", ""},
-		"10.9.9.9:7":           {":7", "no network interface has this address"},
-		"both:7":               {":7", "several addresses"},
-		"debian:7":             {":7", "127.0.1.1, which peers cannot use"},
-		"balancer:7":           {":7", "10.9.9.9, which no network interface has"},
-		"tryst-0.tryst:7":      {":7", "not yet"},
-		"localhost.evil.org:7": {":7", "not yet"},
-	} {
-		address, reason := h.listenAddress(own)
-		if address != want[0] || (reason == "") != (want[1] == "") || !strings.Contains(reason, want[1]) {
-			t.Errorf("%s: got %s, %q; want %s, %q", own, address, reason, want[0], want[1])
-		}
-	}
-}
 
 // inCluster returns settings without listen, as flags or a program give them, for task 0 at an address.
 func inCluster(t *testing.T, own string, others ...string) config.Config {
@@ -119,31 +76,6 @@ func TestLocalAddrOfTheCluster(t *testing.T) {
 		addr, why := LocalAddr(t.Context(), inCluster(t, own))
 		if addr.String() != want[0] || !strings.Contains(why, want[1]) {
 			t.Errorf("%s: got %v, %q; want %s, %q", own, addr, why, want[0], want[1])
-		}
-	}
-}
-
-// TestNamesAreLookedUpOnce at the start: a resolver may take seconds for each answer. A search for a
-// device that comes later looks the name up again, since it may be known by then.
-func TestNamesAreLookedUpOnce(t *testing.T) {
-	for host, found := range map[string][]netip.Addr{
-		"not-yet": nil,
-		"one":     {netip.MustParseAddr("192.0.2.77")},
-		"both":    {netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")},
-	} {
-		n := 0
-		o := newOwnAddress(t.Context(), inCluster(t, host+":7"), func(_ context.Context, name string) []netip.Addr {
-			if n++; name != host {
-				t.Errorf("%s is looked up", name)
-			}
-			return found
-		})
-		first, _ := o.local(t.Context())
-		if n != 1 {
-			t.Errorf("%s: %d lookups at the start", host, n)
-		}
-		if again, _ := o.local(t.Context()); n != 2 || again != first {
-			t.Errorf("%s: %d lookups after a second search, which found %v after %v", host, n, again, first)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/server/internal/listen"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
@@ -45,7 +46,7 @@ func TestServerLocalAddr(t *testing.T) {
 				c.Cluster = spec
 			}
 		})
-		if addr, why := newOwnAddress(t.Context(), c, lookup).local(t.Context()); addr.String() != tt.addr || !strings.Contains(why, tt.why) {
+		if addr, why := listen.Choose(t.Context(), listenOptions(c), listen.Lookup).Local(t.Context()); addr.String() != tt.addr || !strings.Contains(why, tt.why) {
 			t.Errorf("%s in %q: %v, %q; want %s, %q", tt.listen, tt.cluster, addr, why, tt.addr, tt.why)
 		}
 	}
@@ -62,7 +63,7 @@ func overUDP(change ...func(*config.Config)) config.Config {
 // needsLoopback skips where the host has no such address.
 func needsLoopback(t *testing.T, a string) {
 	t.Helper()
-	if !isLocal(netip.MustParseAddr(a)) {
+	if !listen.IsLocal(netip.MustParseAddr(a)) {
 		t.Skipf("no interface has the address %s", a)
 	}
 }

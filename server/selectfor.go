@@ -8,6 +8,7 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/devices"
+	"github.com/tryst-rdma/tryst/server/internal/listen"
 	"github.com/tryst-rdma/tryst/status"
 )
 
@@ -46,11 +47,17 @@ func LocalAddrFor(ctx context.Context, c config.Config, target string) (addr net
 
 func localAddrFor(c config.Config, target string) (func(context.Context) (netip.Addr, string), error) {
 	if target == "" {
-		return func(ctx context.Context) (netip.Addr, string) { return newOwnAddress(ctx, c, lookup).local(ctx) }, nil
+		return func(ctx context.Context) (netip.Addr, string) { return LocalAddr(ctx, c) }, nil
 	}
 	address, _, _, err := cluster.ResolveTarget(c.Cluster, target)
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context) (netip.Addr, string) { return routedLocalAddr(ctx, serverTask, address) }, nil
+	return func(ctx context.Context) (netip.Addr, string) { return listen.RouteTo(ctx, address, "") }, nil
+}
+
+// LocalAddr returns the address by which peers reach a server with these settings, and the reason
+// for it. The address is zero when it is not known.
+func LocalAddr(ctx context.Context, c config.Config) (addr netip.Addr, why string) {
+	return listen.Choose(ctx, listenOptions(c), listen.Lookup).Local(ctx)
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/server/internal/incarnations"
+	"github.com/tryst-rdma/tryst/server/internal/listen"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
@@ -50,9 +51,9 @@ type Server struct {
 	port         *grpctransport.SharedPort // of queue pairs over TCP; nil without them
 	socket       net.Listener              // of both
 	address      net.Addr
-	file         addressFile
+	file         listen.File
 	http         []*httpServer
-	listeners    *listeners
+	listeners    *listen.Listeners
 	stepIDs      *stepIDs
 	stage        atomic.Int32  // a stage
 	accepting    bool          // serving is closed at the end
@@ -74,11 +75,11 @@ type Server struct {
 func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
 	cfg, memory := fit(cfg, config.ForServer, o)
 	s := newServer(cfg, o)
-	at := newOwnAddress(ctx, cfg, lookup)
+	at := listen.Choose(ctx, listenOptions(cfg), listen.Lookup)
 	cache := cacheOptions(cfg, memory)
 	LogVariables(s.log, cfg)
 	err := s.parts.start(ctx,
-		part{"listener", func(ctx context.Context) error { return s.listen(ctx, cfg, at, o.Listening) }, s.closeSocket},
+		part{"listener", func(ctx context.Context) error { return s.listen(ctx, at, o.Listening) }, s.closeSocket},
 		part{"memory", func(context.Context) error { return s.divideMemory(memory, cfg.ReleaseAfter, o.LimitHeap) }, s.trim},
 		part{"metrics", nil, s.unregister}, // each part adds its own, which are registered with the calls
 		part{"HTTP", nil, s.closeHTTP},     // starts with the calls; probes are answered until the end
@@ -107,15 +108,15 @@ func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
 func newServer(cfg config.Config, o Options) *Server {
 	s := &Server{
 		node: newNode(cfg.Task, cfg.CPUDevices, o), shutdown: cfg.ShutdownTimeout, serving: make(chan struct{}),
-		ended: serverEnd{done: make(chan struct{})}, stepIDs: newStepIDs(), file: addressFile{path: cfg.AddressFile},
+		ended: serverEnd{done: make(chan struct{})}, stepIDs: newStepIDs(), file: listen.File{Path: cfg.AddressFile},
 	}
-	s.listeners = newListeners(s.log)
+	s.listeners = listen.NewListeners(s.log)
 	return s
 }
 
 // listen opens the listener. Peers that connect wait until the server accepts calls.
-func (s *Server) listen(ctx context.Context, cfg config.Config, at *ownAddress, listening func(net.Addr) error) error {
-	lis, err := listenAs(ctx, cfg, at, s.log)
+func (s *Server) listen(ctx context.Context, at *listen.Address, listening func(net.Addr) error) error {
+	lis, err := at.Open(ctx, s.log)
 	if err != nil {
 		return err
 	}
@@ -138,11 +139,11 @@ func (s *Server) closeSocket(context.Context) error {
 }
 
 // openDevices starts the part that has the devices for verbs, if the settings want them.
-func (s *Server) openDevices(ctx context.Context, cfg config.Config, at *ownAddress, maxWaiting int, o Options) error {
+func (s *Server) openDevices(ctx context.Context, cfg config.Config, at *listen.Address, maxWaiting int, o Options) error {
 	if cfg.Transport != verbstransport.Name {
 		return nil
 	}
-	v, err := verbsOptionsOf(cfg.Client, reach{local: at.local, addresses: dialedAddresses(cfg, s.address)}, maxWaiting, o, s.log, s.dialVerbs)
+	v, err := verbsOptionsOf(cfg.Client, reach{local: at.Local, addresses: at.Dialed(s.address)}, maxWaiting, o, s.log, s.dialVerbs)
 	if err != nil {
 		return err
 	}
@@ -250,7 +251,7 @@ func (s *Server) serve(ctx context.Context, o serveOptions) error {
 	if err := s.register(o.UnaryLimit); err != nil {
 		return err
 	}
-	s.file.clear()
+	s.file.Clear()
 	if !o.Secured && !loopback(s.address) {
 		s.log.Warn("listening beyond loopback without TLS; every host that reaches the port can read and write tensors; set tls.cert, tls.key and tls.ca, or let only trusted hosts reach it", "address", s.address.String())
 	}
@@ -268,7 +269,7 @@ func (s *Server) serve(ctx context.Context, o serveOptions) error {
 	}
 	s.catalog.Ready()
 	s.enter(ready)
-	if err := s.file.write(s.address.String()); err != nil {
+	if err := s.file.Write(s.address.String()); err != nil {
 		return err
 	}
 	s.log.Info("serving", "address", s.address.String(), "task", s.task.String(), "transport", s.remoter().Name())
@@ -291,7 +292,7 @@ func (s *Server) accept() {
 
 func (s *Server) startHTTP(ctx context.Context, o serveOptions) error {
 	const metricsKey, pprofKey = "metrics-address", "pprof-address"
-	refused := s.listeners.refused.WithLabelValues(pprofKey, refusedByCalls)
+	refused := s.listeners.Refused.WithLabelValues(pprofKey, listen.RefusedByCalls)
 	for _, e := range []endpoint{
 		{metricsKey, o.MetricsAddress, s.operatorHandler()},
 		{pprofKey, o.PprofAddress, pprofHandler(refused.Inc)},
@@ -369,7 +370,7 @@ func (s *Server) close(ctx context.Context) error {
 	if s.failure != nil {
 		err = errors.Join(err, s.listenerFailed())
 	}
-	s.file.remove()
+	s.file.Remove()
 	s.log.Info("stopped", "address", s.address.String())
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/worker"
+	"github.com/tryst-rdma/tryst/server/internal/listen"
 	"github.com/tryst-rdma/tryst/transport"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
@@ -26,6 +27,11 @@ func cacheOptions(c config.Config, memory config.Budget) transport.CacheOptions 
 		KeptPerRequester: c.KeptPerPeer, KeptTotal: cmp.Or(c.KeptTotal, transport.DefaultKeptPerRequester),
 		MaxRemembered: int(memory.Remembered),
 	}
+}
+
+// listenOptions are the settings of the listener.
+func listenOptions(c config.Config) listen.Options {
+	return listen.Options{Listen: c.Listen, InCluster: c.ListensInCluster(), TaskIsSet: c.TaskIsSet(), Cluster: c.Cluster, Task: c.Task}
 }
 
 // peersOptionsOf are the settings for connections to peers. resolve returns the address of a peer that is

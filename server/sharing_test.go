@@ -3,17 +3,13 @@ package server
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
 	"io"
 	"net"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/certificates"
 	"github.com/tryst-rdma/tryst/internal/certificates/certtest"
 	"github.com/tryst-rdma/tryst/internal/config"
@@ -146,33 +142,5 @@ func TestRefusedQueuePairsInWords(t *testing.T) {
 	plain := start(t, settings(), Options{})
 	if _, err := connectVerbs(t, plain.Addr().String(), a.Pair("client")); err == nil || !strings.Contains(err.Error(), "is a gRPC server without TLS") {
 		t.Errorf("a server without TLS: %v", err)
-	}
-}
-
-// TestDialedAddresses: peers dial the address in the cluster, or that of the listener; all of the host
-// for a listener on all interfaces.
-func TestDialedAddresses(t *testing.T) {
-	spec, err := cluster.ParseSpec("worker=forwarded:7")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := settings()
-	at := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9}
-	if got := dialedAddresses(c, at); !slices.Equal(got, []string{"127.0.0.1:9"}) {
-		t.Errorf("got %q", got)
-	}
-	all := dialedAddresses(c, &net.TCPAddr{IP: net.IPv6unspecified, Port: 9})
-	for _, address := range all {
-		host, port, err := net.SplitHostPort(address)
-		if err != nil || port != strconv.Itoa(9) || net.ParseIP(host).IsUnspecified() {
-			t.Errorf("%s of %s: %v", address, fmt.Sprint(all), err)
-		}
-	}
-	if len(all) == 0 || len(all) > maxDialedAddresses {
-		t.Errorf("%d addresses", len(all))
-	}
-	c.Cluster, c.Task = spec, cluster.Task{Job: "worker"}
-	if got := dialedAddresses(c, at); !slices.Equal(got, []string{"forwarded:7"}) {
-		t.Errorf("in a cluster: got %q", got)
 	}
 }

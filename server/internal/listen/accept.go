@@ -1,4 +1,4 @@
-package server
+package listen
 
 import (
 	"errors"
@@ -11,43 +11,57 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tryst-rdma/tryst/internal/identity"
+	"github.com/tryst-rdma/tryst/server/internal/lograte"
 )
 
-// listeners has what the listeners of a server have in common: their metrics and their log.
-type listeners struct {
-	log     *slog.Logger
-	failed  *prometheus.CounterVec // by setting
-	refused *prometheus.CounterVec // by setting and reason
-	turned  prometheus.Counter     // away, of gRPC
+// Listeners has what the listeners of a server have in common: their metrics and their log.
+type Listeners struct {
+	Log *slog.Logger
+	// Refused counts what HTTP listeners refuse, by setting and reason, and Turned the gRPC connections
+	// that were turned away.
+	Refused *prometheus.CounterVec
+	Turned  prometheus.Counter
+
+	failed *prometheus.CounterVec // by setting
 }
 
-func newListeners(log *slog.Logger) *listeners {
-	return &listeners{
-		log: log,
+// NewListeners makes what the listeners that log to log have in common.
+func NewListeners(log *slog.Logger) *Listeners {
+	return &Listeners{
+		Log: log,
 		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tryst_accept_errors_total", Help: "Attempts to accept a connection that failed, by the setting that has the address of the listener.",
 		}, []string{"setting"}),
-		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tryst_http_refused_total", Help: "Connections and requests that the HTTP listeners refused, by the setting that has the address, and why.",
 		}, []string{"setting", "reason"}),
-		turned: prometheus.NewCounter(prometheus.CounterOpts{
+		Turned: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "tryst_refused_connections_total", Help: "gRPC connections that were refused, since there were too many from their address or in all.",
 		}),
 	}
 }
 
+// Collectors returns the metrics of the listeners.
+func (l *Listeners) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{l.failed, l.Refused, l.Turned}
+}
+
 // The reasons for which the HTTP listeners refuse.
 const (
-	refusedByAddress = "connections of the address"
+	RefusedByAddress = "connections of the address"
 	refusedByTotal   = "connections in all"
-	refusedByBody    = "a request with a body"
-	refusedByCalls   = "requests in progress"
+	RefusedByBody    = "a request with a body"
+	RefusedByCalls   = "requests in progress"
 )
 
-// steady returns a listener that goes on after errors.
-func (l *listeners) steady(lis net.Listener, setting string) *steadyListener {
+// Steady returns a listener that goes on after errors.
+func (l *Listeners) Steady(lis net.Listener, setting string) net.Listener {
+	return l.steady(lis, setting)
+}
+
+func (l *Listeners) steady(lis net.Listener, setting string) *steadyListener {
 	return &steadyListener{
-		Listener: lis, setting: setting, log: l.log, failed: l.failed.WithLabelValues(setting), closed: make(chan struct{}),
+		Listener: lis, setting: setting, log: l.Log, failed: l.failed.WithLabelValues(setting), closed: make(chan struct{}),
 	}
 }
 
@@ -58,7 +72,7 @@ type steadyListener struct {
 	setting string
 	log     *slog.Logger
 	failed  prometheus.Counter
-	rarely  rarely
+	rarely  lograte.Limiter
 	once    sync.Once
 	closed  chan struct{}
 }
@@ -71,7 +85,7 @@ func (l *steadyListener) Accept() (net.Conn, error) {
 			return conn, err
 		}
 		l.failed.Inc()
-		if not, ok := l.rarely.now(); ok {
+		if not, ok := l.rarely.Now(); ok {
 			l.log.Warn("cannot accept connections; trying again. Raise the limit of descriptors (ulimit -n, LimitNOFILE) if the reason is that there are too many open files",
 				"setting", l.setting, "address", l.Addr().String(), "reason", err, "not_logged", not)
 		}
@@ -97,26 +111,6 @@ func lasts(err error) bool {
 		errors.Is(err, syscall.ENOTSOCK) || errors.Is(err, syscall.EOPNOTSUPP)
 }
 
-// rarely lets a log line through once a minute.
-type rarely struct {
-	mu     sync.Mutex // guards what follows
-	last   time.Time
-	silent int // since last
-}
-
-// now reports whether to log, and how many lines were left out before.
-func (r *rarely) now() (silent int, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := time.Now()
-	if !r.last.IsZero() && now.Sub(r.last) < logPause {
-		r.silent++
-		return 0, false
-	}
-	silent, r.silent, r.last = r.silent, 0, now
-	return silent, true
-}
-
 // boundedListener is a listener that bounds its open connections, in all and of each address. What
 // comes beyond is closed at once, so that it holds no descriptor, and that addresses within
 // their share are served.
@@ -129,8 +123,13 @@ type boundedListener struct {
 	hosts map[string]int // by identity.SourceOf
 }
 
-func (l *listeners) bounded(lis net.Listener, setting string) *boundedListener {
-	return &boundedListener{steadyListener: l.steady(lis, setting), refused: l.refused, hosts: make(map[string]int)}
+// Bounded returns a listener for HTTP that goes on after errors and bounds its connections.
+func (l *Listeners) Bounded(lis net.Listener, setting string) net.Listener {
+	return l.bounded(lis, setting)
+}
+
+func (l *Listeners) bounded(lis net.Listener, setting string) *boundedListener {
+	return &boundedListener{steadyListener: l.steady(lis, setting), refused: l.Refused, hosts: make(map[string]int)}
 }
 
 // Accept implements net.Listener.
@@ -147,7 +146,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		}
 		_ = conn.Close() // nothing was sent
 		l.refused.WithLabelValues(l.setting, reason).Inc()
-		if not, ok := l.rarely.now(); ok {
+		if not, ok := l.rarely.Now(); ok {
 			l.log.Warn("refusing an HTTP connection: there are too many; end some, or let fewer hosts reach the address",
 				"setting", l.setting, "address", conn.RemoteAddr().String(), "reason", reason, "limit", limit, "not_logged", not)
 		}
@@ -162,7 +161,7 @@ func (l *boundedListener) enter(host string) (reason string, limit int) {
 	case l.open >= maxHTTPConns || l.open >= maxHTTPConns-newcomerHTTPConns && l.hosts[host] > 0:
 		return refusedByTotal, maxHTTPConns
 	case l.hosts[host] >= maxHTTPConnsPerAddress:
-		return refusedByAddress, maxHTTPConnsPerAddress
+		return RefusedByAddress, maxHTTPConnsPerAddress
 	}
 	l.open++
 	l.hosts[host]++

@@ -1,34 +1,20 @@
-package server
+// Package listen chooses where a server listens and finds out how peers reach it; its listeners go on
+// after errors and bound their connections.
+package listen
 
 import (
 	"context"
-	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
 
-	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/status"
 )
 
 // ownHost finds out about the host in the address of this task in the cluster.
 type ownHost struct {
 	lookup  func(name string) []netip.Addr
 	isLocal func(netip.Addr) bool // of a network interface of this host
-}
-
-// listenAddress returns the address for the listener of a server: the setting listen. If that is
-// the address of this task in the cluster, it may be one that only peers can use; reason says then
-// why the server listens on all interfaces instead, or on loopback if no source has set the task.
-func listenAddress(c config.Config, lookup func(name string) []netip.Addr) (address, reason string) {
-	if !c.ListensInCluster() {
-		return c.Listen, ""
-	}
-	h := ownHost{lookup: lookup, isLocal: isLocal}
-	address, reason = h.listenAddress(c.Listen)
-	if reason != "" && !c.TaskIsSet() { // a cluster alone opens no port to other hosts
-		address = net.JoinHostPort("127.0.0.1", strings.TrimPrefix(address, ":"))
-	}
-	return address, reason
 }
 
 // listenAddress takes a literal address of this host, and localhost, as they are. It takes a name
@@ -70,21 +56,36 @@ func isLocalhost(host string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// listenAs opens the listener of a server. Peers that connect wait until the server accepts them.
-func listenAs(ctx context.Context, c config.Config, own *ownAddress, log *slog.Logger) (net.Listener, error) {
-	setting := "listen"
-	if c.ListensInCluster() {
-		setting = "listen, by default the address of this task in the cluster"
+// TCP opens a TCP listener. Its error names the setting that gave the address.
+func TCP(ctx context.Context, setting, address string) (net.Listener, error) {
+	var lc net.ListenConfig
+	lis, err := lc.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, status.Errorf(status.Unavailable, "%s: cannot listen on %s: %w", setting, address, err)
 	}
-	lis, err := listen(ctx, setting, own.listen)
-	switch {
-	case err != nil || own.reason == "":
-	case !c.TaskIsSet():
-		log.Warn("listening on loopback, where no other host reaches this server; the address of the default task in the cluster is not one of this host, and the setting task is not set; set task or listen",
-			"cluster", c.Listen, "address", lis.Addr().String(), "reason", own.reason)
-	default:
-		log.Info("listening on all interfaces, at the port of this task in the cluster",
-			"cluster", c.Listen, "address", lis.Addr().String(), "reason", own.reason)
-	}
-	return lis, err
+	return withZone(lis, address), nil
 }
+
+// withZone returns a listener whose address has the zone of the address that it listens on. The
+// kernel does not tell the zone of an MPTCP socket, which listeners of Go are.
+func withZone(lis net.Listener, address string) net.Listener {
+	at, ok := lis.Addr().(*net.TCPAddr)
+	host, _, err := net.SplitHostPort(address)
+	if !ok || err != nil || at.Zone != "" || !at.IP.IsLinkLocalUnicast() {
+		return lis
+	}
+	a, err := netip.ParseAddr(host)
+	if err != nil || a.Zone() == "" {
+		return lis
+	}
+	return zoneListener{lis, &net.TCPAddr{IP: at.IP, Port: at.Port, Zone: a.Zone()}}
+}
+
+// zoneListener is a listener with another address.
+type zoneListener struct {
+	net.Listener
+	address net.Addr
+}
+
+// Addr implements net.Listener.
+func (l zoneListener) Addr() net.Addr { return l.address }

@@ -1,16 +1,11 @@
-package server
+package listen
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
-	"net/http"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -18,11 +13,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc"
+	"go.uber.org/goleak"
 
-	"github.com/tryst-rdma/tryst/internal/config"
-	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
-	"github.com/tryst-rdma/tryst/internal/proto/trystgrpc"
+	"github.com/tryst-rdma/tryst/server/internal/lograte"
 )
 
 // strangers is a listener with the errors and connections of a test.
@@ -79,25 +72,26 @@ func (l *lines) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// counted returns the value of a counter.
-func counted(t *testing.T, c prometheus.Counter) float64 {
+// countOf returns the value of a counter.
+func countOf(t *testing.T, c prometheus.Counter) float64 {
 	t.Helper()
 	r := prometheus.NewRegistry()
 	r.MustRegister(c)
-	text := strings.TrimSpace(metricsText(r))
-	value, err := strconv.ParseFloat(text[strings.LastIndexByte(text, ' ')+1:], 64)
+	all, err := r.Gather()
 	if err != nil {
-		t.Fatalf("%q: %v", text, err)
+		t.Fatal(err)
 	}
-	return value
+	return all[0].GetMetric()[0].GetCounter().GetValue()
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestAcceptErrorsDoNotEndAListener: neither those that gRPC and net/http know, nor others that pass. Each is
 // counted, they are logged once a minute, and the pauses between attempts grow.
 func TestAcceptErrorsDoNotEndAListener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &lines{Handler: slog.DiscardHandler}
-		l, from := newListeners(slog.New(log)), newStrangers()
+		l, from := NewListeners(slog.New(log)), newStrangers()
 		lis := l.steady(from, "listen")
 		errs := []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED, syscall.EPERM, syscall.EPROTO, syscall.EMFILE, syscall.EMFILE, syscall.EMFILE}
 		for _, err := range errs {
@@ -113,13 +107,13 @@ func TestAcceptErrorsDoNotEndAListener(t *testing.T) {
 		if took := time.Since(start); took < 2*time.Second || took > 10*time.Second {
 			t.Errorf("%d attempts took %v: the pauses are from %v to %v", len(errs), took, acceptPauseMin, acceptPauseMax)
 		}
-		if got := counted(t, lis.failed); got != float64(len(errs)) {
+		if got := countOf(t, lis.failed); got != float64(len(errs)) {
 			t.Errorf("%v errors were counted, want %d", got, len(errs))
 		}
 		if got := log.n.Load(); got != 1 {
 			t.Errorf("%d lines in the log, want 1", got)
 		}
-		time.Sleep(logPause)
+		time.Sleep(lograte.Pause)
 		from.accepted <- syscall.EMFILE
 		from.accepted <- honest
 		if _, err := lis.Accept(); err != nil || log.n.Load() != 2 {
@@ -133,7 +127,7 @@ func TestAcceptErrorsDoNotEndAListener(t *testing.T) {
 func TestAListenerThatIsClosedEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from := newStrangers()
-		lis := newListeners(slog.New(slog.DiscardHandler)).steady(from, "listen")
+		lis := NewListeners(slog.New(slog.DiscardHandler)).steady(from, "listen")
 		from.accepted <- syscall.EMFILE
 		ended := make(chan error)
 		go func() {
@@ -148,7 +142,7 @@ func TestAListenerThatIsClosedEnds(t *testing.T) {
 	})
 	from := newStrangers()
 	from.accepted <- syscall.EBADF
-	if _, err := newListeners(slog.New(slog.DiscardHandler)).steady(from, "listen").Accept(); !errors.Is(err, syscall.EBADF) {
+	if _, err := NewListeners(slog.New(slog.DiscardHandler)).steady(from, "listen").Accept(); !errors.Is(err, syscall.EBADF) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -156,7 +150,7 @@ func TestAListenerThatIsClosedEnds(t *testing.T) {
 // TestHTTPConnectionsAreBounded: of one address and in all. Those beyond are closed at once, and their
 // places are free again when others end.
 func TestHTTPConnectionsAreBounded(t *testing.T) {
-	l, from := newListeners(slog.New(slog.DiscardHandler)), newStrangers()
+	l, from := NewListeners(slog.New(slog.DiscardHandler)), newStrangers()
 	lis := l.bounded(from, "metrics-address")
 	var last *stranger
 	accept := func(address string) net.Conn {
@@ -197,7 +191,7 @@ func TestHTTPConnectionsAreBounded(t *testing.T) {
 	if accept("192.0.2.1") == nil || accept("192.0.2.1") != nil {
 		t.Error("a connection that ended did not give exactly one place back")
 	}
-	if got := counted(t, l.refused.WithLabelValues("metrics-address", refusedByAddress)); got != 2 {
+	if got := countOf(t, l.Refused.WithLabelValues("metrics-address", RefusedByAddress)); got != 2 {
 		t.Errorf("%v refused connections were counted, want 2", got)
 	}
 	for i := range maxHTTPConns - maxHTTPConnsPerAddress - 1 - newcomerHTTPConns { // one is that of 192.0.2.2
@@ -226,108 +220,3 @@ func TestHTTPConnectionsAreBounded(t *testing.T) {
 }
 
 // halfRequest sends the first part of a request to an HTTP listener.
-func halfRequest(t *testing.T, to net.Addr, text string) net.Conn {
-	t.Helper()
-	conn, err := net.Dial("tcp", to.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	if _, err := io.WriteString(conn, text); err != nil {
-		t.Fatal(err)
-	}
-	return conn
-}
-
-// TestUnfinishedHTTPRequestsHoldNothing: a request whose body does not come is answered and closed at once, one
-// whose headers do not come has a deadline, and both have a limit of their number. The server's own port
-// and the same listener go on.
-func TestUnfinishedHTTPRequestsHoldNothing(t *testing.T) {
-	s := start(t, settings(func(c *config.Config) { c.MetricsAddress, c.PprofAddress = "127.0.0.1:0", "127.0.0.1:0" }), Options{})
-	for _, h := range s.http {
-		if h.server.ReadTimeout != requestTimeout || h.server.WriteTimeout == 0 || h.server.MaxHeaderBytes != maxHTTPHeader {
-			t.Errorf("a listener without a deadline or limit: %+v", h.server)
-		}
-		for _, path := range []string{"/metrics", "/trace", "/debug/pprof/heap", "/debug/pprof/symbol"} {
-			for _, body := range []string{"Content-Length: 10", "Transfer-Encoding: chunked"} {
-				conn := halfRequest(t, h.addr, "POST "+path+" HTTP/1.1\r\nHost: x\r\n"+body+"\r\n\r\n1")
-				resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-				if err != nil || resp.StatusCode != http.StatusRequestEntityTooLarge || !resp.Close {
-					t.Fatalf("POST %s with %s: %+v, %v", path, body, resp, err)
-				}
-				if _, err := io.Copy(io.Discard, conn); err != nil { // until the server closes it
-					t.Error(err)
-				}
-				_ = conn.Close()
-			}
-		}
-	}
-	to := s.http[0].addr
-	refused := s.listeners.refused.WithLabelValues("metrics-address", refusedByAddress)
-	for counted(t, refused) == 0 {
-		halfRequest(t, to, "GET /metrics HTTP/1.1\r\nHost:")
-	}
-	client := trystgrpc.NewPeersClient(dialPlainly(t, s.Addr().String()))
-	if _, err := client.Hello(t.Context(), &trystpb.HelloRequest{Requester: "/job:worker/replica:0/task:1"}, grpc.WaitForReady(true)); err != nil && !strings.Contains(err.Error(), "incarnation") {
-		t.Errorf("the port of gRPC does not answer: %v", err)
-	}
-}
-
-// TestProfilesHaveALongestTime: a longer one is refused at once.
-func TestProfilesHaveALongestTime(t *testing.T) {
-	s := start(t, settings(func(c *config.Config) { c.PprofAddress = "127.0.0.1:0" }), Options{})
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	for _, path := range []string{"profile", "trace", "mutex"} {
-		url := fmt.Sprintf("http://%s/debug/pprof/%s?seconds=%d", s.http[0].addr, path, int(maxProfileTime.Seconds())+1)
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = resp.Body.Close()
-		if resp.StatusCode != http.StatusBadRequest {
-			t.Errorf("%s: %s", path, resp.Status)
-		}
-	}
-}
-
-// TestProfilesInProgressAreBounded: one more gets 503, and is counted.
-func TestProfilesInProgressAreBounded(t *testing.T) {
-	s := start(t, settings(func(c *config.Config) { c.PprofAddress = "127.0.0.1:0" }), Options{})
-	get := func(query string) (int, error) {
-		resp, err := http.Get("http://" + s.http[0].addr.String() + "/debug/pprof/" + query)
-		if err != nil {
-			return 0, err
-		}
-		defer resp.Body.Close()
-		_, err = io.Copy(io.Discard, resp.Body)
-		return resp.StatusCode, err
-	}
-	codes := make(chan int)
-	for range 2 * maxProfiles {
-		go func() {
-			code, err := get("mutex?seconds=1") // the difference of two profiles, at any number at once
-			if err != nil {
-				t.Error(err)
-			}
-			codes <- code
-		}()
-	}
-	n := map[int]int{}
-	for range 2 * maxProfiles {
-		n[<-codes]++
-	}
-	if n[http.StatusOK] != maxProfiles || n[http.StatusServiceUnavailable] != maxProfiles {
-		t.Errorf("got %v, want %d of each of 200 and 503", n, maxProfiles)
-	}
-	if got := counted(t, s.listeners.refused.WithLabelValues("pprof-address", refusedByCalls)); got != maxProfiles {
-		t.Errorf("%v were counted, want %d", got, maxProfiles)
-	}
-	if code, err := get("cmdline"); code != http.StatusOK || err != nil {
-		t.Errorf("afterwards: %d, %v", code, err)
-	}
-}
