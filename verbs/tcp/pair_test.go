@@ -94,11 +94,14 @@ func connect(a, b *side) {
 	b.check(b.path.Connect(b.qp, b.psn, a.endpoint()))
 }
 
-// pair returns two connected sides, both of which can be dialed.
+// pair returns two connected sides, both of which can be dialed. Their patience is longer than a busy
+// machine lets a process rest.
 func pair(t testing.TB, size int) (a, b *side) {
 	t.Helper()
 	o := Options{ListenOn: "127.0.0.1:0"}
 	a, b = newSide(t, o, size), newSide(t, o, size)
+	a.path.Timeout = verbs.TimeoutCode(time.Second)
+	b.path.Timeout = a.path.Timeout
 	connect(a, b)
 	return a, b
 }
