@@ -103,7 +103,7 @@ func TestM7RemoteRecvAsyncMany(t *testing.T) {
 	const n = 10_000
 	var c testCluster
 	a := c.start(t, 0, nodeOptions{})
-	b := c.start(t, 1, nodeOptions{})
+	b := c.start(t, 1, nodeOptions{peerTimeout: waitLimit}) // 10,000 requests may take all processors for long
 	sent := tensortest.NewAllocator(t)
 	x := value(t, sent, 500)
 	step := b.manager.Find(1)
