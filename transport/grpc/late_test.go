@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,21 +40,21 @@ func (pipeAddr) String() string  { return "pipe" }
 
 // onPipe runs f on virtual time with a client of a server over a pipe. What the server sends comes by
 // the returned channel, which is closed at its end. The server counts calls that it serves.
-func onPipe(t *testing.T, f func(t *testing.T, c *rawClient, frames <-chan http2.FrameHeader, stats *RequestStats, served *int, log *strings.Builder)) {
+func onPipe(t *testing.T, f func(t *testing.T, c *rawClient, frames <-chan http2.FrameHeader, stats *RequestStats, served *atomic.Int64, log *strings.Builder)) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
 		var stats RequestStats
-		served := 0
+		var served atomic.Int64
 		s := grpc.NewServer(ServerOptions(ServerTuning{MaxGraph: 64 << 20, Requests: &stats, Logger: slog.New(slog.NewTextHandler(&log, nil))})...)
 		Guard(s).RegisterService(&grpc.ServiceDesc{ServiceName: tensorflowWorker, HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{
 			method(tensorflowWorker, "RegisterGraph", func(context.Context, *tfpb.RegisterGraphRequest) (any, error) {
-				served++
+				served.Add(1)
 				return &tfpb.RegisterGraphResponse{}, nil
 			}),
 		}}, &served)
 		answer := func(name string, bytes int) grpc.MethodDesc {
 			return method("test", name, func(context.Context, *tfpb.RegisterGraphRequest) (any, error) {
-				served++
+				served.Add(1)
 				return &tfpb.RegisterGraphResponse{GraphHandle: strings.Repeat("x", bytes)}, nil
 			})
 		}
@@ -127,7 +128,7 @@ func TestRequestsThatDoNotComeEnd(t *testing.T) {
 		"half a length": func(c *rawClient) { c.headers(1); c.must(c.WriteData(1, false, []byte{0, 0})) },
 		"a part":        func(c *rawClient) { c.begin(1, 1<<20) },
 	} {
-		onPipe(t, func(t *testing.T, c *rawClient, frames <-chan http2.FrameHeader, stats *RequestStats, served *int, log *strings.Builder) {
+		onPipe(t, func(t *testing.T, c *rawClient, frames <-chan http2.FrameHeader, stats *RequestStats, served *atomic.Int64, log *strings.Builder) {
 			begin(c)
 			time.Sleep(requestTime - time.Second)
 			if endOf(1, frames) {
@@ -145,7 +146,7 @@ func TestRequestsThatDoNotComeEnd(t *testing.T) {
 			}
 			c.headers(3)
 			c.must(c.WriteData(3, true, prefixOf(0, 0)))
-			if !endOf(3, frames) || *served != 1 {
+			if !endOf(3, frames) || served.Load() != 1 {
 				t.Errorf("%s: the next call was not served", name)
 			}
 			time.Sleep(time.Hour)
@@ -159,7 +160,7 @@ func TestRequestsThatDoNotComeEnd(t *testing.T) {
 // TestSlowRequestsGoOn: a large request over a slow link comes as long as it brings requestProgress in a
 // minute.
 func TestSlowRequestsGoOn(t *testing.T) {
-	onPipe(t, func(t *testing.T, c *rawClient, frames <-chan http2.FrameHeader, stats *RequestStats, served *int, _ *strings.Builder) {
+	onPipe(t, func(t *testing.T, c *rawClient, frames <-chan http2.FrameHeader, stats *RequestStats, served *atomic.Int64, _ *strings.Builder) {
 		message := protowire.AppendBytes(protowire.AppendTag(nil, 15, protowire.BytesType), make([]byte, 4<<20)) // an unknown field
 		body := append(prefixOf(0, len(message)), message...)
 		c.headers(1)
@@ -169,8 +170,8 @@ func TestSlowRequestsGoOn(t *testing.T) {
 			body = body[n:]
 			time.Sleep(requestTime / (requestProgress / (8 << 10)) * 9 / 10)
 		}
-		if !endOf(1, frames) || *served != 1 || stats.Refused()["late"] != 0 {
-			t.Errorf("%d calls are served, refused %v", *served, stats.Refused())
+		if !endOf(1, frames) || served.Load() != 1 || stats.Refused()["late"] != 0 {
+			t.Errorf("%d calls are served, refused %v", served.Load(), stats.Refused())
 		}
 	})
 }
@@ -182,7 +183,7 @@ func TestHalfAFrameEndsTheConnection(t *testing.T) {
 		"headers":  append([]byte{0, 1, 0, frameHeaders, 0, 0, 0, 0, 1}, 1, 2, 3),
 		"data":     append([]byte{0, 1, 0, frameData, 0, 0, 0, 0, 1}, 1, 2, 3),
 	} {
-		onPipe(t, func(t *testing.T, c *rawClient, frames <-chan http2.FrameHeader, stats *RequestStats, _ *int, _ *strings.Builder) {
+		onPipe(t, func(t *testing.T, c *rawClient, frames <-chan http2.FrameHeader, stats *RequestStats, _ *atomic.Int64, _ *strings.Builder) {
 			_, err := c.Write(half)
 			c.must(err)
 			time.Sleep(2*requestTime + time.Second)
@@ -199,7 +200,7 @@ func TestHalfAFrameEndsTheConnection(t *testing.T) {
 
 // TestABlockOfHeadersThatDoesNotEndEndsTheConnection: nothing may come between its frames.
 func TestABlockOfHeadersThatDoesNotEndEndsTheConnection(t *testing.T) {
-	onPipe(t, func(t *testing.T, c *rawClient, frames <-chan http2.FrameHeader, _ *RequestStats, _ *int, _ *strings.Builder) {
+	onPipe(t, func(t *testing.T, c *rawClient, frames <-chan http2.FrameHeader, _ *RequestStats, _ *atomic.Int64, _ *strings.Builder) {
 		c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}}))
 		for range 150 { // one byte a second
 			time.Sleep(time.Second)

@@ -2,6 +2,7 @@ package grpctransport
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,7 +39,7 @@ func TestResponsesThatNobodyReadsEndTheConnection(t *testing.T) {
 			}
 		},
 	} {
-		onPipe(t, func(t *testing.T, c *rawClient, frames <-chan http2.FrameHeader, stats *RequestStats, _ *int, log *strings.Builder) {
+		onPipe(t, func(t *testing.T, c *rawClient, frames <-chan http2.FrameHeader, stats *RequestStats, _ *atomic.Int64, log *strings.Builder) {
 			c.large(1)
 			for second := range int(2*responseTime/time.Second) - 1 {
 				does(c, second)
@@ -65,14 +66,14 @@ func TestResponsesThatNobodyReadsEndTheConnection(t *testing.T) {
 
 // TestSmallResponsesThatNobodyReadsEndTheConnection, which are not charged: their calls are.
 func TestSmallResponsesThatNobodyReadsEndTheConnection(t *testing.T) {
-	onPipe(t, func(t *testing.T, c *rawClient, frames <-chan http2.FrameHeader, stats *RequestStats, served *int, log *strings.Builder) {
+	onPipe(t, func(t *testing.T, c *rawClient, frames <-chan http2.FrameHeader, stats *RequestStats, served *atomic.Int64, log *strings.Builder) {
 		c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
 		for i := range 100 {
 			c.whole(uint32(1+2*i), "/tensorflow.WorkerService/RegisterGraph")
 		}
 		synctest.Wait()
-		if *served != 100 || stats.Bytes() == 0 {
-			t.Fatalf("%d calls are served, charged with %d bytes", *served, stats.Bytes())
+		if served.Load() != 100 || stats.Bytes() == 0 {
+			t.Fatalf("%d calls are served, charged with %d bytes", served.Load(), stats.Bytes())
 		}
 		time.Sleep(2 * responseTime)
 		synctest.Wait()
@@ -84,7 +85,7 @@ func TestSmallResponsesThatNobodyReadsEndTheConnection(t *testing.T) {
 
 // TestCallsThatWaitForTheirHandlersGoOn: no response is to be read yet. Small ones that are read do not matter.
 func TestCallsThatWaitForTheirHandlersGoOn(t *testing.T) {
-	onPipe(t, func(t *testing.T, c *rawClient, frames <-chan http2.FrameHeader, stats *RequestStats, _ *int, _ *strings.Builder) {
+	onPipe(t, func(t *testing.T, c *rawClient, frames <-chan http2.FrameHeader, stats *RequestStats, _ *atomic.Int64, _ *strings.Builder) {
 		for i := range 10 {
 			c.whole(uint32(1+2*i), "/test/Wait")
 		}
@@ -104,7 +105,7 @@ func TestCallsThatWaitForTheirHandlersGoOn(t *testing.T) {
 // TestSlowReadersGoOn: as long as they read responseProgress in a minute, and however long nothing is to be
 // read.
 func TestSlowReadersGoOn(t *testing.T) {
-	onPipe(t, func(t *testing.T, c *rawClient, frames <-chan http2.FrameHeader, stats *RequestStats, served *int, _ *strings.Builder) {
+	onPipe(t, func(t *testing.T, c *rawClient, frames <-chan http2.FrameHeader, stats *RequestStats, served *atomic.Int64, _ *strings.Builder) {
 		for stream := uint32(1); stream < 5; stream += 2 {
 			c.large(stream)
 			for read := 0; read < largeResponse; read += 8 << 10 {
@@ -112,7 +113,7 @@ func TestSlowReadersGoOn(t *testing.T) {
 				c.reads(stream, 8<<10)
 			}
 			if !endOf(stream, frames) || stats.Unread() != 0 {
-				t.Errorf("%d calls are served, %d connections ended", *served, stats.Unread())
+				t.Errorf("%d calls are served, %d connections ended", served.Load(), stats.Unread())
 			}
 			time.Sleep(time.Hour)
 		}
