@@ -45,6 +45,7 @@ func (s longState) NewKernel(n *graph.Node) (graph.Kernel, error) {
 // TestCloseLeavesAKernelThatComputes: Close ends although a kernel goes on, and says so. The kernel,
 // which ends later, finds its memory as it was.
 func TestCloseLeavesAKernelThatComputes(t *testing.T) {
+	t.Parallel()
 	k := longKernels{ops.New(), make(chan struct{}), make(chan struct{})}
 	end := sync.OnceFunc(func() { close(k.end) })
 	defer end()

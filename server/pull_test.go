@@ -96,6 +96,7 @@ func saved(t *testing.T, c *Client, req checkpoint.PullRequest, published string
 // TestPullSurvivesAResetAtAnyByte: the connection is reset once, at each of many positions, from
 // the first question to the last tensor.
 func TestPullSurvivesAResetAtAnyByte(t *testing.T) {
+	t.Parallel()
 	path := checkpointFile(t, false)
 	s := publisher(t, "127.0.0.1:0", path)
 	var whole int64 // what a pull without a reset receives

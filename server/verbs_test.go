@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"net/http/httptest"
 	"strings"
 	"sync"
@@ -44,17 +43,8 @@ func newVerbsTown(t *testing.T, n int, devices ...verbstest.DeviceOptions) *verb
 		}
 		w.fabric.Close()
 	})
-	var addresses []string
-	for range n {
-		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		addresses = append(addresses, l.Addr().String())
-		defer l.Close()
-	}
 	var err error
-	if w.spec, err = cluster.ParseSpec("worker=" + strings.Join(addresses, ",")); err != nil {
+	if w.spec, err = cluster.ParseSpec("worker=" + strings.Join(freeAddresses(t, n), ",")); err != nil {
 		t.Fatal(err)
 	}
 	return w

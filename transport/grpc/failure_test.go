@@ -59,6 +59,7 @@ func (n *node) gives(to *node, sent tensor.Allocator) {
 // TestSlowPeerIsConnected: a lost SYN is sent again after a second, and an attempt to connect takes
 // longer.
 func TestSlowPeerIsConnected(t *testing.T) {
+	t.Parallel()
 	sent := tensortest.NewAllocator(t)
 	a, b, p := pair(t, nodeOptions{}, nodeOptions{})
 	p.mu.Lock()
