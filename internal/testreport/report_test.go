@@ -122,7 +122,7 @@ func TestRun(t *testing.T) {
 				o.allowSkips = append(o.allowSkips, file)
 			}
 			var out strings.Builder
-			ok, err := run(t.Context(), o, []string{"go", "test", "-C", dir, "-json", "-vet=off", "-timeout=5s", "./..."}, &out, &out)
+			ok, err := run(t.Context(), o, []string{"go", "test", "-C", dir, "-json", "-vet=off", "-count=1", "-timeout=5s", "./..."}, &out, &out)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -168,7 +168,7 @@ func TestA(t *testing.T) {
 
 func TestB(*testing.T) { os.Exit(1) }
 `, file))
-	command := []string{"go", "test", "-C", dir, "-json", "-vet=off", "./..."}
+	command := []string{"go", "test", "-C", dir, "-json", "-vet=off", "-count=1", "./..."}
 	var out strings.Builder
 	if _, err := run(t.Context(), options{loadFile: file}, command, &out, &out); err != nil {
 		t.Fatal(err)
@@ -232,7 +232,7 @@ func TestA(t *testing.T) {
 	}
 	ended := make(chan result, 1)
 	go func() {
-		ok, err := run(ctx, options{}, []string{"go", "test", "-C", dir, "-json", "-vet=off", "./..."}, &out, &out)
+		ok, err := run(ctx, options{}, []string{"go", "test", "-C", dir, "-json", "-vet=off", "-count=1", "./..."}, &out, &out)
 		listener.Close() // It may have ended before it reached the test.
 		ended <- result{ok, err}
 	}()
