@@ -70,6 +70,9 @@ func NewResponseCache(source Source, o CacheOptions) *ResponseCache {
 		limits.keptTotal = math.MaxInt64
 	}
 	limits.keptPerSource = max(limits.keptTotal/keptSourcePart, 1)
+	// One process does not fill the share of its address by itself: what is unreachable gives way
+	// when another one waits for the share.
+	limits.keptPerRequester = min(limits.keptPerRequester, limits.keptPerSource)
 	if o.Verify == nil {
 		limits.addressed = nil
 	}
