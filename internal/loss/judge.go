@@ -29,8 +29,10 @@ const (
 	Rate = 0.0005
 	// TCPRate is that of TCP, which sends again only what is lost. Some loss is how TCP
 	// finds the rate of the network, so it is reported only if the bound that follows from
-	// it is below TCPEnough, in bytes a second: a gigabit network.
-	TCPRate   = 0.001
+	// it is below TCPEnough.
+	TCPRate = 0.001
+	// TCPEnough is the throughput from which on loss is not reported, in bytes a second: a
+	// gigabit network.
 	TCPEnough = 100e6
 	// unknownLosses is the number of losses in interval from which on they are reported
 	// without a rate, for a device that does not count packets.
@@ -251,6 +253,7 @@ func TCPThroughput(mss int, roundTrip time.Duration, loss float64) float64 {
 	return float64(mss) / max(roundTrip, time.Microsecond).Seconds() * math.Sqrt(1.5/loss)
 }
 
+// TCPAdvice says what to do about a bound that follows from loss of TCP.
 const TCPAdvice = "find where packets are lost (ip -s link, tc -s qdisc, the counters of the switches); several connections share the loss: raise the setting connections-per-peer"
 
 // tcpFinding returns the loss of the connection with most of it.
