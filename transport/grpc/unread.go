@@ -47,7 +47,6 @@ func (u *unread) serve()  { u.calls.Add(-1) }
 func (u *unread) returned() {
 	u.calls.Add(1)
 	u.watch()
-
 }
 
 // waiting returns how many responses wait, at least. A handler that goes on after its call was reset makes it
