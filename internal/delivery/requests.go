@@ -171,7 +171,7 @@ func (m *requests) hello(now time.Time, p Peer, err error) []requestAction {
 		return m.helloFailed(now, err)
 	}
 	if p.Incarnation == m.incarnation && m.briefs.last(now, m.peerTimeout) {
-		m.tried = true
+		m.tried, m.unreached = true, now // it has answered, and may keep what it matched since
 		return m.seek(now, m.fail(m.briefs.err(m)))
 	}
 	if p.Incarnation != m.incarnation {

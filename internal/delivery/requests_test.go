@@ -787,3 +787,19 @@ func TestConnectionsThatBreakAtEachResponse(t *testing.T) {
 		})
 	}
 }
+
+// TestCancelsReachAPeerOfBriefConnections: it has answered when the receives end, and keeps what it has matched
+// until it gets their cancels, however long before the last connection was lost.
+func TestCancelsReachAPeerOfBriefConnections(t *testing.T) {
+	b := ups(t)
+	b.recv(1)
+	for range 2 * maxSameLosses {
+		b.do(b.m.lostID(b.now, 1, b.m.transfers[1].Attempt, false, errLost))
+		b.now = b.now.Add(time.Second)
+		b.hello(5)
+	}
+	b.do(b.m.lostID(b.now, 1, b.m.transfers[1].Attempt, false, errLost))
+	b.now = b.now.Add(briefTimeouts*DefaultPeerTimeout + expireAfter)
+	b.want("the receive ends, and the peer is sought", b.hello(5), "end 1: Unavailable, hello in 1s")
+	b.want("which is told", b.hello(5), "cancel [1]")
+}
