@@ -224,8 +224,12 @@ var numbers = regexp.MustCompile(`(QP|queue pair) 0x[0-9a-f]{6}\b`)
 func WithoutQPNs(text string) string { return numbers.ReplaceAllString(text, "$1") }
 
 // ForPeer returns a message as it is sent to a peer: without queue pair numbers, and shortened
-// by Truncate.
-func ForPeer(message string) string { return Truncate(WithoutQPNs(message)) }
+// by Truncate. The time that it takes does not grow with the message.
+func ForPeer(message string) string {
+	// A text without its numbers keeps at least a quarter of its length. So Truncate always
+	// cuts within this part.
+	return Truncate(WithoutQPNs(message[:min(len(message), 8*MaxMessage)]))
+}
 
 // Truncate shortens a message to MaxMessage bytes plus a mark, at a character boundary. It
 // cuts earlier if the message would take more than 6 KiB as a header of gRPC. It returns a

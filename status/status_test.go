@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -96,6 +97,27 @@ func TestWithoutQPNs(t *testing.T) {
 	}
 	if got := status.ForPeer("QP 0x8c3dd6 " + strings.Repeat("a", 2*status.MaxMessage)); strings.Contains(got, "8c3dd6") || !strings.HasSuffix(got, "[truncated]") {
 		t.Errorf("ForPeer returned %.40q..., want no queue pair number and a text that was cut", got)
+	}
+}
+
+// TestForPeerLooksAtTheBeginning: what it takes does not grow with the message, and the result is as if it
+// had looked at all of it.
+func TestForPeerLooksAtTheBeginning(t *testing.T) {
+	for _, part := range []string{"a", "日本", "QP 0x8c3dd6 ", "queue pair 0x8c3dd6,", "a QP 0x8c3dd6\x80"} {
+		for n := 0; n < 4000; n += 97 {
+			text := strings.Repeat("b", n%31) + strings.Repeat(part, n)
+			if got, want := status.ForPeer(text), status.Truncate(status.WithoutQPNs(text)); got != want {
+				t.Fatalf("%d times %q: %q, want %q", n, part, got, want)
+			}
+		}
+	}
+	large := strings.Repeat("QP 0x8c3dd6 日本", 4<<20)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	status.ForPeer(large)
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 1<<20 {
+		t.Errorf("a text of %d bytes takes %d", len(large), n)
 	}
 }
 
