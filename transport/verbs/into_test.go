@@ -32,24 +32,26 @@ func (a *actor) recvInto(step int64, k rendezvous.Key, dst *tensor.Tensor) (zero
 func TestIntoTakesOneRoundTrip(t *testing.T) {
 	s := newStage(t, clusterOptions{require: true})
 	from, to := s.pair()
-	dst := s.blob(to.transport.ReceiveAllocator(), 9, mib)
+	dst := s.blob(to.transport.ReceiveAllocator(), 9, 64*kib)
 	defer dst.Release()
 	from.sendsBlob(1, from.key(to, "first"), 1, 8)
 	to.recv(1, from.key(to, "first")).isBlob(1, 8)
-	before := to.connection(from).Stats
-	const values = 16
-	for i := range uint64(values) {
+	// One message is the last write of the content. With META there would be two of each
+	// value. A value that takes 5 ms can have a CREDIT beside it, so some values may have more.
+	single := 0
+	for i := uint64(0); single < 8; i++ {
+		if i == 1000 {
+			t.Fatalf("%d of %d values came with one message", single, i)
+		}
+		before := to.connection(from).Stats.MessagesReceived
 		k := from.key(to, fmt.Sprint("v", i))
-		from.sendsBlob(1, k, i, mib)
+		from.sendsBlob(1, k, i, 64*kib)
 		if !to.recvInto(1, k, dst) || !isNoise(dst.Bytes(), i) {
 			t.Error("the device did not write the content into the memory")
 		}
-	}
-	after := to.connection(from).Stats
-	// One message is the last write of the content. With META there would be two of each
-	// value. Some are credits.
-	if n := after.MessagesReceived - before.MessagesReceived; n < values || n >= 2*values {
-		t.Errorf("%d messages came with %d values", n, values)
+		if to.connection(from).Stats.MessagesReceived-before == 1 {
+			single++
+		}
 	}
 }
 
