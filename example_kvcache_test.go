@@ -47,7 +47,7 @@ func Example_kvCache() {
 		ended[i] = make(chan error, 1)
 		e.RecvIntoAsync(want, sequence, blocks[i], func(f tryst.Filled, err error) {
 			if err == nil && !f.ZeroCopy {
-				err = status.Errorf(status.Internal, "block %d was copied, from %s", i, f.Wire)
+				err = status.Errorf(status.Internal, "block %d was copied, from %s", i, f.Transport)
 			}
 			ended[i] <- err
 		})

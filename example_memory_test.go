@@ -77,7 +77,7 @@ func ExampleStep_RecvInto() {
 			log.Fatal(err)
 		}
 		values, err := tensor.Values[int64](dst)
-		fmt.Println(values, f.Wire, f.Bytes, err)
+		fmt.Println(values, f.Transport, f.Bytes, err)
 	}
 	// Output:
 	// InvalidArgument

@@ -47,7 +47,7 @@ func Example_twoProcesses() {
 			log.Fatal(err)
 		}
 		values, err := tensor.Values[float32](dst)
-		fmt.Println(values[0], f.Wire, f.Bytes, "zero copy:", f.ZeroCopy, err)
+		fmt.Println(values[0], f.Transport, f.Bytes, "zero copy:", f.ZeroCopy, err)
 	}
 	fmt.Println("over gRPC:", s.Received()["grpc"])
 	if err := stop.Close(); err != nil {

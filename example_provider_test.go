@@ -54,6 +54,6 @@ func ExampleWithProvider() {
 		log.Fatal(err)
 	}
 	v.Tensor.Release()
-	fmt.Println(v.Wire, "queue pairs were made:", made.Load() >= 2)
+	fmt.Println(v.Transport, "queue pairs were made:", made.Load() >= 2)
 	// Output: verbs queue pairs were made: true
 }

@@ -48,7 +48,7 @@ func ExampleSummarize() {
 	defer c.Close(ctx)
 
 	var sum tryst.Summary
-	each := func(t tryst.PulledTensor) { fmt.Println(t.Name, t.Arrivals[0].Wire, t.Arrivals[0].Bytes) }
+	each := func(t tryst.PulledTensor) { fmt.Println(t.Name, t.Arrivals[0].Transport, t.Arrivals[0].Bytes) }
 	for t, err := range c.Pull(ctx, "model", tryst.Summarize(&sum), tryst.OnPulled(each)) {
 		if err != nil {
 			log.Fatal(err)

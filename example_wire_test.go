@@ -22,7 +22,7 @@ func ExampleValue() {
 			log.Fatal(err)
 		}
 		v.Tensor.Release()
-		fmt.Println(v.Wire, v.Bytes, v.Attempts, v.Duration > 0, v.Device != "")
+		fmt.Println(v.Transport, v.Bytes, v.Attempts, v.Duration > 0, v.Device != "")
 	}
 	sendOne(grpc.a, "/job:worker/task:0")
 	v, err := grpc.a.Step(1).Recv(ctx, "/job:worker/task:0", "x")
@@ -30,7 +30,7 @@ func ExampleValue() {
 		log.Fatal(err)
 	}
 	v.Tensor.Release()
-	fmt.Println(v.Wire, v.Bytes, v.Attempts, v.Duration > 0, v.Device != "")
+	fmt.Println(v.Transport, v.Bytes, v.Attempts, v.Duration > 0, v.Device != "")
 	// Output:
 	// grpc 12 1 true false
 	// verbs 12 1 true true

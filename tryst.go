@@ -51,7 +51,7 @@
 //				if err != nil {
 //					return err
 //				}
-//				fmt.Println(values[0], "over", f.Wire, "zero copy:", f.ZeroCopy)
+//				fmt.Println(values[0], "over", f.Transport, "zero copy:", f.ZeroCopy)
 //				continue
 //			}
 //			values[0] = float32(i)

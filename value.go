@@ -6,7 +6,7 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// Value is the result of a receive. Its Wire, Device, Bytes, Duration and Attempts say how it came.
+// Value is the result of a receive. Its Transport, Device, Bytes, Duration and Attempts say how it came.
 type Value struct {
 	// Tensor is the received tensor: never nil, and an empty float tensor in a dead value. The
 	// receiver owns one reference to its memory, and releases it; until then it may read the
@@ -19,7 +19,7 @@ type Value struct {
 
 // Arrival says how a value came to its receiver. It has these fields:
 //
-//	Wire      the transport that carried the whole content: "verbs" or "grpc",
+//	Transport the transport that carried the whole content: "verbs" or "grpc",
 //	          or "local" for a value that this process sent to itself
 //	Device    the RDMA device of this process that received it, such as mlx5_0; empty for other transports
 //	Bytes     the size of the content

@@ -106,7 +106,7 @@ func TestStepAndEdgeMeet(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !tensor.Equal(v.Tensor, x) || v.Dead || v.Wire != wire || v.Bytes != 50_000 || v.Attempts != 1 || (v.Device != "") != (wire == "verbs") {
+			if !tensor.Equal(v.Tensor, x) || v.Dead || v.Transport != wire || v.Bytes != 50_000 || v.Attempts != 1 || (v.Device != "") != (wire == "verbs") {
 				t.Errorf("%v %+v, want 50000 bytes over %s", v.Tensor, v.Arrival, wire)
 			}
 			v.Tensor.Release()
@@ -116,7 +116,7 @@ func TestStepAndEdgeMeet(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !tensor.Equal(dst, x) || !dst.Buffer().Unique() || f.ZeroCopy != (wire == "verbs") || f.Wire != wire || f.Bytes != 50_000 {
+			if !tensor.Equal(dst, x) || !dst.Buffer().Unique() || f.ZeroCopy != (wire == "verbs") || f.Transport != wire || f.Bytes != 50_000 {
 				t.Errorf("%+v, want 50000 bytes over %s", f, wire)
 			}
 			clear(dst.Bytes())
@@ -159,7 +159,7 @@ func TestStepAndEdgeMeet(t *testing.T) {
 				t.Fatal(err)
 			}
 			v, err := inEdge.Recv(ctx, in)
-			if err != nil || !v.Dead || v.Wire != wire {
+			if err != nil || !v.Dead || v.Transport != wire {
 				t.Errorf("%+v, %v, want a dead value over %s", v, err, wire)
 			}
 			v.Tensor.Release()
@@ -252,8 +252,8 @@ func TestFallbackNoneDoesNotBindTheReceiver(t *testing.T) {
 		t.Fatal(err)
 	}
 	v.Tensor.Release()
-	if v.Wire != "grpc" || a.Sent()["grpc"] != 1 || len(a.Sent()) != 1 {
-		t.Errorf("it came over %s, and the producer says it has sent %v", v.Wire, a.Sent())
+	if v.Transport != "grpc" || a.Sent()["grpc"] != 1 || len(a.Sent()) != 1 {
+		t.Errorf("it came over %s, and the producer says it has sent %v", v.Transport, a.Sent())
 	}
 }
 

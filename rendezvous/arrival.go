@@ -4,10 +4,10 @@ import "time"
 
 // Arrival tells how a value came to its receiver.
 type Arrival struct {
-	// Wire is the name of the transport that has carried the whole content: "grpc" or "verbs";
-	// WireLocal for a value of this process. What an earlier attempt over another transport
+	// Transport is the name of the transport that has carried the whole content: "grpc" or "verbs";
+	// TransportLocal for a value of this process. What an earlier attempt over another transport
 	// had brought was dropped.
-	Wire string `json:"wire"`
+	Transport string `json:"transport"`
 	// Device is the RDMA device of this process that has received the content, such as mlx5_0;
 	// empty for other transports.
 	Device string `json:"device,omitempty"`
@@ -21,8 +21,8 @@ type Arrival struct {
 	Attempts int `json:"attempts"`
 }
 
-// WireLocal is the Wire of values of the same process.
-const WireLocal = "local"
+// TransportLocal is the Transport of values of the same process.
+const TransportLocal = "local"
 
 // NewArgs returns the Args of a value that came as a says, for a Remoter. a must not change any
 // more.
@@ -34,7 +34,7 @@ func (v Value) Arrival() Arrival {
 	if a, ok := v.SendArgs.Device.(*Arrival); ok {
 		return *a
 	}
-	a := Arrival{Wire: WireLocal, Attempts: 1}
+	a := Arrival{Transport: TransportLocal, Attempts: 1}
 	if v.Tensor != nil {
 		a.Bytes = v.Tensor.Size()
 	}

@@ -14,7 +14,7 @@ func TestArrivalOfALocalValue(t *testing.T) {
 	kinds(t, func(t *testing.T, r rendezvous.Rendezvous, c *tensors) {
 		x := c.make(1)
 		defer x.Release()
-		want := rendezvous.Arrival{Wire: rendezvous.WireLocal, Bytes: x.Size(), Attempts: 1}
+		want := rendezvous.Arrival{Transport: rendezvous.TransportLocal, Bytes: x.Size(), Attempts: 1}
 		for _, args := range []rendezvous.Args{noArgs, {Device: "stream 3"}} {
 			if err := r.Send(key(t, "a"), args, x, false); err != nil {
 				t.Fatal(err)
@@ -39,7 +39,7 @@ func TestArrivalOfAValueThatIsSentOn(t *testing.T) {
 	defer l.Close()
 	x := c.make(1)
 	defer x.Release()
-	came := rendezvous.Arrival{Wire: "verbs", Device: "mlx5_0", Bytes: 8, Duration: time.Second, Attempts: 2}
+	came := rendezvous.Arrival{Transport: "verbs", Device: "mlx5_0", Bytes: 8, Duration: time.Second, Attempts: 2}
 	first := rendezvous.Value{Tensor: x, SendArgs: came.NewArgs()}
 	if got := first.Arrival(); got != came {
 		t.Errorf("got %+v, want %+v", got, came)
@@ -52,7 +52,7 @@ func TestArrivalOfAValueThatIsSentOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer v.Tensor.Release()
-	if got := v.Arrival(); got.Wire != rendezvous.WireLocal || got.Device != "" || got.Attempts != 1 {
+	if got := v.Arrival(); got.Transport != rendezvous.TransportLocal || got.Device != "" || got.Attempts != 1 {
 		t.Errorf("got %+v, want a local one", got)
 	}
 	if v.SendArgs != noArgs {

@@ -488,7 +488,7 @@ func TestSendWaitOfAValueThatCameFromAPeer(t *testing.T) {
 	c, _, b := bounded(t, 10)
 	k, x := key(t, "a"), c.make(1)
 	defer x.Release()
-	came := rendezvous.Arrival{Wire: "verbs", Device: "mlx5_0", Bytes: 8, Attempts: 2}
+	came := rendezvous.Arrival{Transport: "verbs", Device: "mlx5_0", Bytes: 8, Attempts: 2}
 	if _, err := b.SendWait(t.Context(), k, came.NewArgs(), x, false); err != nil {
 		t.Fatal(err)
 	}
@@ -500,7 +500,7 @@ func TestSendWaitOfAValueThatCameFromAPeer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if v.Tensor.Release(); v.Arrival().Wire != rendezvous.WireLocal {
+		if v.Tensor.Release(); v.Arrival().Transport != rendezvous.TransportLocal {
 			t.Errorf("it came by %+v", v.Arrival())
 		}
 	}

@@ -87,7 +87,7 @@ func TestRecvInto(t *testing.T) {
 					if bytes.Count(dst.Bytes(), []byte{byte(step)}) != size || !dst.Buffer().Unique() {
 						t.Error("other content, or another reference")
 					}
-					if f.Wire != transport || f.ZeroCopy != (transport == "verbs") || f.Bytes != size || f.Dead {
+					if f.Transport != transport || f.ZeroCopy != (transport == "verbs") || f.Bytes != size || f.Dead {
 						t.Errorf("%+v, want %s", f, transport)
 					}
 				}
@@ -180,7 +180,7 @@ func TestAllocatorOutlivesTheDevice(t *testing.T) {
 		}
 		return f
 	}
-	if f := receive(1, old); f.ZeroCopy || f.Wire != "grpc" || b.Registered(old) {
+	if f := receive(1, old); f.ZeroCopy || f.Transport != "grpc" || b.Registered(old) {
 		t.Errorf("without a device: %+v, registered %v", f, b.Registered(old))
 	}
 	if n := present(b.Memory().Receiving); n < 0 {
@@ -194,12 +194,12 @@ func TestAllocatorOutlivesTheDevice(t *testing.T) {
 	w.up(a, b.Task())
 	now := filledTensor(t, allocator, size, 0)
 	defer now.Release()
-	if f := receive(3, now); !f.ZeroCopy || f.Wire != "verbs" || !b.Registered(now) {
+	if f := receive(3, now); !f.ZeroCopy || f.Transport != "verbs" || !b.Registered(now) {
 		t.Errorf("with the device: %+v, registered %v", f, b.Registered(now))
 	}
 	for step, dst := range []*tensor.Tensor{old, between} {
 		registered := dst == old // again, with the device that came
-		if f := receive(int64(step)+4, dst); f.ZeroCopy != registered || f.Wire != "verbs" || b.Registered(dst) != registered {
+		if f := receive(int64(step)+4, dst); f.ZeroCopy != registered || f.Transport != "verbs" || b.Registered(dst) != registered {
 			t.Errorf("memory %d of before: %+v, registered %v", step, f, b.Registered(dst))
 		}
 	}
@@ -218,7 +218,7 @@ func TestRecvIntoByAnEdge(t *testing.T) {
 	defer dst.Release()
 	for step := range int64(3) {
 		sendFilled(t, a.Server, tensor.Heap{}, step+1, b.Server, "x", 64<<10, byte(step)+1)
-		if f, err := e.RecvInto(t.Context(), step+1, dst); err != nil || f.Wire == rendezvous.WireLocal || dst.Bytes()[9] != byte(step)+1 {
+		if f, err := e.RecvInto(t.Context(), step+1, dst); err != nil || f.Transport == rendezvous.TransportLocal || dst.Bytes()[9] != byte(step)+1 {
 			t.Errorf("%+v, %v", f, err)
 		}
 	}

@@ -56,7 +56,7 @@ func (p *part) receiveInto(ctx context.Context, e edge, dst *tensor.Tensor, r re
 		if !dst.Buffer().Unique() {
 			c.Torn = "the memory has other references after the receive"
 		}
-		return done(&c, wireOf(f.Arrival), nil)
+		return done(&c, routeOf(f.Arrival), nil)
 	}
 	if !e.async {
 		return filled(p.n.server.RecvInto(ctx, p.step, taskName(e.from), e.name, dst))

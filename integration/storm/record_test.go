@@ -59,7 +59,7 @@ type record struct {
 	Over    int64    `json:"over,omitempty"`   // when that context ended; 0 if just now
 	Again   bool     `json:"again,omitempty"`  // the life takes up a step in which an earlier life was
 	Blocks  bool     `json:"blocks,omitempty"` // no call reaches the task during the fault
-	Wire    string   `json:"w,omitempty"`      // that brought the value: a device of its receiver, or grpc
+	Route   string   `json:"w,omitempty"`      // that brought the value: a device of its receiver, or grpc
 }
 
 // now reads the clock that all processes of a machine share.
@@ -163,7 +163,7 @@ func (r record) String() string {
 	if r.Again {
 		s += " again"
 	}
-	for _, t := range []string{r.Wire, r.Code, r.Ctx, r.Text} {
+	for _, t := range []string{r.Route, r.Code, r.Ctx, r.Text} {
 		if t != "" {
 			s += " " + t
 		}

@@ -57,20 +57,20 @@ func history(all []record, at record) []record {
 	return list
 }
 
-// count describes what a storm consisted of, so that one that did nothing is noticed. wires has
+// count describes what a storm consisted of, so that one that did nothing is noticed. routes has
 // the number of tensors received over each device, or grpc, but for the last second of each process.
-func count(all []record) (text string, wires map[string]int) {
+func count(all []record) (text string, routes map[string]int) {
 	n := make(map[string]int)
-	wires = make(map[string]int)
+	routes = make(map[string]int)
 	for _, r := range all {
 		switch r.Kind {
 		case kindSend:
 			n["send"]++
 		case kindGot:
 			n["receive: "+orOK(r.Code)]++
-			if r.Wire != "" {
-				wires[r.Wire]++
-				n["over "+r.Wire]++
+			if r.Route != "" {
+				routes[r.Route]++
+				n["over "+r.Route]++
 			}
 			if r.Into != 0 {
 				n["into memory: "+orOK(r.Code)]++
@@ -91,7 +91,7 @@ func count(all []record) (text string, wires map[string]int) {
 		lines = append(lines, fmt.Sprintf("%8d  %s", k, what))
 	}
 	slices.SortFunc(lines, func(a, b string) int { return strings.Compare(a[10:], b[10:]) })
-	return strings.Join(lines, "\n"), wires
+	return strings.Join(lines, "\n"), routes
 }
 
 func orOK(code string) string {

@@ -19,11 +19,11 @@ const (
 func runStorm(t *testing.T, dir string, o options) []violation {
 	t.Helper()
 	all, found := tryStorm(t, dir, o)
-	text, wires := count(all)
+	text, routes := count(all)
 	t.Logf("seed %d, %s, fallback %s, %v:\n%s", o.seed, o.world.name, o.fallback, o.time, text)
-	for _, wire := range o.world.carry {
-		if wires[wire] == 0 {
-			t.Errorf("no value was received over %s", wire)
+	for _, route := range o.world.carry {
+		if routes[route] == 0 {
+			t.Errorf("no value was received over %s", route)
 		}
 	}
 	if len(found) > 0 {

@@ -14,7 +14,7 @@ import (
 // Faults in a given order, which every run of the tests has. A storm has them by chance.
 
 // act is a part of a script: a fault of one task, or of all tasks at once. Then the script waits until
-// a value that was received after it came over a wire.
+// a value that was received after it came over a route.
 type act struct {
 	fault string
 	task  int // allTasks for all
@@ -60,8 +60,8 @@ func (s *storm) play(ctx context.Context) {
 	}
 }
 
-// carried waits until a value came over a wire whose receive began at a time or later.
-func (s *storm) carried(ctx context.Context, wire string, since int64) bool {
+// carried waits until a value came over a route whose receive began at a time or later.
+func (s *storm) carried(ctx context.Context, route string, since int64) bool {
 	for pause(ctx, 100*time.Millisecond) && !s.failed() {
 		all, err := readLogs(s.dir)
 		if err != nil {
@@ -76,7 +76,7 @@ func (s *storm) carried(ctx context.Context, wire string, since int64) bool {
 			switch {
 			case r.Kind == kindRecv && r.At >= since:
 				began[id{r.Task, r.Life, r.Recv}] = true
-			case r.Kind == kindGot && r.Wire == wire && began[id{r.Task, r.Life, r.Recv}]:
+			case r.Kind == kindGot && r.Route == route && began[id{r.Task, r.Life, r.Recv}]:
 				return true
 			}
 		}
@@ -93,15 +93,15 @@ func TestProcessesDieAndStop(t *testing.T) {
 			continue
 		}
 		w.same = true
-		wire := w.carry[0]
+		route := w.carry[0]
 		t.Run(w.name, func(t *testing.T) {
 			runStorm(t, t.TempDir(), options{seed: 3, time: scriptTime, world: w, fallback: "grpc", faults: true, script: []act{
-				{until: wire},
+				{until: route},
 				{fault: "killed", task: 0, d: short},
 				{fault: "stopped by SIGSTOP", task: 1, d: 2 * short},
 				{fault: "stopped by SIGSTOP and then killed", task: 2, d: 2 * short},
 				{fault: "killed as soon as it is up, twice", task: 3},
-				{fault: "asked to stop", task: 0, d: short, until: wire},
+				{fault: "asked to stop", task: 0, d: short, until: route},
 			}})
 		})
 	}
@@ -117,12 +117,12 @@ func TestDescriptorsRunOut(t *testing.T) {
 			continue
 		}
 		w.same = true
-		wire := w.carry[0]
+		route := w.carry[0]
 		t.Run(w.name, func(t *testing.T) {
 			runStorm(t, t.TempDir(), options{seed: 5, time: scriptTime, world: w, fallback: "grpc", faults: true, script: []act{
-				{until: wire},
-				{fault: "no descriptor left", task: 0, d: d, until: wire},
-				{fault: "no descriptor left", task: allTasks, d: d, until: wire},
+				{until: route},
+				{fault: "no descriptor left", task: 0, d: d, until: route},
+				{fault: "no descriptor left", task: allTasks, d: d, until: route},
 			}})
 		})
 	}

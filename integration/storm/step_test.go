@@ -341,7 +341,7 @@ func (p *part) receiveOne(ctx context.Context, i int, e edge, dst *tensor.Tensor
 	n.log.write(r)
 	var over atomic.Int64 // when the context ended
 	defer context.AfterFunc(ctx, func() { over.Store(now()) })()
-	done := func(content *content, wire string, err error) error {
+	done := func(content *content, route string, err error) error {
 		r := r
 		r.Kind = kindGot
 		if c := ctx.Err(); c != nil {
@@ -350,7 +350,7 @@ func (p *part) receiveOne(ctx context.Context, i int, e edge, dst *tensor.Tensor
 		if err != nil {
 			r.Code, r.Text = status.CodeOf(err).String(), err.Error()
 		} else {
-			r.Content, r.Wire = content, wire
+			r.Content, r.Route = content, route
 		}
 		if follows && n.hides(r) {
 			return errHidden
@@ -373,7 +373,7 @@ func (p *part) receiveOne(ctx context.Context, i int, e edge, dst *tensor.Tensor
 		if !v.Dead {
 			c = look(v.Tensor.Bytes(), false)
 		}
-		return done(&c, wireOf(v.Arrival()), nil)
+		return done(&c, routeOf(v.Arrival()), nil)
 	}
 	if !e.async {
 		return took(n.server.Recv(ctx, p.step, taskName(e.from), e.name))
@@ -383,8 +383,8 @@ func (p *part) receiveOne(ctx context.Context, i int, e edge, dst *tensor.Tensor
 	return <-result
 }
 
-// wireOf names the device of this process that a value came by, and the transport without one.
-func wireOf(a rendezvous.Arrival) string { return cmp.Or(a.Device, a.Wire) }
+// routeOf names the device of this process that a value came by, and the transport without one.
+func routeOf(a rendezvous.Arrival) string { return cmp.Or(a.Device, a.Transport) }
 
 // errHidden is the result of a receive that the node pretends not to have made.
 var errHidden = errors.New("the receive is hidden from the log")

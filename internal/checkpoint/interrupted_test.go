@@ -228,7 +228,7 @@ func TestPieceInMemoryOverAnotherWireIsSeen(t *testing.T) {
 	got := make(received)
 	var sum checkpoint.Summary
 	mustYield(t, puller.With(p, tensortest.NewAllocator(t)), checkpoint.PullRequest{Received: got.add(t), Summary: &sum}, all)
-	if b := got["b"]; len(b) != 2 || b[0].Wire != "verbs" || b[0].Bytes != 3*piece || b[1].Wire != "grpc" || b[1].Bytes != piece {
+	if b := got["b"]; len(b) != 2 || b[0].Transport != "verbs" || b[0].Bytes != 3*piece || b[1].Transport != "grpc" || b[1].Bytes != piece {
 		t.Errorf("b came so: %+v", b)
 	}
 	if sum.Over("grpc") != 1 || sum.Over("verbs") != 3 {

@@ -32,9 +32,9 @@ type Carried struct {
 
 // Over returns how many tensors a transport has carried, on all its devices: 0 for "grpc" says that
 // each tensor came over verbs.
-func (s *Summary) Over(wire string) (tensors int) {
+func (s *Summary) Over(transport string) (tensors int) {
 	for _, c := range s.Carried {
-		if c.Wire == wire {
+		if c.Transport == transport {
 			tensors += c.Tensors
 		}
 	}
@@ -56,9 +56,9 @@ func (a *arrivals) arrived(i int, with rendezvous.Arrival) {
 		a.tensors = make(map[int][]rendezvous.Arrival)
 	}
 	all := a.tensors[i]
-	at := slices.IndexFunc(all, func(o rendezvous.Arrival) bool { return sameWay(o, with) })
+	at := slices.IndexFunc(all, func(o rendezvous.Arrival) bool { return sameRoute(o, with) })
 	if at < 0 {
-		all, at = append(all, rendezvous.Arrival{Wire: with.Wire, Device: with.Device}), len(all)
+		all, at = append(all, rendezvous.Arrival{Transport: with.Transport, Device: with.Device}), len(all)
 		a.tensors[i] = all
 	}
 	add(&all[at], with)
@@ -77,10 +77,10 @@ func (a *arrivals) whole(i int) []rendezvous.Arrival {
 	all := a.tensors[i]
 	delete(a.tensors, i)
 	for _, one := range all {
-		at := slices.IndexFunc(a.sum, func(c Carried) bool { return sameWay(c.Arrival, one) })
+		at := slices.IndexFunc(a.sum, func(c Carried) bool { return sameRoute(c.Arrival, one) })
 		if at < 0 {
 			at = len(a.sum)
-			a.sum = append(a.sum, Carried{Arrival: rendezvous.Arrival{Wire: one.Wire, Device: one.Device}})
+			a.sum = append(a.sum, Carried{Arrival: rendezvous.Arrival{Transport: one.Transport, Device: one.Device}})
 		}
 		a.sum[at].Tensors++
 		add(&a.sum[at].Arrival, one)
@@ -93,12 +93,14 @@ func (a *arrivals) whole(i int) []rendezvous.Arrival {
 func (a *arrivals) carried() []Carried {
 	all := slices.Clone(a.sum)
 	slices.SortFunc(all, func(a, b Carried) int {
-		return cmp.Or(cmp.Compare(b.Tensors, a.Tensors), strings.Compare(a.Wire, b.Wire), strings.Compare(a.Device, b.Device))
+		return cmp.Or(cmp.Compare(b.Tensors, a.Tensors), strings.Compare(a.Transport, b.Transport), strings.Compare(a.Device, b.Device))
 	})
 	return all
 }
 
-func sameWay(a, b rendezvous.Arrival) bool { return a.Wire == b.Wire && a.Device == b.Device }
+func sameRoute(a, b rendezvous.Arrival) bool {
+	return a.Transport == b.Transport && a.Device == b.Device
+}
 
 func add(sum *rendezvous.Arrival, a rendezvous.Arrival) {
 	sum.Bytes += a.Bytes

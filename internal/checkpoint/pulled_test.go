@@ -16,7 +16,7 @@ import (
 
 // over is an arrival of one attempt in one second.
 func over(wire, device string, bytes int64) rendezvous.Arrival {
-	return rendezvous.Arrival{Wire: wire, Device: device, Bytes: bytes, Duration: time.Second, Attempts: 1}
+	return rendezvous.Arrival{Transport: wire, Device: device, Bytes: bytes, Duration: time.Second, Attempts: 1}
 }
 
 // received collects the records of a pull.
@@ -36,7 +36,7 @@ func (r received) add(t *testing.T) func(checkpoint.PulledTensor) {
 func TestPullSaysWhatCarriedEachTensor(t *testing.T) {
 	h := published(t, patterned(t, "a", 10), patterned(t, "b", 20), patterned(t, "c", 30), patterned(t, "d", 40))
 	p, puller := at(t, h)
-	fell := rendezvous.Arrival{Wire: "grpc", Bytes: 20, Duration: 3 * time.Second, Attempts: 2}
+	fell := rendezvous.Arrival{Transport: "grpc", Bytes: 20, Duration: 3 * time.Second, Attempts: 2}
 	p.arrive = func(edge string, n int64) rendezvous.Arrival {
 		switch {
 		case strings.HasSuffix(edge, "/b"):
@@ -61,7 +61,7 @@ func TestPullSaysWhatCarriedEachTensor(t *testing.T) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
 	if want := []checkpoint.Carried{
-		{Tensors: 2, Arrival: rendezvous.Arrival{Wire: "verbs", Device: "mlx5_0", Bytes: 40, Duration: 2 * time.Second, Attempts: 2}},
+		{Tensors: 2, Arrival: rendezvous.Arrival{Transport: "verbs", Device: "mlx5_0", Bytes: 40, Duration: 2 * time.Second, Attempts: 2}},
 		{Tensors: 1, Arrival: fell},
 		{Tensors: 1, Arrival: over("verbs", "mlx5_1", 40)},
 	}; !reflect.DeepEqual(sum.Carried, want) {
@@ -89,7 +89,7 @@ func TestPieceOverAnotherWireIsSeen(t *testing.T) {
 	got := make(received)
 	sum, err := puller.Save(t.Context(), checkpoint.PullRequest{Received: got.add(t)}, checkpoint.SaveOptions{Out: filepath.Join(t.TempDir(), "m.safetensors")})
 	must(t, err)
-	verbs := rendezvous.Arrival{Wire: "verbs", Device: "mlx5_0", Bytes: 2 * piece, Duration: 2 * time.Second, Attempts: 2}
+	verbs := rendezvous.Arrival{Transport: "verbs", Device: "mlx5_0", Bytes: 2 * piece, Duration: 2 * time.Second, Attempts: 2}
 	if want := (received{"x": {verbs, over("grpc", "", 3*mib)}}); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}

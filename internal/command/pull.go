@@ -206,7 +206,7 @@ type routes struct {
 func routesOf(sum *checkpoint.Summary, c *server.Client) routes {
 	w := routes{By: make(map[string]int), Carried: append([]checkpoint.Carried{}, sum.Carried...)}
 	for _, one := range sum.Carried {
-		w.By[one.Wire] += one.Tensors
+		w.By[one.Transport] += one.Tensors
 		w.Device = cmp.Or(w.Device, one.Device)
 	}
 	for _, s := range c.Devices() {
@@ -252,7 +252,7 @@ func mostUsed(by map[string]int) []string {
 func (w routes) String() string {
 	var words []string
 	for _, c := range w.Carried {
-		text := fmt.Sprintf("%d over %s", c.Tensors, c.Wire)
+		text := fmt.Sprintf("%d over %s", c.Tensors, c.Transport)
 		if c.Device != "" {
 			text += " (" + c.Device + ")"
 		}

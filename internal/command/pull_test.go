@@ -228,7 +228,7 @@ func pullOver(t *testing.T, provider, device string) {
 	if !rec.Verified || len(rec.By) != 1 || rec.By["verbs"] != rec.Tensors || rec.Provider != provider || !strings.HasPrefix(rec.Device, device) {
 		t.Errorf("%+v", rec)
 	}
-	if c := rec.Carried; len(c) != 1 || c[0].Wire != "verbs" || c[0].Device != rec.Device || c[0].Tensors != rec.Tensors ||
+	if c := rec.Carried; len(c) != 1 || c[0].Transport != "verbs" || c[0].Device != rec.Device || c[0].Tensors != rec.Tensors ||
 		c[0].Bytes != rec.Bytes || c[0].Attempts < rec.Tensors || c[0].Duration <= 0 {
 		t.Errorf("carried: %+v", c)
 	}
@@ -252,7 +252,7 @@ func pullOver(t *testing.T, provider, device string) {
 
 func TestWires(t *testing.T) {
 	carried := func(n int, wire, device string) checkpoint.Carried {
-		return checkpoint.Carried{Tensors: n, Arrival: rendezvous.Arrival{Wire: wire, Device: device}}
+		return checkpoint.Carried{Tensors: n, Arrival: rendezvous.Arrival{Transport: wire, Device: device}}
 	}
 	for want, w := range map[string][]checkpoint.Carried{
 		"158 over verbs (roce-lo), 2 over grpc":                 {carried(158, "verbs", "roce-lo"), carried(2, "grpc", "")},

@@ -69,7 +69,7 @@ func TestKilledPullGoesOn(t *testing.T) {
 	if want := out + ".part has "; !strings.Contains(r.err, want) || !strings.Contains(r.err, "from an earlier pull") {
 		t.Errorf("no %q in:\n%s", want, r.err)
 	}
-	if c := rec.Carried; len(c) != 1 || c[0].Wire != "grpc" || c[0].Tensors != 1 || c[0].Bytes != rec.Bytes-rec.Resumed {
+	if c := rec.Carried; len(c) != 1 || c[0].Transport != "grpc" || c[0].Tensors != 1 || c[0].Bytes != rec.Bytes-rec.Resumed {
 		t.Errorf("carried %+v; want the rest of the only tensor, %d of %d bytes", c, rec.Bytes-rec.Resumed, rec.Bytes)
 	}
 	same(t, model, out)

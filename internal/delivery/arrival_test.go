@@ -52,7 +52,7 @@ func TestArrivalCountsAllAttempts(t *testing.T) {
 					t.Fatal(o.err)
 				}
 				defer o.v.Tensor.Release()
-				want := rendezvous.Arrival{Wire: wire, Device: "mem0", Bytes: o.v.Tensor.Size(), Duration: time.Since(begun), Attempts: c.want}
+				want := rendezvous.Arrival{Transport: wire, Device: "mem0", Bytes: o.v.Tensor.Size(), Duration: time.Since(begun), Attempts: c.want}
 				if got := o.v.Arrival(); got != want {
 					t.Errorf("got %+v, want %+v", got, want)
 				}
@@ -75,7 +75,7 @@ func TestArrivalForACallerThatWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer v.Tensor.Release()
-		if got, want := v.Arrival(), (rendezvous.Arrival{Wire: "memory", Device: "mem0", Bytes: 10, Duration: 2 * time.Second, Attempts: 1}); got != want {
+		if got, want := v.Arrival(), (rendezvous.Arrival{Transport: "memory", Device: "mem0", Bytes: 10, Duration: 2 * time.Second, Attempts: 1}); got != want {
 			t.Errorf("got %+v, want %+v: the request and the response take a second each", got, want)
 		}
 	})

@@ -287,7 +287,7 @@ func (m *memPeer) recv(ctx context.Context, a *Transfer) (rendezvous.Value, erro
 			return rendezvous.Value{}, err
 		}
 		if m.mu.Lock(); m.wire != "" {
-			a.Arrival.Wire, a.Arrival.Device = m.wire, "mem0"
+			a.Arrival.Transport, a.Arrival.Device = m.wire, "mem0"
 		}
 		m.mu.Unlock()
 		return ans.Value, ans.Err

@@ -233,7 +233,7 @@ func (w *faultyConn) spoil(to *refNode, a *delivery.Transfer, v rendezvous.Value
 			v.Tensor.Bytes()[64*kib] ^= 1
 		}
 	case namesNoWire:
-		a.Arrival.Wire = ""
+		a.Arrival.Transport = ""
 	case lendsMemory:
 		if kept, e := to.kept.Value(a.Requester, a.ID, a.Attempt); err == nil && e == nil {
 			v.Tensor.Release()

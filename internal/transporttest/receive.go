@@ -86,7 +86,7 @@ func (r *receive) checkArrival(o outcome) {
 	}
 	a := o.value.Arrival()
 	remote := r.key.Src().Task != r.key.Dst().Task
-	if a.Bytes != o.value.Tensor.Size() || a.Attempts < 1 || a.Duration < 0 || a.Wire == "" || remote == (a.Wire == rendezvous.WireLocal) {
+	if a.Bytes != o.value.Tensor.Size() || a.Attempts < 1 || a.Duration < 0 || a.Transport == "" || remote == (a.Transport == rendezvous.TransportLocal) {
 		r.w.Errorf("receive of %s: the value of %d bytes says that it came as %+v", r.key.Edge(), o.value.Tensor.Size(), a)
 	}
 }

@@ -285,7 +285,7 @@ func (a *refAttempt) Wait(ctx context.Context) (rendezvous.Value, error) {
 		}
 		err = &delivery.ReceiverError{Err: status.From(err)}
 	}
-	a.t.Arrival.Wire = "reference"
+	a.t.Arrival.Transport = "reference"
 	return v, err
 }
 

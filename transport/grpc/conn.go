@@ -144,7 +144,7 @@ func (a *attempt) Wait(ctx context.Context) (rendezvous.Value, error) {
 		}
 	}
 	r := resp.take()
-	t.Arrival.Wire = Name
+	t.Arrival.Transport = Name
 	c.worker.logTransfer(t.Step, t.Key, t.Attempt, requested, r.SendStartMicros, r.Tensor.Size())
 	return rendezvous.Value{Tensor: r.Tensor, Dead: r.Dead}, nil
 }

@@ -209,7 +209,7 @@ func TestChunksResumeAtTheByte(t *testing.T) {
 			p.cutAt(size * 2 / 3)
 			v := b.recv(1, key)
 			tensortest.RequireEqual(t, x, v.Tensor)
-			if w := v.Arrival(); w.Wire != "grpc" || w.Bytes != x.Size() || w.Attempts != 2 || w.Duration <= 0 {
+			if w := v.Arrival(); w.Transport != "grpc" || w.Bytes != x.Size() || w.Attempts != 2 || w.Duration <= 0 {
 				t.Errorf("the value says that it came as %+v", w)
 			}
 			v.Tensor.Release()

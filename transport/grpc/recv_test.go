@@ -62,7 +62,7 @@ func TestM6RemoteRecvOne(t *testing.T) {
 			l.Transport != "grpc" || l.Bytes != 4*n || l.Start.Before(before) || l.End.Before(l.Start) || l.End.After(time.Now()) {
 			t.Errorf("record %+v", l)
 		}
-		if w := v.Arrival(); w.Wire != "grpc" || w.Device != "" || w.Bytes != 4*n || w.Attempts != 1 || w.Duration <= 0 || w.Duration > time.Since(before) {
+		if w := v.Arrival(); w.Transport != "grpc" || w.Device != "" || w.Bytes != 4*n || w.Attempts != 1 || w.Duration <= 0 || w.Duration > time.Since(before) {
 			t.Errorf("the value says that it came as %+v", w)
 		}
 	}

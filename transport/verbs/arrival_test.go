@@ -33,7 +33,7 @@ func TestArrivalOverVerbs(t *testing.T) {
 	for i, size := range []int{0, 8, 100 * kib, mib} {
 		k := from.key(to, "v")
 		from.sendsBlob(1, k, uint64(i), size)
-		want := rendezvous.Arrival{Wire: "verbs", Device: "mem0", Bytes: int64(size), Attempts: 1}
+		want := rendezvous.Arrival{Transport: "verbs", Device: "mem0", Bytes: int64(size), Attempts: 1}
 		if got := to.recv(1, k).arrival(); got != want {
 			t.Errorf("%d bytes: got %+v, want %+v", size, got, want)
 		}
@@ -56,7 +56,7 @@ func TestArrivalOfAContentThatBeganOverVerbs(t *testing.T) {
 	r := to.recv(1, k)
 	s.happens("the transfer is under way", stuck)
 	s.cut(from, to)
-	want := rendezvous.Arrival{Wire: "grpc", Bytes: mib, Attempts: 2}
+	want := rendezvous.Arrival{Transport: "grpc", Bytes: mib, Attempts: 2}
 	if got := r.arrival(); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -71,7 +71,7 @@ func TestArrivalWithoutRegisteredMemory(t *testing.T) {
 	from, to := s.pair()
 	k := from.key(to, "v")
 	from.sendsBlob(1, k, 1, 2*mib)
-	want := rendezvous.Arrival{Wire: "grpc", Bytes: 2 * mib, Attempts: 2}
+	want := rendezvous.Arrival{Transport: "grpc", Bytes: 2 * mib, Attempts: 2}
 	if got := to.recv(1, k).arrival(); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

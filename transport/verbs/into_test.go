@@ -243,7 +243,7 @@ func TestIntoChangesTheRoute(t *testing.T) {
 	if !isNoise(dst.Bytes(), 1) || !dst.Buffer().Unique() {
 		t.Error("another content, or another reference")
 	}
-	if how.Wire != verbstransport.Name || how.Attempts < 2 || !into.ZeroCopy() {
+	if how.Transport != verbstransport.Name || how.Attempts < 2 || !into.ZeroCopy() {
 		t.Errorf("%+v, zero copy %v; want verbs after an attempt over gRPC", how, into.ZeroCopy())
 	}
 	s.until("the sent content is released", func() bool {

@@ -143,7 +143,7 @@ func (c *counters) read() Stats {
 // countReceived counts a value that came over verbs and records which device has received it,
 // for its receiver and in the transfer log.
 func (p *peer) countReceived(a *delivery.Transfer, device string, bytes int64) {
-	a.Arrival.Wire, a.Arrival.Device = Name, device
+	a.Arrival.Transport, a.Arrival.Device = Name, device
 	p.counters.received.Add(1)
 	p.counters.receivedBytes.Add(uint64(bytes)) //nolint:gosec // never negative
 	t := transport.NewTransfer(a.Began, a.Ended, 0)
