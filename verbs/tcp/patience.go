@@ -68,6 +68,10 @@ func (m *machine) deadline() (at time.Duration, ok bool) {
 	return at, ok
 }
 
+// needsTimer reports whether a frame may have brought a deadline forward: an RNR, or a request that was
+// refused.
+func (m *machine) needsTimer() bool { return m.req.rnrWaiting || m.resp.refused }
+
 func earlier(at time.Duration, ok bool, other time.Duration) (time.Duration, bool) {
 	if ok && at < other {
 		return at, true

@@ -46,6 +46,7 @@ type reader struct {
 	tryFill  func(fd uintptr) bool // fillOnce
 	operands [frame.AtomicLen]byte
 	fired    []*soft.CQ
+	due      bool // the machine may have something to send, or a deadline that is earlier than before
 }
 
 func (r *reader) init(in net.Conn) {
@@ -155,18 +156,25 @@ func (r *reader) fillOnce(fd uintptr) bool {
 	return true
 }
 
-// settle runs callbacks, and wakes the writer if there is something to send.
+// settle runs callbacks, wakes the writer if there is something to send, and sets the timer. After
+// frames that cause none of this it takes no lock.
 func (r *reader) settle() {
 	for _, c := range r.fired {
 		c.Call()
 	}
 	r.fired = r.fired[:0]
+	if !r.due {
+		return
+	}
+	r.due = false
 	c := r.conn
 	c.q.mu.Lock()
-	due := c.q.machine.hasOutput()
-	c.q.armLocked() // what was read may have a time of its own: an RNR
+	output := c.q.machine.hasOutput() // callbacks may have sent it
+	if c.q.machine.needsTimer() {
+		c.q.armLocked()
+	}
 	c.q.mu.Unlock()
-	if due {
+	if output {
 		c.wakeWriter()
 	}
 }
@@ -240,10 +248,12 @@ func (r *reader) end(h *frame.Header) {
 	r.takeFired()
 }
 
-// takeFired takes the events that the frame caused. The caller holds the lock of the queue
-// pair.
+// takeFired takes the events that the frame caused, and notes what settle has to do. The caller
+// holds the lock of the queue pair.
 func (r *reader) takeFired() {
-	r.fired = r.conn.q.TakeFired(r.fired)
+	q := r.conn.q
+	r.fired = q.TakeFired(r.fired)
+	r.due = q.machine.hasOutput() || q.machine.needsTimer()
 }
 
 // find returns the memory of the next n bytes of content. It must be called in an access; the
