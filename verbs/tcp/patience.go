@@ -8,13 +8,15 @@ import (
 
 // patience is how long a requester waits for the peer's process. Signs of life are frames
 // that its reader causes, and bytes that its kernel still takes: a stopped process takes as
-// many as fit its buffers. Nothing is measured while nothing is outstanding.
+// many as fit its buffers. Nothing is measured while nothing is outstanding. A queue pair with a
+// connection fails only after a Probe that was not answered while this process ran.
 type patience struct {
 	unit    time.Duration // of a retry; 0: no limit
 	retries time.Duration // retries after the first attempt
 
 	since  time.Duration // of the last sign of life
 	probed bool          // a Probe was sent since then
+	answer time.Duration // deadline for the answer to the Probe
 
 	connectBy time.Duration // deadline for the connection
 	up        bool          // the connection has come up
@@ -59,13 +61,24 @@ func (m *machine) deadline() (at time.Duration, ok bool) {
 		at, ok = earlier(at, ok, r.rnrUntil)
 	}
 	if r.unit > 0 {
-		limit := r.allowed()
-		if r.up && !r.lost && !r.probed {
-			limit /= probeShare
-		}
-		at, ok = earlier(at, ok, r.since+limit)
+		at, ok = earlier(at, ok, r.due())
 	}
 	return at, ok
+}
+
+// connected reports whether a sign of life can come.
+func (p *patience) connected() bool { return p.up && !p.lost }
+
+// due returns when the next Probe is sent, or when the patience ends.
+func (p *patience) due() time.Duration {
+	limit := p.allowed()
+	switch {
+	case !p.connected():
+		return p.since + limit
+	case !p.probed:
+		return p.since + limit/probeShare
+	}
+	return p.answer
 }
 
 // needsTimer reports whether a frame may have brought a deadline forward: an RNR, or a request that was
@@ -98,10 +111,13 @@ func (m *machine) expire(now time.Duration) {
 	if r.unit == 0 {
 		return
 	}
-	switch limit := r.allowed(); {
-	case now >= r.since+limit:
+	limit, due := r.allowed(), r.due()
+	wait := limit / probeShare
+	switch {
+	case now < due:
+	case r.connected() && (!r.probed || now >= due+wait): // so late that this process rested, and has read nothing meanwhile
+		r.probed, r.probeDue, r.answer = true, true, now+limit-wait
+	default:
 		m.Fail(verbs.StatusRetryExceeded)
-	case r.up && !r.lost && !r.probed && now >= r.since+limit/probeShare:
-		r.probed, r.probeDue = true, true
 	}
 }

@@ -57,3 +57,52 @@ func TestSignsOfLifeDoNotDelayTheProbeAfterAnRNR(t *testing.T) {
 		}
 	}
 }
+
+// TestAProcessThatRestedAsksBeforeItFailsAQueuePair: after a stop of this process, what the peer has sent
+// meanwhile is still to be read. A queue pair whose own timers come so late asks for a sign of life first, also
+// when it had asked before the stop.
+func TestAProcessThatRestedAsksBeforeItFailsAQueuePair(t *testing.T) {
+	e := newModel(t, 1, 6).ends[0]
+	x := &e.machine
+	wr := verbs.SendWR{ID: 0, Op: verbs.OpSend, Signaled: true, SGL: []verbs.SGE{{Addr: e.mr.Addr(), Length: 1000, LKey: e.mr.LKey()}}}
+	if _, _, err := x.postSend(0, []verbs.SendWR{wr}); err != nil {
+		t.Fatal(err)
+	}
+	var h frame.Header
+	var s source
+	if !x.next(0, true, &h, &s) || h.Kind != frame.Send {
+		t.Fatalf("the first frame is %+v", h)
+	}
+	limit := x.req.allowed()
+	rest := func(now time.Duration) {
+		t.Helper()
+		x.expire(now)
+		if !x.next(now, true, &h, &s) || h.Kind != frame.Probe {
+			t.Fatalf("after a rest until %v the state is %v and the next frame %+v, want a Probe", now, x.State(), h)
+		}
+	}
+	now := 10 * limit
+	rest(now) // before the first Probe
+	now += 10 * limit
+	rest(now) // after it
+	if _, err := x.receive(now+1, &frame.Header{Kind: frame.Ack, Acked: x.Acked()}); err != nil {
+		t.Fatal(err)
+	}
+	if at, ok := x.deadline(); !ok || at != now+1+limit/probeShare {
+		t.Fatalf("after the answer the deadline is %v, %v", at, ok)
+	}
+	now += 10 * limit
+	rest(now)
+	at, ok := x.deadline() // a peer that does not answer
+	if !ok || at <= now || at > now+limit {
+		t.Fatalf("at %v the deadline is %v, %v", now, at, ok)
+	}
+	x.expire(at - 1)
+	if x.State() != verbs.StateRTS {
+		t.Fatalf("state %v before the deadline", x.State())
+	}
+	x.expire(at)
+	if x.State() != verbs.StateErr {
+		t.Errorf("state %v at the deadline", x.State())
+	}
+}
