@@ -26,7 +26,7 @@
 // # Waiting
 //
 // No call waits for memory to be freed: a pool that is at its limit returns
-// ResourceExhausted at once. Registering takes milliseconds, so only a goroutine that
+// ResourceExhausted at once, unless an arena is being made. Registering takes milliseconds, so only a goroutine that
 // passes MayGrow does it, for its own allocation. The goroutine that polls completions
 // passes NoGrow and gets ErrMustGrow instead.
 //

@@ -28,6 +28,7 @@ type fakePD struct {
 	wait   func() // called by MR.Close of shared memory before it takes effect; nil for none
 
 	waitPlain func() // the same of other memory
+	slow      func() // called by RegisterMemory before it takes effect; nil for none
 }
 
 // sharingPD is a protection domain whose device shares memory with peers.
@@ -54,6 +55,9 @@ type fakeMR struct {
 func newFakePD() *fakePD { return &fakePD{next: 1 << 40, open: make(map[*fakeMR]struct{})} }
 
 func (p *fakePD) RegisterMemory(mem []byte, access verbs.Access) (verbs.MR, error) {
+	if p.slow != nil {
+		p.slow()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked++

@@ -2,6 +2,7 @@ package regmem
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -50,6 +51,7 @@ type pool struct {
 	// mu guards all fields below, and the blocks and arenas of the pool.
 	arenas    []*arena        // all that are not retired
 	mapped    int64           // bytes of arenas, including the one being made and retired ones that are in use
+	coming    int64           // bytes of the arena that is being made
 	inUse     int64           // bytes of allocated blocks
 	buffers   int64           // number of allocated blocks
 	grown     int64           // number of arenas registered so far
@@ -83,10 +85,14 @@ func (p *pool) leavesEnough(n, staged, held int64) error {
 		return nil
 	}
 	p.exhausted++
+	why := fmt.Sprintf("%d of %d bytes are in use", used, p.limit)
+	if n <= p.limit-used {
+		why += fmt.Sprintf(", %d of them by copies for this peer; that would leave other peers less than it has", held)
+	}
 	return status.Errorf(status.ResourceExhausted,
-		"no room for a copy of %d bytes in the %s pool: it would leave other peers less than this peer has (%d bytes of copies; %d of %d bytes are in use); "+
-			"allocate tensors with the server's allocator, which need no copy, move fewer at a time, or raise the setting arena-limit",
-		n, p.name, held, used, p.limit)
+		"no room for a copy of %d bytes in the %s pool: %s; "+
+			"allocate tensors with the server's allocator, which need no copy, move fewer at a time, or raise the setting arena-limit (above file-cache, where files are published)",
+		n, p.name, why)
 }
 
 // idleLocked is how many bytes could be deregistered to make space for others. The arenas

@@ -183,3 +183,42 @@ func TestTheStartIsRegisteredOnceAndForAll(t *testing.T) {
 		t.Errorf("%d are registered after a while", got)
 	}
 }
+
+// TestMemoryThatIsBeingRegisteredIsAwaited: while the last arena below the limit is made, nothing that
+// fits into it is refused.
+func TestMemoryThatIsBeingRegisteredIsAwaited(t *testing.T) {
+	m, pd := newMemory(t, Options{Arena: mib, SendLimit: 2 * mib, RecvLimit: mib})
+	first := allocate(t, m, mib)
+	begun, goes := make(chan struct{}), make(chan struct{})
+	pd.slow = func() { close(begun); <-goes }
+	grows := make(chan *tensor.Buffer)
+	go func() {
+		b, err := m.Allocator().Allocate(mib / 4)
+		if err != nil {
+			t.Error(err)
+		}
+		grows <- b
+	}()
+	<-begun
+	pd.slow = nil
+	if _, err := m.Copy(make([]byte, mib/4), NoGrow); !errors.Is(err, ErrMustGrow) {
+		t.Errorf("a goroutine that may not wait: %v", err)
+	}
+	waits := make(chan *tensor.Buffer)
+	go func() {
+		b, err := m.Allocator().Allocate(mib / 4)
+		if err != nil {
+			t.Error(err)
+		}
+		waits <- b
+	}()
+	close(goes)
+	for _, b := range []*tensor.Buffer{first, <-grows, <-waits} {
+		if b != nil {
+			b.Release()
+		}
+	}
+	if s := m.Stats(zero).Sending; s.Mapped != 2*mib || s.Exhausted != 0 {
+		t.Errorf("%+v", s)
+	}
+}

@@ -322,7 +322,7 @@ func (s *section) takeFree(n int, need *Domain) (*block, error) {
 		p.handOutLocked(b, size)
 		return b, nil
 	}
-	if p.ending == 0 && p.idleLocked() < int64(size)-(p.limit-p.mapped) {
+	if p.ending == 0 && p.coming == 0 && p.idleLocked() < int64(size)-(p.limit-p.mapped) {
 		return nil, s.fullLocked(n)
 	}
 	if err := s.refusedLocked(s.growthLocked(size, own), need); err != nil {
@@ -372,6 +372,7 @@ func (s *section) grow(n int, need *Domain) (*block, error) {
 	}
 	total := s.growthLocked(size, own)
 	p.mapped += int64(total)
+	p.coming = int64(total)
 	p.mu.Unlock()
 
 	var a *arena
@@ -382,6 +383,7 @@ func (s *section) grow(n int, need *Domain) (*block, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.coming = 0
 	if err != nil {
 		p.mapped -= int64(total)
 		p.exhausted++
@@ -426,9 +428,13 @@ func (s *section) growthLocked(size int, own bool) int {
 func (s *section) fullLocked(n int) error {
 	p := s.pool
 	p.exhausted++
+	parts := ""
+	if int64(n) <= p.limit-p.inUse {
+		parts = ", and no free part is large enough"
+	}
 	return status.Errorf(status.ResourceExhausted,
-		"no room for %d bytes in the %s pool of %s: %d bytes are in use and its limit is %d; release tensors sooner, move fewer at a time, or raise the setting arena-limit",
-		n, p.name, s.devices(), p.inUse, p.limit)
+		"no room for %d bytes in the %s pool of %s: %d bytes are in use and its limit is %d%s; release tensors sooner, move fewer at a time, or raise the setting arena-limit",
+		n, p.name, s.devices(), p.inUse, p.limit, parts)
 }
 
 // wholePages is the part of n that regions can have: arenas and slots have whole pages.
