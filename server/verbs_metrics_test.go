@@ -22,6 +22,7 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
 
 var update = flag.Bool("update", false, "write the metrics of docs/metrics.md anew")
@@ -177,7 +178,7 @@ func TestVerbsMetricsOfABreak(t *testing.T) {
 // TestVerbsMetricsOfFallbacks: each reason for which a receive takes another wire counts,
 // and so does what led to it.
 func TestVerbsMetricsOfFallbacks(t *testing.T) {
-	w := newVerbsTown(t, 2)
+	w := newVerbsTown(t, 2, verbstest.DeviceOptions{NoGoMemory: true})     // others need no room to send
 	patient := func(c *config.Config) { c.RDMA.Timeout = 4 * time.Second } // a wire that is held breaks no channel
 	small := func(c *config.Config) { c.ArenaLimit = 8 << 20 }
 	a, b := w.start(0, patient), w.start(1, patient, small)

@@ -219,14 +219,24 @@ func TestCancelOfMoreThanMayBeInQuarantine(t *testing.T) {
 	}
 }
 
+// pinning has devices that pin memory when they register it, as hardware does.
+func pinning(o clusterOptions) clusterOptions {
+	o.fabric.Devices = []verbstest.DeviceOptions{{NoGoMemory: true}}
+	return o
+}
+
 // TestPoolIsEmpty: no transfer waits for registered memory. Without memory, at the
-// receiver or at the sender, it takes gRPC, or ends with ResourceExhausted if gRPC is not
-// allowed.
+// receiver or at a sender whose device pins memory, it takes gRPC, or ends with
+// ResourceExhausted if gRPC is not allowed.
 func TestPoolIsEmpty(t *testing.T) {
 	for _, side := range []string{"receiving", "sending"} {
 		for _, require := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/require=%v", side, require), func(t *testing.T) {
-				s := newStage(t, tuned(clusterOptions{require: require}, func(o *verbstransport.Options) {
+				o := clusterOptions{require: require}
+				if side == "sending" {
+					o = pinning(o)
+				}
+				s := newStage(t, tuned(o, func(o *verbstransport.Options) {
 					o.Memory.Arena = mib
 					if side == "receiving" {
 						o.Memory.RecvLimit = 2 * mib

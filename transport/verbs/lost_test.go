@@ -49,10 +49,10 @@ func TestReceiverWithoutRoomLosesNothing(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var shut atomic.Bool
-			s := newStage(t, clusterOptions{require: true, tune: func(_ cluster.Task, o *verbstransport.Options) {
+			s := newStage(t, pinning(clusterOptions{require: true, tune: func(_ cluster.Task, o *verbstransport.Options) {
 				o.Memory.Arena, o.Memory.RecvLimit, o.Memory.SendLimit = 2*mib, 2*mib, 4*mib
 				o.Allocator = shutAllocator{o.Allocator, &shut}
-			}})
+			}}))
 			from, to := s.pair()
 			k := from.key(to, "v")
 			empty := c.fill(from, to, k, &shut)

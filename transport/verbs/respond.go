@@ -197,7 +197,9 @@ func (l *link) respondLocked(now time.Time, id attemptID, a channel.Response, sr
 }
 
 // stage copies the content of a response into registered memory, on another goroutine. The
-// machine requests the copy when the peer has sent the destination. Called with mu held.
+// machine requests the copy when the peer has sent the destination. Where registering costs nothing,
+// content that finds no room is registered where it lies, so that no peer keeps others from theirs.
+// Called with mu held.
 func (l *link) stage(id attemptID, handle uint64) {
 	from, ok := l.sources.get(handle)
 	if !ok {
@@ -205,14 +207,20 @@ func (l *link) stage(id attemptID, handle uint64) {
 	}
 	from.buf = from.buf.Retain() // the request may be cancelled during the copy
 	l.async(func() {
+		to := source{staged: int64(len(from.bytes))}
 		src, err := l.port.memory.Stage(from.bytes, &l.staged)
+		if err != nil {
+			if in, e := l.port.memory.InPlace(from.buf, from.bytes); e == nil {
+				src, err, to.staged = in, nil, 0
+			}
+		}
 		l.peer.transport.release(from.buf)
 		l.mu.Lock()
 		now := time.Now()
 		if err != nil {
 			l.machine.NotStaged(now, id.id, id.attempt, status.From(err))
 		} else {
-			to := source{buf: src.Buffer(), piece: src.Piece, staged: int64(len(from.bytes))}
+			to.buf, to.piece = src.Buffer(), src.Piece
 			l.machine.Staged(now, id.id, id.attempt, channel.Source{Handle: l.sources.put(to)})
 		}
 		l.run(now)

@@ -94,3 +94,42 @@ func TestPeerThatTakesNothingLeavesOthersSendingMemory(t *testing.T) {
 		t.Errorf("the victim left the channel to the hostile peer: %+v", l)
 	}
 }
+
+// TestContentWithoutRoomForACopyIsSent: the sending pool is full of tensors that a process keeps, or of the copies
+// for a peer that takes nothing. A device in software sends content from where it lies.
+func TestContentWithoutRoomForACopyIsSent(t *testing.T) {
+	for name, full := range map[string]func(s *stage, sender *actor, p *hostiletest.Peer) (empty func()){
+		"tensors": func(s *stage, sender *actor, _ *hostiletest.Peer) func() {
+			return s.blob(sender.transport.Allocator(), 1, sendLimit/2).Release
+		},
+		"copies": func(s *stage, sender *actor, p *hostiletest.Peer) func() {
+			const n, size = hostiletest.Window - 2, 256 * kib
+			header, into := p.Header(), p.Destination(size)
+			for _, m := range requests(s, sender, p, header, n, size) {
+				again := wire.ReRequest{Header: header, ID: m.ID, HasDest: true, Dest: into}
+				p.Send(again.Append(nil))
+			}
+			s.until("the peer has its share", func() bool { return sender.transport.Memory().Sending.Exhausted > 0 })
+			return func() {}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, sender, other, p := crowdedSender(t)
+			defer full(s, sender, p)()
+			rest := s.blob(sender.transport.Allocator(), 1, 3*mib)
+			defer rest.Release()
+			copies := sender.transport.Memory().Copies
+			for i := range 3 {
+				k := sender.key(other, fmt.Sprint("w", i))
+				sender.send(1, k, s.blob(s.source, uint64(i), 3*mib))
+				other.recv(1, k).isBlob(uint64(i), 3*mib)
+			}
+			if n := sender.transport.Memory().Copies; n != copies {
+				t.Errorf("%d copies were made", n-copies)
+			}
+			if l := other.connection(sender); !l.Verbs || l.Stats.Fallbacks() != 0 {
+				t.Errorf("%+v", l)
+			}
+		})
+	}
+}

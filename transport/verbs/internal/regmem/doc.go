@@ -19,7 +19,8 @@
 // software then gives the pages of its free blocks back.
 //
 // Tensors in memory of either pool are sent without a copy. Other content is copied once into
-// the sending pool (Stage), when the peer has named the destination. Arenas of the sending
+// the sending pool (Stage), when the peer has named the destination. Where that has no room, a
+// device that pins no memory reads it from where it lies (InPlace). Arenas of the sending
 // pool carry no remote rights; for a device that shares memory with its peers (verbs/shm)
 // they are sealed memfds.
 //

@@ -22,6 +22,7 @@ type Domain struct {
 	send      *section
 	receive   *section
 	detach    sync.Once
+	places    places
 }
 
 // Attach registers the memory with a protection domain: all arenas that exist, and
@@ -73,6 +74,7 @@ func (d *Domain) Detach() (err error) {
 }
 
 func (d *Domain) leave() (err error) {
+	err = d.places.leave()
 	for _, s := range d.sections() {
 		err = errors.Join(err, s.detach(d))
 	}
