@@ -70,7 +70,7 @@ func (f KernelFunc) Compute(c *Context) error { return f(c) }
 type Value struct {
 	// Tensor has a reference that belongs to the holder of the Value.
 	Tensor *tensor.Tensor
-	// Var is the variable that a reference edge refers to.
+	// Var is the variable that a reference edge refers to, or whose memory a node like Identity hands on.
 	Var *Variable
 	// Opaque is a resource or variant.
 	Opaque Opaque
@@ -83,6 +83,18 @@ type Value struct {
 type Opaque interface {
 	Retain()
 	Release()
+}
+
+// Look calls f with the tensor that v has, or that its variable has at present; with nil if there is none.
+// f may use it until it returns.
+func (v Value) Look(f func(*tensor.Tensor)) {
+	t := v.Tensor
+	if v.Var != nil {
+		if t = v.Var.Snapshot(); t != nil {
+			defer t.Release()
+		}
+	}
+	f(t)
 }
 
 // Retain adds a reference to what v holds, and returns v.
@@ -122,7 +134,8 @@ type Context struct {
 	// Inputs are the values of the data inputs. They belong to the executor, which releases them
 	// after the kernel has ended. A kernel that keeps one calls Retain, or takes the reference over
 	// and sets the element to Value{}. An input that the op does not declare as a reference never
-	// has a Var: the executor takes a snapshot.
+	// has a Var: the executor takes a snapshot. The exception is the kernel of Identity and its like, which
+	// calls Forward and looks at no tensor.
 	Inputs []Value
 	// Outputs are the values of the data outputs, set by the kernel: each has a value of its type, or is
 	// Dead. Their references belong to the executor, also when the kernel fails.

@@ -32,7 +32,8 @@ type item struct {
 	async  AsyncKernel // kernel, if it is one
 	cheap  bool        // it always is
 	cost   cost
-	refs   bool // an input is a reference
+	refs   bool // an input is a reference, or may be the memory of a variable (alias.go)
+	handed int  // this many inputs, the first ones, are handed on as they are: see alias.go
 	unset  bool // the op takes references to variables without a value
 }
 
@@ -84,6 +85,7 @@ func newPlan(g *Graph) (*plan, error) {
 	for _, it := range p.items {
 		it.finishEdges()
 	}
+	p.findAliases()
 	p.setState(fs)
 	return p, nil
 }

@@ -229,7 +229,7 @@ func (a *asyncTask) done(err error) {
 // complete ends the kernel of a task.
 func (w *worker) complete(t task, c *Context, err error, start time.Time) {
 	if err == nil {
-		err = checkOutputs(t.item.node, c.Outputs)
+		err = checkOutputs(t.item, c.Outputs)
 	}
 	if err != nil {
 		err = NodeError(t.item.node.Name, err)
@@ -288,7 +288,8 @@ func releaseAll(values []Value) {
 	}
 }
 
-// resolve takes a snapshot of each variable that feeds an input which is no reference.
+// resolve takes a snapshot of each variable that feeds an input which is no reference, and which the node
+// does not hand on.
 func resolve(t task) error {
 	n, in := t.item.node, t.inputs()
 	for i, v := range in {
@@ -297,7 +298,7 @@ func resolve(t task) error {
 		}
 		snapshot := v.Var.Snapshot()
 		switch {
-		case !n.InTypes[i].IsRef() && snapshot != nil:
+		case !n.InTypes[i].IsRef() && snapshot != nil && i >= t.item.handed:
 			in[i] = Value{Tensor: snapshot}
 		case snapshot != nil:
 			snapshot.Release()
@@ -317,7 +318,8 @@ func inputName(o Output) string {
 }
 
 // checkOutputs compares the outputs of a kernel with the types of the node.
-func checkOutputs(n *Node, out []Value) error {
+func checkOutputs(it *item, out []Value) error {
+	n := it.node
 	if len(out) != len(n.OutTypes) {
 		return status.Errorf(status.Internal, "the kernel of op %s has %d outputs, and the op %d", n.Op, len(out), len(n.OutTypes))
 	}
@@ -325,7 +327,7 @@ func checkOutputs(n *Node, out []Value) error {
 		v, want := &out[i], n.OutTypes[i]
 		switch {
 		case v.Dead:
-		case want.IsRef() && v.Var != nil && v.Var.DType == want.Base():
+		case (want.IsRef() || it.handed > 0) && v.Var != nil && v.Var.DType == want.Base():
 		case !want.IsRef() && v.Tensor != nil && v.Tensor.DType() == want:
 		case (want == tensor.Resource || want == tensor.Variant) && v.Opaque != nil:
 		case v.Tensor != nil:

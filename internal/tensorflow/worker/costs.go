@@ -5,6 +5,7 @@ import (
 	"time"
 
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensorproto"
 	"github.com/tryst-rdma/tryst/tensorflow/graph"
 )
@@ -27,9 +28,11 @@ func (c *costs) add(run graph.NodeRun) {
 	var outputs []*tfpb.CostGraphDef_Node_OutputInfo
 	for i, v := range run.Outputs {
 		info := &tfpb.CostGraphDef_Node_OutputInfo{AliasInputPort: -1, Dtype: tensorproto.DTypeToProto(run.Node.OutTypes[i])}
-		if v.Tensor != nil {
-			info.Size, info.Shape = v.Tensor.Size(), tensorproto.ShapeToProto(v.Tensor.Shape())
-		}
+		v.Look(func(t *tensor.Tensor) {
+			if t != nil {
+				info.Size, info.Shape = t.Size(), tensorproto.ShapeToProto(t.Shape())
+			}
+		})
 		outputs = append(outputs, info)
 	}
 	c.mu.Lock()

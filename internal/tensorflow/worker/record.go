@@ -118,9 +118,11 @@ func kernelStats(run graph.NodeRun) *tfpb.NodeExecStats {
 	s.NodeName, s.TimelineLabel = run.Node.Name, kernelLabel(run.Node)
 	s.ScheduledMicros, s.ScheduledNanos = run.Scheduled.UnixMicro(), run.Scheduled.UnixNano()
 	for i, v := range run.Outputs {
-		if t := v.Tensor; t != nil {
-			s.Output = append(s.Output, output(i, t.DType(), tensorproto.ShapeToProto(t.Shape()), t.Size()))
-		}
+		v.Look(func(t *tensor.Tensor) {
+			if t != nil {
+				s.Output = append(s.Output, output(i, t.DType(), tensorproto.ShapeToProto(t.Shape()), t.Size()))
+			}
+		})
 	}
 	return s
 }
