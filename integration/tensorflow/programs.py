@@ -355,6 +355,33 @@ def monitored(chief, ps, directory, steps, variables="ref", until=None):
 
 
 @program
+def sync_replicas(chief, ps, steps, pause=0, variables="ref"):
+    """Trains as one of two workers, the first of which is the chief, on gradients that are averaged on two tasks (SyncReplicasOptimizer).
+
+    Tells the test when the session is there, and when this worker has made so many steps. Returns its first and last loss, and the last step."""
+    first = chief.task == 0
+    device = v1.train.replica_device_setter(ps_tasks=2, ps_device=ps, worker_device=chief.device)
+    with v1.device(device), v1.get_default_graph().container(f"sync-{variables}"):  # whose chief closes its queue
+        with v1.variable_scope("", use_resource=variables == "resource"):
+            step = v1.train.get_or_create_global_step()
+            loss = dense_model(variables)
+            optimizer = v1.train.SyncReplicasOptimizer(OPTIMIZERS["adam"](), replicas_to_aggregate=2, total_num_replicas=2)
+            minimize = optimizer.minimize(loss, global_step=step)
+    with v1.train.MonitoredTrainingSession(
+        chief.target, is_chief=first, hooks=[optimizer.make_session_run_hook(first), v1.train.StopAtStepHook(last_step=steps)],
+        save_summaries_steps=None, log_step_count_steps=None, stop_grace_period_secs=1, config=config(chief, ps),
+    ) as session:
+        chief.event("session")
+        losses, last = [], 0
+        while not session.should_stop():
+            if len(losses) == pause:
+                chief.event("half-way")
+            x, _, last = session.run([loss, minimize, step])
+            losses.append(float(x))
+    return {"first": losses[0], "last": losses[-1], "step": last}
+
+
+@program
 def model_there(chief, on, steps=50, variables="ref", optimizer="adam"):
     """The whole dense model on the device: also its forward and backward pass."""
     with v1.device(on):
@@ -364,6 +391,29 @@ def model_there(chief, on, steps=50, variables="ref", optimizer="adam"):
     with v1.Session(chief.target, config=config(chief, task_of(on))) as session:
         session.run(init)
         return [session.run([loss, minimize])[0] for _ in range(steps)]
+
+
+@program
+def read_after_update(chief, on, size, steps=3):
+    """Values that were read from variables before an update, by nodes that run after it: what is read is the memory of the variable."""
+    with v1.device(on):
+        v = v1.get_variable(f"v{size}", [size], initializer=v1.zeros_initializer(), use_resource=False)
+        flag = v1.get_variable("flag", [], dtype=tf.bool, initializer=v1.zeros_initializer(), use_resource=False)
+        read, flag_read = tf.identity(v), tf.identity(flag)
+    with v1.device(chief.device):
+        delta, yes = v1.placeholder(tf.float32, [size]), v1.placeholder(tf.bool, [])
+    with v1.device(on):
+        with tf.control_dependencies([v1.assign_add(v, delta), v1.assign(flag, yes)]):
+            sums = tf.reduce_sum(read + 1), tf.reduce_sum(v + 1)
+            handed_on = tf.reduce_sum(tf.stop_gradient(tf.identity(read)))
+            branch = tf.cond(yes, lambda: tf.reduce_sum(read) + 1, lambda: tf.reduce_sum(v) - 1)
+            flagged = tf.cond(flag_read, lambda: tf.constant(1), lambda: tf.constant(2))
+            loop = tf.while_loop(lambda x: x < 100.0, lambda x: x + tf.reduce_sum(read) + 1, [tf.reduce_sum(v)])
+            sent = tf.identity(read)
+    with v1.Session(chief.target, config=config(chief, task_of(on))) as session:
+        session.run(v1.global_variables_initializer())
+        fetches = [*sums, handed_on, branch, flagged, loop, sent]
+        return [[np.ravel(x).tolist() for x in session.run(fetches, {delta: np.full([size], i + 1.0), yes: i % 2 == 0})] for i in range(steps)]
 
 
 @program

@@ -71,6 +71,8 @@ func trials() (ts []trial) {
 		trial{name: "dead value, right", program: "dead", args: args{"taken": true}},
 		trial{name: "functions", program: "function", tolerance: 1e-6},
 		trial{name: "partial run", program: "partial"},
+		trial{name: "small variables read before an update", program: "read_after_update", args: args{"size": 1}},
+		trial{name: "large variables read before an update", program: "read_after_update", args: args{"size": 2000}},
 		trial{name: "initialisers", program: "initialisers", tolerance: 1e-6},
 		trial{name: "random nodes of two graphs and sessions", program: "random_twice", tolerance: 1e-6},
 		trial{name: "random nodes of two graphs and isolated sessions", program: "random_twice", args: args{"isolated": true}, tolerance: 1e-6},

@@ -23,7 +23,7 @@ type unit struct {
 	resOf   map[value]int
 	control []*node
 	after   map[*node]bool // the members of control
-	roots   []*node        // copied nodes, in the order of their first use
+	roots   []*node        // copies of nodes, in the order of their first use
 	has     map[*node]bool // the members of roots
 
 	node *graph.Node
@@ -80,6 +80,10 @@ func (u *unit) take(c *cutter, n *node, in value) error {
 			u.waitFor(from)
 		}
 	case in.n.piece == u.p:
+	case c.readOf(in) != nil && u.p.lasts == ofGraph:
+		u.copyOf(c.readOf(in))
+		u.copyOf(in.n)
+		u.waitFor(in.n)
 	case in.isReference():
 		r, err := c.root(n, in)
 		if err != nil {
@@ -277,9 +281,13 @@ func (u *unit) body(c *cutter, n *node, args []string, used map[*node]bool) *tfp
 	if u.p.lasts != ofGraph {
 		def.ExperimentalDebugInfo = nil
 	}
-	for _, in := range n.inputs {
+	inputs := n.inputs
+	if u.has[n] && c.isRead(value{n, 0}) { // a copy takes the memory from the variable itself
+		inputs = []value{c.reads[n]}
+	}
+	for _, in := range inputs {
 		from := in
-		if in.n.piece != u.p && in.n.place != copied {
+		if in.n.piece != u.p && in.n.place != copied && !u.has[in.n] {
 			i, ok := u.argOf[in]
 			if ok && !in.isReference() {
 				def.Input = append(def.Input, args[i])

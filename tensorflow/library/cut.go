@@ -76,6 +76,8 @@ type cutter struct {
 	names map[string]bool
 	// roots are the nodes that name what the references of each node refer to.
 	roots map[*node]*node
+	// reads are the nodes that give the memory of a variable as a value, with the reference to it.
+	reads map[*node]value
 	// bodies are the functions of the graph whose nodes have not been checked.
 	bodies map[string]*tfpb.FunctionDef
 }

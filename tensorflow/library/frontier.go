@@ -284,7 +284,7 @@ func (c *cutter) light(n *node) bool {
 		return n.outTypes[0].Valid()
 	case "Identity":
 		in := n.inputs[0]
-		return !in.isReference() && (in.n.place != copied || c.isConst(in.n))
+		return !in.isReference() && !c.isRead(in) && (in.n.place != copied || c.isConst(in.n))
 	}
 	return false
 }

@@ -35,6 +35,7 @@ func cutAndCheck(s *Set, g *graph.Graph) (wrong []string, refused error) {
 	wrong = append(wrong, noPieceWaitsForItself(out)...)
 	for _, u := range units {
 		wrong = append(wrong, wellFormed(s, g, c, u)...)
+		wrong = append(wrong, readsForItself(c, u)...)
 	}
 	if e, err := graph.NewExecutor(out, anyKernels{}); err != nil {
 		wrong = append(wrong, fmt.Sprintf("no executor runs it: %v", err))
@@ -244,6 +245,16 @@ func wellFormed(s *Set, g *graph.Graph, c *cutter, u *unit) (wrong []string) {
 	graphDef.Node = append(graphDef.Node, call)
 	if _, err := graph.Import(graphDef, graph.ImportOptions{Set: s}); err != nil && !strings.Contains(err.Error(), "recurs") {
 		wrong = append(wrong, fmt.Sprintf("the function of piece %q: %v", u.node.Name, err))
+	}
+	return wrong
+}
+
+// readsForItself: a piece takes no value that another one has read from a variable before it runs.
+func readsForItself(c *cutter, u *unit) (wrong []string) {
+	for _, v := range u.args {
+		if c.readOf(v) != nil && u.p.lasts == ofGraph {
+			wrong = append(wrong, fmt.Sprintf("piece %q takes what %q has read", u.node.Name, v.n.name))
+		}
 	}
 	return wrong
 }

@@ -227,6 +227,50 @@ func TestUninitialisedVariable(t *testing.T) {
 	}
 }
 
+// TestReadValueIsTheMemoryOfTheVariable: a piece that runs after an update gets the new value of a variable,
+// although the node that reads it has run before: from the node itself, from others that hand the value on,
+// in a branch, and when it is sent.
+func TestReadValueIsTheMemoryOfTheVariable(t *testing.T) {
+	for _, n := range []int64{1, 5000} { // from some size on a value stays in TensorFlow's memory
+		s, st := session(t)
+		start := newBuilder(t, s).variable("v", n).recv("x", tensor.Float32).add("assign", "Assign", "v x", "T", tensor.Float32).must(st)
+		defer start.close()
+		p := newBuilder(t, s).variable("v", n).
+			add("read", "Identity", "v", "T", tensor.Float32).
+			add("again", "StopGradient", "read", "T", tensor.Float32).
+			add("old", "Neg", "read", "T", tensor.Float32).send("before", "old").
+			recv("x", tensor.Float32).recv("p", tensor.Bool).
+			add("assign", "Assign", "v x ^old", "T", tensor.Float32).
+			add("one", "Neg", "read ^assign", "T", tensor.Float32).send("out1", "one").
+			add("two", "Neg", "again ^assign", "T", tensor.Float32).send("out2", "two").
+			add("three", "Identity", "read ^assign", "T", tensor.Float32).send("out3", "three").
+			add("q", "LogicalNot", "p ^assign").
+			add("branch", "Switch", "again q", "T", tensor.Float32).
+			add("four", "Neg", "branch:1", "T", tensor.Float32).send("out4", "four").
+			send("out5", "read ^assign").must(st)
+		defer p.close()
+		in := func(x float32) map[string]*tensor.Tensor {
+			return map[string]*tensor.Tensor{"x": vector(t, slices.Repeat([]float32{x}, int(n))...)}
+		}
+		if _, err := start.run(t.Context(), in(7)); err != nil {
+			t.Fatal(err)
+		}
+		no, err := tensor.FromSlice(tensor.Shape{}, []bool{false})
+		if err != nil {
+			t.Fatal(err)
+		}
+		feeds := in(9)
+		feeds["p"] = no
+		out, err := p.run(t.Context(), feeds)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, x := range map[string]float32{"before": -7, "out1": -9, "out2": -9, "out3": 9, "out4": -9, "out5": 9} {
+			want(t, name, out[name], slices.Repeat([]float32{x}, int(n))...)
+		}
+	}
+}
+
 // TestUnsupportedNode: what TensorFlow has no kernel for is refused when the graph is registered.
 func TestUnsupportedNode(t *testing.T) {
 	s, st := session(t)

@@ -2,6 +2,7 @@ package library
 
 import (
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -11,7 +12,7 @@ import (
 )
 
 // A reference edge never leaves a piece: TensorFlow's functions have no outputs of such types, and a
-// value of them is a pointer into a running graph. Three rules remove those that would.
+// value of them is a pointer into a running graph. Four rules remove those that would.
 //
 //   - A Go node that takes the value, such as a _Send, gets it from an Identity that reads the variable
 //     when the Go node would have: it waits for the same control edges.
@@ -21,6 +22,10 @@ import (
 //   - A node in a piece that takes the reference gets its own copy of the node that names the
 //     variable, and waits for the node that it had the reference from, and for what the copied node
 //     waited for.
+//   - What an Identity reads from a variable is no copy in TensorFlow but the variable's memory: who
+//     takes it sees the updates that came before itself, also those after the Identity. So a node in
+//     another piece gets its own copy of the Identity too, and waits for the original. A Go node that
+//     waits for more than the value reads when it would have run.
 
 // isRoot reports whether n names a variable or another object of the state by a reference, so that
 // copies of n with one shared_name are the same object.
@@ -39,8 +44,9 @@ func isRoot(n *node) bool {
 // isToken reports whether n is an op of control flow whose references became tokens.
 func (n *node) isToken() bool { return n.refs != nil }
 
-// readReferences applies the first two rules.
+// readReferences applies the first two rules, and the last one to Go nodes.
 func (c *cutter) readReferences() error {
+	c.findReads()
 	original := c.nodes // without those that are added below
 	tokens := map[*node]value{}
 	for _, n := range original {
@@ -62,14 +68,19 @@ func (c *cutter) readReferences() error {
 		}
 		for i, in := range n.inputs {
 			switch {
+			case c.isRead(in):
+				if after := n.waitsFor(i); len(after) > 0 {
+					r := c.read(n, i, in, after)
+					n.inputs[i], c.reads[r] = value{r, 0}, c.reads[in.n]
+				}
 			case n.isToken() && !n.inTypes[i].IsRef(): // the predicate of a RefSwitch
 				if in.dtype().IsRef() {
-					n.inputs[i] = value{c.read(n, i, in), 0}
+					n.inputs[i] = value{c.read(n, i, in, n.control), 0}
 				}
 			case n.isToken():
 				n.inputs[i] = c.token(tokens, in)
 			case in.dtype().IsRef():
-				n.inputs[i] = value{c.read(n, i, in), 0}
+				n.inputs[i] = value{c.read(n, i, in, n.control), 0}
 			}
 		}
 	}
@@ -81,16 +92,79 @@ func (c *cutter) readReferences() error {
 	return nil
 }
 
-// read adds the node that reads a variable for input i of a Go node. It has the name of the Go node,
-// which an error then names.
-func (c *cutter) read(for_ *node, i int, in value) *node {
+// read adds the node that reads a variable for input i of a Go node, after some nodes. It has the name of
+// the Go node, which an error then names.
+func (c *cutter) read(for_ *node, i int, in value, after []*node) *node {
 	t, name := in.dtype().Base(), for_.name
 	if i > 0 {
 		name += "/read_" + strconv.Itoa(i)
 	}
 	r := c.add(for_, name, "Identity", map[string]*tfpb.AttrValue{"T": typeAttr(t)}, t)
-	r.inputs, r.inTypes, r.control = []value{in}, []tensor.DType{t}, for_.control
+	r.inputs, r.inTypes, r.control = []value{in}, []tensor.DType{t}, after
 	return r
+}
+
+// findReads finds the nodes whose value is the memory of a variable, and the reference that they have
+// it from.
+func (c *cutter) findReads() {
+	c.reads = map[*node]value{}
+	users := map[*node][]*node{}
+	var todo []*node
+	for _, n := range c.nodes {
+		if !handsOn(n.op) || c.library.has(n.op) {
+			continue
+		}
+		if in := n.inputs[0]; in.isReference() {
+			c.reads[n] = in
+			todo = append(todo, n)
+		} else {
+			users[in.n] = append(users[in.n], n)
+		}
+	}
+	for len(todo) > 0 {
+		n := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		for _, u := range users[n] {
+			c.reads[u] = c.reads[n]
+			todo = append(todo, u)
+		}
+	}
+}
+
+// isRead reports whether a value is the memory of a variable.
+func (c *cutter) isRead(v value) bool {
+	_, ok := c.reads[v.n]
+	return ok
+}
+
+// readOf returns the node that names the variable whose memory a value is. A value that may be the memory
+// of one of two variables is handed on as it was when it was read: nil.
+func (c *cutter) readOf(v value) *node {
+	if r := c.roots[c.reads[v.n].n]; r != several {
+		return r
+	}
+	return nil
+}
+
+// waitsFor returns the nodes that the Go node waits for besides input i before it hands it on. The
+// control edges of a Merge may be dead when it is not.
+func (n *node) waitsFor(i int) []*node {
+	switch {
+	case n.op == "Merge":
+		return nil
+	case (n.op == "Switch" || n.op == "_SwitchN") && i == 0:
+		return append(slices.Clip(n.control), n.inputs[1].n)
+	}
+	return n.control
+}
+
+// handsOn reports whether the kernel of an op gives its input as its output, without a copy.
+func handsOn(op string) bool {
+	switch op {
+	case "Identity", "StopGradient", "PreventGradient", "PlaceholderWithDefault":
+		return true
+	}
+	return false
 }
 
 // token returns the token of a reference: that of an op of control flow, or a constant that is there

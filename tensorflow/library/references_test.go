@@ -171,6 +171,52 @@ func TestReferenceToOneOfTwoVariables(t *testing.T) {
 	}
 }
 
+// TestPieceReadsForItself: a piece has its own copy of the node that reads a variable, also by way of other
+// such nodes. So has a Go node that waits for more, such as a Switch. What may be one of two variables is
+// taken as it was read.
+func TestPieceReadsForItself(t *testing.T) {
+	pieces, err := cutLines(t, `
+		v = VariableV2()
+		read = Identity(v)
+		again = StopGradient(read)
+		out1 = _Send(read)
+		x = _Recv()
+		assign = Assign(v x)
+		later = Neg(read ^assign)
+		y = _Recv()
+		last = Mul(again y ^later)
+		copy = Identity(again ^last)
+		out2 = _Send(last)
+		out3 = _Send(copy)
+		out4 = _Send(read ^last)
+		bool_p = _Recv()
+		s = Switch(again bool_p)
+		taken = Neg(s:1)
+		out5 = _Send(taken)
+		s2 = Switch(again bool_p ^assign)
+		enter = Enter(copy)
+		exit = Exit(enter)
+		out6 = _Send(exit)
+		out7 = _Send(s2)`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"assign later", "last copy out4", "read again", "s", "s2", "taken"}; !slices.Equal(pieces, want) {
+		t.Errorf("pieces %q, want %q", pieces, want)
+	}
+	if _, err := cutLines(t, `
+		v = VariableV2()
+		w = VariableV2()
+		int_i = _Recv()
+		s = RefSelect(int_i v w)
+		read = Identity(s)
+		x = _Recv()
+		out = Mul(read x)
+		send = _Send(out)`); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestPredicateOfAnotherVariable: the variable that a predicate is read from is not what a RefSwitch refers to.
 func TestPredicateOfAnotherVariable(t *testing.T) {
 	if _, err := cutLines(t, `
