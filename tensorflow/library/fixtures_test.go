@@ -126,7 +126,7 @@ func recordedSet(t testing.TB) *Set {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Set{engine: r, ops: defs, own: ops.New(), blocking: DefaultBlocking, compute: make(chan struct{}, 1), kernels: map[string][]*kernelDef{}, reach: reaches, files: AllFiles}
+	return &Set{engine: r, ops: defs, own: ops.New(), blocking: DefaultBlocking, compute: make(chan struct{}, 1), waiting: make(chan struct{}, maxBlocking), kernels: map[string][]*kernelDef{}, reach: reaches, files: AllFiles}
 }
 
 // fieldKernelOp is the field of KernelDef with the name of the op.

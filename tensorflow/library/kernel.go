@@ -41,19 +41,32 @@ func (k *kernel) ComputeAsync(c *graph.Context, done func(error)) {
 // they wait for. Too many of them are an error for the same reason.
 func (k *kernel) admit(ctx context.Context) (release func(), err error) {
 	if k.f.waits {
-		select {
-		case k.s.waiting <- struct{}{}:
-			return func() { <-k.s.waiting }, nil
-		default:
-			return nil, status.Errorf(status.ResourceExhausted,
-				"%d operations of this session wait already for others, such as dequeues; the limit is %d", len(k.s.waiting), cap(k.s.waiting))
-		}
+		return k.admitWaiting()
 	}
 	select {
 	case k.s.set.compute <- struct{}{}:
 		return func() { <-k.s.set.compute }, nil
 	case <-ctx.Done():
 		return nil, status.From(ctx.Err()).Derived()
+	}
+}
+
+// admitWaiting is admit for a function that may wait.
+func (k *kernel) admitWaiting() (release func(), err error) {
+	session, all := k.s.waiting, k.s.set.waiting
+	select {
+	case session <- struct{}{}:
+	default:
+		return nil, status.Errorf(status.ResourceExhausted,
+			"%d operations of this session wait already for others, such as dequeues; the limit is %d", len(session), cap(session))
+	}
+	select {
+	case all <- struct{}{}:
+		return func() { <-all; <-session }, nil
+	default:
+		<-session
+		return nil, status.Errorf(status.ResourceExhausted,
+			"%d operations of all sessions wait already for others, such as dequeues; the limit is %d", len(all), cap(all))
 	}
 }
 

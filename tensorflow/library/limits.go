@@ -1,7 +1,12 @@
 package library
 
-// DefaultBlocking is the default of Options.Blocking: kernels that may wait and run at once.
-const DefaultBlocking = 256
+// DefaultBlocking is the default of Options.Blocking: kernels that may wait and run at once. A ps of
+// synchronous training has one for each variable, and one for each worker.
+const DefaultBlocking = 1024
+
+// maxBlocking is how many of them run at once in all States. Each has a thread, and Go ends a process that has
+// more than 10,000.
+const maxBlocking = 4096
 
 // maxHeader is the longest header of a message between this process and that of the kernels, in bytes. It
 // bounds what a broken process may make this one allocate.

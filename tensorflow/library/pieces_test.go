@@ -515,7 +515,7 @@ func (c *countedContext) inSteps() int {
 }
 
 // TestWaitingIsApart: what may wait for another step has a function of its own, so that nothing else
-// waits with it; and at most Options.Blocking of them run at a time.
+// waits with it; and at most Options.Blocking of them run at a time, with those of other sessions maxBlocking.
 func TestWaitingIsApart(t *testing.T) {
 	s, st := session(t)
 	b := newBuilder(t, s)
@@ -530,10 +530,19 @@ func TestWaitingIsApart(t *testing.T) {
 	queue(b, true)
 	take := b.add("take", "QueueDequeueV2", "q", "component_types", []tensor.DType{tensor.Float32}).send("out", "take").must(st)
 	defer take.close()
-	for range cap(as[*state](t, st).waiting) {
-		as[*state](t, st).waiting <- struct{}{}
-	}
-	if _, err := take.run(t.Context(), nil); status.CodeOf(err) != status.ResourceExhausted || !strings.Contains(err.Error(), "the limit is 256") {
-		t.Errorf("beyond the limit: %v", err)
+	for _, limit := range []struct {
+		of   chan struct{}
+		want string
+	}{{as[*state](t, st).waiting, "of this session wait already for others, such as dequeues; the limit is 1024"}, {s.waiting, "of all sessions wait already for others, such as dequeues; the limit is 4096"}} {
+		free := cap(limit.of) - len(limit.of)
+		for range free {
+			limit.of <- struct{}{}
+		}
+		if _, err := take.run(t.Context(), nil); status.CodeOf(err) != status.ResourceExhausted || !strings.Contains(err.Error(), limit.want) {
+			t.Errorf("beyond the limit: %v, want %q", err, limit.want)
+		}
+		for range free {
+			<-limit.of
+		}
 	}
 }

@@ -26,7 +26,7 @@ type Options struct {
 	// function. The definitions of all ops are TensorFlow's.
 	Go graph.KernelSet
 	// Blocking is how many functions that may wait, such as a dequeue, run at a time in one State; 0
-	// means DefaultBlocking. Each of them has a thread while it waits.
+	// means DefaultBlocking. Each of them has a thread while it waits. All States together have 4,096.
 	Blocking int
 	// Process, if not empty, is the command of a child process that opens the library in place of this
 	// one: a program that calls ServeProcess with the arguments that come after these. TensorFlow ends
@@ -47,6 +47,8 @@ type Set struct {
 	blocking int
 	// compute has a token for each function that runs and only computes, in any state.
 	compute chan struct{}
+	// waiting has one for each that may wait for others.
+	waiting chan struct{}
 	ops     map[string]*tfpb.OpDef
 	// reach says what each op reaches; an op that is not in it is refused.
 	reach map[string]reach
@@ -96,7 +98,7 @@ func Open(o Options) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Set{start: start, compute: make(chan struct{}, runtime.GOMAXPROCS(0)), engine: e, dir: dir, version: e.version(), own: o.Go, blocking: o.Blocking,
+	s := &Set{start: start, compute: make(chan struct{}, runtime.GOMAXPROCS(0)), waiting: make(chan struct{}, maxBlocking), engine: e, dir: dir, version: e.version(), own: o.Go, blocking: o.Blocking,
 		kernels: map[string][]*kernelDef{}, reach: reaches, files: o.Files}
 	if s.blocking <= 0 {
 		s.blocking = DefaultBlocking
