@@ -35,6 +35,11 @@ func TestWaitsInBodies(t *testing.T) {
 	if got := slices.Sorted(maps.Keys(l.waits)); !slices.Equal(got, []string{"around", "calls", "takes"}) {
 		t.Errorf("%q may wait", got)
 	}
+	for op, want := range map[string]bool{"ResourceAccumulatorTakeGradient": true, "ReduceDataset": true, "DatasetToSingleElement": true, "RangeDataset": false, "AddV2": false} {
+		if mayWait(op) != want {
+			t.Errorf("mayWait(%q) is %v", op, !want)
+		}
+	}
 	c := &cutter{set: &Set{}, library: l}
 	waits, adds := &node{op: "Case", def: calling("Case", "around")}, &node{op: "Case", def: calling("Case", "adds more")}
 	c.nodes = []*node{waits, adds}

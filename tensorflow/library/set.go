@@ -229,8 +229,8 @@ func staysInGo(op string) bool {
 	return strings.HasPrefix(op, "Collective")
 }
 
-// mayWait reports whether an op waits for another one: for an element of a queue or for room in it, or
-// for the other values of a batch.
+// mayWait reports whether an op waits for another one: for an element of a queue or for room in it, for
+// the other values of a batch, or for the elements of a dataset, whose functions may do so.
 func mayWait(op string) bool {
 	for _, part := range []string{"QueueEnqueue", "QueueDequeue", "BarrierTakeMany", "BarrierInsertMany", "AccumulatorTakeGradient",
 		"IteratorGetNext", "ReaderRead", "Unstage", "MapPeek", "StagePeek", "RecordInput"} {
@@ -239,7 +239,7 @@ func mayWait(op string) bool {
 		}
 	}
 	switch op {
-	case "Batch", "Unbatch", "UnbatchGrad", "BatchFunction", "Stage", "MapStage", "OrderedMapStage", "OrderedMapPeek", "MutexLock", "PyFunc", "EagerPyFunc":
+	case "DatasetToSingleElement", "ReduceDataset", "Batch", "Unbatch", "UnbatchGrad", "BatchFunction", "Stage", "MapStage", "OrderedMapStage", "OrderedMapPeek", "MutexLock", "PyFunc", "EagerPyFunc":
 		return true
 	}
 	return false
