@@ -61,7 +61,7 @@ func PullInflight(n int) PullOption {
 }
 
 // PullRetry sets how long a pull tries to go on without progress when a connection or
-// the server fails; a negative value means not at all. The default is
+// the server fails, or the server has no room for a call; a negative value means not at all. The default is
 // one minute. The server may restart meanwhile, if it then
 // has the same version of the publication.
 func PullRetry(d time.Duration) PullOption {

@@ -61,14 +61,23 @@ func bare(err error) error {
 // from gRPC or from a proxy (PROTOCOL.md section 4).
 const answeredKey = "tryst-answered"
 
+// tryAgainKey is the trailer, and in a process the payload, of a refusal that may pass: others take
+// what the call needs, and give it back when they end. transport/grpc has the same key (PROTOCOL.md
+// section 4).
+const tryAgainKey = "tryst-try-again"
+
 // answer returns err as a gRPC error with the same code, and marks it as the server's own with a
-// trailer, which setTrailer sets.
+// trailer, which setTrailer sets. A refusal that may pass has tryAgainKey beside it.
 func answer(err error, setTrailer func(metadata.MD)) error {
 	if err == nil {
 		return nil
 	}
 	e := status.From(err)
-	setTrailer(metadata.Pairs(answeredKey, "1"))
+	trailer := metadata.Pairs(answeredKey, "1")
+	if _, ok := e.Payload(tryAgainKey); ok {
+		trailer.Set(tryAgainKey, "1")
+	}
+	setTrailer(trailer)
 	return e.WithMessage(status.ForPeer(e.Message()))
 }
 
@@ -113,7 +122,11 @@ func (p *Puller) failed(ctx context.Context, what string, err error, trailer met
 		if p.o.Address != "" {
 			said = "the server " + said
 		}
-		return status.Errorf(code, "%s: %w", what, &status.Said{Peer: said, Text: text})
+		e := status.Errorf(code, "%s: %w", what, &status.Said{Peer: said, Text: text})
+		if len(trailer.Get(tryAgainKey)) > 0 {
+			e = e.WithPayload(tryAgainKey, nil)
+		}
+		return e
 	}
 	if why, ok := strings.CutPrefix(text, unreadable); ok && code == status.Internal {
 		return status.Errorf(status.InvalidArgument, "%s: what %s sent cannot be used: %s", what, p.server(), why)
@@ -145,4 +158,15 @@ func (p *Puller) failed(ctx context.Context, what string, err error, trailer met
 		return e
 	}
 	return status.Errorf(code, "%s: %s: %s", what, p.server(), text)
+}
+
+// notOpened is failed for a call of Open. Its requests and messages are never too large for gRPC
+// (maxOpenNames, keysPerMessage), so ResourceExhausted that is not the server's own answer comes from gRPC
+// at the server, or from a proxy, which has no room for the call now.
+func (p *Puller) notOpened(ctx context.Context, what string, err error, trailer metadata.MD) *status.Error {
+	e := p.failed(ctx, what, err, trailer)
+	if e.Code() == status.ResourceExhausted && len(trailer.Get(answeredKey)) == 0 {
+		e = e.WithPayload(tryAgainKey, nil)
+	}
+	return e
 }

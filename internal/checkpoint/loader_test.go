@@ -336,7 +336,7 @@ func TestStreamsAreBounded(t *testing.T) {
 		}
 		steps = append(steps, step)
 	}
-	if _, err := s.begin(); status.CodeOf(err) != status.ResourceExhausted {
+	if _, err := s.begin(); status.CodeOf(err) != status.ResourceExhausted || !mayPass(err) { // others end
 		t.Errorf("one more: %v", err)
 	}
 	s.end(steps[0])

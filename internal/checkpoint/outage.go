@@ -42,11 +42,14 @@ type outage struct {
 
 // mayPass reports whether an error of a server or a connection may pass. Servers that stop, and
 // connections that break, are Unavailable. Aborted means that the server restarted, or that the
-// step of a session has ended. A wrong port or a wrong setting does not pass.
+// step of a session has ended. A server that has no room for a call marks its refusal, if the room
+// comes back when others end; a refusal without the mark is for good. A wrong port or a wrong setting
+// does not pass.
 func mayPass(err error) bool {
 	e := status.From(err)
 	_, wrong := e.Payload(wrongSettingKey)
-	return !wrong && (e.Code() == status.Unavailable || e.Code() == status.Aborted)
+	_, again := e.Payload(tryAgainKey)
+	return !wrong && (again || e.Code() == status.Unavailable || e.Code() == status.Aborted)
 }
 
 // failed takes note of a failure. It returns for how long to wait before the next attempt, or

@@ -54,8 +54,8 @@ type PullRequest struct {
 	// delivered; 0 means DefaultInflightBytes. One tensor of any size is always permitted.
 	// Save uses at most 64 MiB, which is what is sent again after the process was killed.
 	InflightBytes int64
-	// Retry is how long the pull tries to go on after a connection or the server failed:
-	// the longest time without any progress. 0 means DefaultRetry; with a negative value the
+	// Retry is how long the pull tries to go on after a connection or the server failed, or the
+	// server had no room for a call: the longest time without any progress. 0 means DefaultRetry; with a negative value the
 	// first failure ends the pull. It also holds for the first question to a server that is
 	// not up yet. Progress is a tensor, or a piece of a large one, that has come whole and had
 	// not come before. An attempt that has begun may take up to 20 seconds longer.

@@ -339,7 +339,7 @@ func (p *Puller) open(ctx context.Context, m *Manifest, chosen []int, damaged st
 		case stream == nil:
 			return p.failed(ctx, what, err, nil)
 		}
-		return p.failed(ctx, what, err, stream.Trailer())
+		return p.notOpened(ctx, what, err, stream.Trailer())
 	}
 	callCtx := streamCtx
 	if measurement {

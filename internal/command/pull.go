@@ -41,10 +41,11 @@ published. If it ends in .npy, pull writes one tensor, otherwise one safetensors
 file. If it is -, pull writes the only file to stdout, and its result to stderr.
 
 A pull whose connection or server fails goes on when the server is back with the
-same version, for --retry without progress. What has come of a file is in
-FILE.part, beside its journal. After a pull that failed or was killed, the same
-command verifies what is there and receives only the rest. A file that is there
-already and right stays, and any other is replaced only with --force.`,
+same version, for --retry without progress, and so does one that a full server
+refuses. What has come of a file is in FILE.part, beside its journal. After a
+pull that failed or was killed, the same command verifies what is there and
+receives only the rest. A file that is there already and right stays, and any
+other is replaced only with --force.`,
 		Example: `  tryst pull --from 10.0.0.1:2222 --out gpt2.safetensors
   tryst pull --from 10.0.0.1:2222 --out llama/ llama
   tryst pull --from 10.0.0.1:2222 --out - gpt2 | sha256sum

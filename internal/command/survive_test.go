@@ -13,8 +13,16 @@ import (
 	"sync"
 	"testing"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	grpcstatus "google.golang.org/grpc/status"
+
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/proto/tensorflowgrpc"
+	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
+	"github.com/tryst-rdma/tryst/internal/proto/trystgrpc"
 	"github.com/tryst-rdma/tryst/internal/transporttest"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -107,6 +115,51 @@ func TestPullOutlivesItsServer(t *testing.T) {
 	same(t, model, out)
 	if n := strings.Count(r.err, lost); n != 1 || !regexp.MustCompile(`(?m)^tryst pull: `+regexp.QuoteMeta(middle.Addr())+` answers again after [\d.]+m?s; the pull goes on$`).MatchString(r.err) {
 		t.Errorf("it said %d times that the connection was lost:\n%s", n, r.err)
+	}
+}
+
+// TestPullOutlivesAServerThatIsFull: a server that takes no more calls, as others take all that they may, refuses
+// the calls of a pull. The pull says so, tries again, and goes through when the others have ended.
+func TestPullOutlivesAServerThatIsFull(t *testing.T) {
+	address := serve(t, "--memory", "128MiB", generate(t))
+	dial := func() *grpc.ClientConn {
+		conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+	others, asks := dial(), dial()
+	for calls, refused := 0, 0; refused < 20; calls++ { // in a row: then no call is about to end
+		// A request that does not come takes what a call takes.
+		if _, err := others.NewStream(t.Context(), &grpc.StreamDesc{}, tensorflowgrpc.WorkerService_RecvTensor_FullMethodName); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		_, err := trystgrpc.NewPublicationsClient(asks).List(ctx, &trystpb.ListRequest{})
+		cancel()
+		switch refused++; {
+		case err == nil:
+			refused = 0
+		case grpcstatus.Code(err) != codes.ResourceExhausted:
+			t.Fatal(err)
+		}
+		if calls > 5000 {
+			t.Fatal("no call is refused")
+		}
+	}
+	out := filepath.Join(t.TempDir(), "m.safetensors")
+	if r := tryst(t, "pull", "--from", address, "--out", out, "--retry", "0"); r.code == exitDone || !strings.Contains(r.err, "takes no more calls") {
+		t.Errorf("without retry: exit status %d\n%s", r.code, r.err)
+	}
+	p := start(t, nil, "pull", "--from", address, "--out", out)
+	p.err.until(t, regexp.MustCompile(`(tryst pull: .*the server takes no more calls.*; trying again for 1m0s)`))
+	_ = others.Close()
+	r := p.end(t)
+	did(t, r)
+	if !strings.Contains(r.err, "the pull goes on") {
+		t.Errorf("it does not say that it goes on:\n%s", r.err)
 	}
 }
 

@@ -100,6 +100,7 @@ func (c *connection) crowded() error {
 type foreign struct {
 	conn    *connection
 	into    proto.Message
+	came    int64 // bytes of the message, which its stream is charged with
 	size    int64 // what it takes, of which firstBytes are those of its call
 	charged int64
 	crowded bool  // refused since others take all that they may
@@ -122,13 +123,13 @@ func (f *foreign) receive(ctx context.Context, from func(any) error, v any) erro
 // parse implements parser.
 func (f *foreign) parse(data mem.BufferSlice) {
 	f.end() // of an earlier message
+	f.came = int64(data.Len())
 	q := f.conn.quota.addr.server
 	if len(data) > 1 { // these are copied
-		n := int64(data.Len())
-		if f.err = f.take(n); f.err != nil {
+		if f.err = f.take(f.came); f.err != nil {
 			return
 		}
-		defer func() { _ = f.take(-n) }() // gives back
+		defer func() { _ = f.take(-f.came) }() // gives back
 	}
 	f.err = inOne(data, func(b []byte) error { return unmarshalRequest(&q.scanner, b, f.into, q.largest, f) })
 	if f.err != nil && !f.crowded {
@@ -145,7 +146,10 @@ func (f *foreign) take(n int64) error {
 		f.crowded = true
 		refused = "the server cannot parse the request: " + refused
 		f.conn.quota.addr.server.refuseRequest(f.conn.Conn.RemoteAddr(), refusedBytes, refused)
-		return status.New(status.ResourceExhausted, refused)
+		if !f.conn.quota.fits(f.came + f.size + n) {
+			return status.New(status.ResourceExhausted, refused) // no wait makes room for it
+		}
+		return passing("%s", refused)
 	}
 	f.size += n
 	f.charged += more

@@ -224,11 +224,9 @@ func (c *connQuota) enter(service string) error {
 	case c.closed:
 		return status.New(status.Unavailable, "the connection has ended")
 	case c.calls[service] >= maxServiceCallsPerConn:
-		return status.Errorf(status.ResourceExhausted,
-			"%d calls of %s are in progress on this connection, the limit for one connection; end some first", c.calls[service], service)
+		return passing("%d calls of %s are in progress on this connection, the limit for one connection; end some first", c.calls[service], service)
 	case a.calls[service] >= maxServiceCallsPerAddress:
-		return status.Errorf(status.ResourceExhausted,
-			"%d calls of %s are in progress from %s, the limit for one address; end some first", a.calls[service], service, a.host)
+		return passing("%d calls of %s are in progress from %s, the limit for one address; end some first", a.calls[service], service, a.host)
 	}
 	c.calls[service]++
 	a.calls[service]++
@@ -396,6 +394,11 @@ func (c *connQuota) takeRequest(n, size int64) (refused string) {
 	return fmt.Sprintf("a request takes %d bytes; %s", max(size, callBytes), refused)
 }
 
+// fits reports whether a request of size is within the limits when no other one is under way.
+func (c *connQuota) fits(size int64) bool {
+	return c.addr.requests.allows(size, size) && c.addr.server.requests.allows(size, size)
+}
+
 // forceRequest charges n bytes of a request, whatever the limits.
 func (c *connQuota) forceRequest(n int64) { c.addr.takeRequest(n) }
 
@@ -407,7 +410,7 @@ func (c *connQuota) crowded() error {
 		return nil
 	}
 	if refused := c.takeRequest(0, 0); refused != "" {
-		return status.New(status.ResourceExhausted, "the server takes no more calls: "+refused+"; end some first, or try again later")
+		return passing("the server takes no more calls: %s; end some first, or try again later", refused)
 	}
 	return nil
 }

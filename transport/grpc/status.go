@@ -31,13 +31,23 @@ const (
 	// peer has not answered (PROTOCOL.md section 4).
 	answeredKey = "tryst-answered"
 
+	// tryAgainKey is the trailer that marks a refusal which may pass: others take what the call
+	// needs, and give it back when they end. In this process it is a payload of the error
+	// (PROTOCOL.md section 4).
+	tryAgainKey = "tryst-try-again"
+
 	// streamRemoved is the text of TensorFlow's gRPC, with the code Unknown, when a
 	// connection breaks during a call.
 	streamRemoved = "Stream removed"
 )
 
+// passing returns the refusal of a call for which there is no room now, marked with tryAgainKey.
+func passing(format string, args ...any) *status.Error {
+	return status.Errorf(status.ResourceExhausted, format, args...).WithPayload(tryAgainKey, nil)
+}
+
 // toGRPC returns err as a gRPC error with its code and shortened message (status.Error.GRPCStatus). It sets the
-// trailers of ctx's call: answeredKey, and the payloads in TensorFlow's form.
+// trailers of ctx's call: answeredKey, tryAgainKey, and the other payloads in TensorFlow's form.
 func toGRPC(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -47,7 +57,12 @@ func toGRPC(ctx context.Context, err error) error {
 		return e.WithMessage(status.ForPeer(e.Message())) // without the trailer: this is no answer
 	}
 	trailer, message := metadata.Pairs(answeredKey, "1"), status.ForPeer(e.Message())
-	if payloads := e.Payloads(); len(payloads) > 0 {
+	payloads := e.Payloads()
+	if _, ok := payloads[tryAgainKey]; ok {
+		delete(payloads, tryAgainKey)
+		trailer.Set(tryAgainKey, "1")
+	}
+	if len(payloads) > 0 {
 		trailer.Set(detailsKey, marshalPayloads(payloads, maxHeaders-otherHeaders-status.EncodedLen(message)))
 	}
 	_ = grpc.SetTrailer(ctx, trailer) // fails only outside of a call or after its end
@@ -111,6 +126,9 @@ func fromGRPC(err error, trailer metadata.MD) error {
 		code = status.Unavailable
 	}
 	e := status.New(code, status.Truncate(message))
+	if len(trailer.Get(tryAgainKey)) > 0 {
+		e = e.WithPayload(tryAgainKey, nil)
+	}
 	for _, details := range trailer.Get(detailsKey) {
 		var c tfpb.GrpcPayloadContainer
 		if proto.Unmarshal([]byte(details), &c) != nil {
