@@ -1,12 +1,15 @@
 package checkpoint_test
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
@@ -63,4 +66,35 @@ func TestPullThatTheServerEndsSaysWhy(t *testing.T) {
 	if said.count("reason=Unavailable") != 1 {
 		t.Errorf("%q", said.all)
 	}
+}
+
+// TestLinesAboutPullsAreBounded: a client that opens and ends pulls in a loop does not fill the log. The others
+// are at DEBUG, and the next line tells their number.
+func TestLinesAboutPullsAreBounded(t *testing.T) {
+	const lines, pulls = 30, 100 // maxEndedLinesOfSource
+	synctest.Test(t, func(t *testing.T) {
+		said := newEvents()
+		h := serve(t, func(o *checkpoint.CatalogOptions) { o.Logger = slog.New(said) })
+		_, err := h.catalog.PublishTensors(t.Context(), "m", model(t)...)
+		must(t, err)
+		c := h.dial()
+		end := func() {
+			o, err := c.open(t, &trystpb.OpenRequest{Publication: "m"})
+			must(t, err)
+			o.cancel()
+			synctest.Wait()
+		}
+		for range pulls {
+			end()
+		}
+		if n, rest := said.count("INFO a pull has ended"), said.count("DEBUG a pull has ended"); n != lines || rest != pulls-lines {
+			t.Errorf("%d lines, and %d at DEBUG", n, rest)
+		}
+		<-time.After(time.Minute)
+		end()
+		end()
+		if said.count("INFO a pull has ended") != lines+2 || said.count(fmt.Sprint("not_logged=", pulls-lines)) != 1 || said.count("not_logged") != 1 {
+			t.Errorf("after a minute: %q", said.all[len(said.all)-4:])
+		}
+	})
 }

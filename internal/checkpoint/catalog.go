@@ -70,6 +70,7 @@ type Catalog struct {
 	loader  *loader
 	streams streams
 	ready   atomic.Bool
+	ended   endedLog
 
 	comparisons *comparisons // of the content of files that were touched
 

@@ -57,6 +57,13 @@ const (
 	// and the keys that it still has to send. More pulls mean a faulty or hostile puller.
 	maxStreams = 10_000
 
+	// maxEndedLines is how many pulls have a line at INFO when they end, in endedPause: enough for a rollout to
+	// some hundred hosts, and less than 200 MB a day. One address has maxEndedLinesOfSource of them, so that a
+	// client that ends pulls in a loop does not hide those of others.
+	maxEndedLines         = 300
+	maxEndedLinesOfSource = 30
+	endedPause            = time.Minute
+
 	// digestChunk is how many bytes of a file are in memory, per processor, while digests are
 	// computed: large enough for the disk, small enough for a processor's cache.
 	digestChunk = 1 << 20

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tryst-rdma/tryst/cluster"
@@ -124,7 +123,7 @@ func (c *Catalog) open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServ
 		if c.o.EndStep != nil {
 			c.o.EndStep(step)
 		}
-		logEnd(stream.Context(), log, len(entries), took, text, failure)
+		c.ended.log(stream.Context(), log, len(entries), took, text, failure)
 	}()
 	if err := c.sendKeys(p, entries, step, puller, int64(req.GetPieceBytes()), stream); err != nil {
 		return err
@@ -136,26 +135,6 @@ func (c *Catalog) open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServ
 		return errClosed()
 	}
 }
-
-// logEnd logs the end of a pull, with its error at this side: one line for each pull, and none for a
-// measurement, which may be hundreds a second.
-func logEnd(ctx context.Context, log *slog.Logger, tensors int, took time.Duration, over string, failure error) {
-	args := []any{"tensors", tensors, "seconds", took.Round(time.Millisecond).Seconds()}
-	if over != "" {
-		args = append(args, "over", over)
-	}
-	if failure != nil {
-		args = append(args, "reason", failure)
-	}
-	level := slog.LevelInfo
-	if len(metadata.ValueFromIncomingContext(ctx, measurementKey)) > 0 {
-		level = slog.LevelDebug
-	}
-	log.Log(ctx, level, "a pull has ended", args...)
-}
-
-// measurementKey is the metadata of the call Open of a pull that is a measurement (PROTOCOL.md section 7).
-const measurementKey = "tryst-measurement"
 
 // sendKeys sends the keys of the entries, in messages of up to keysPerMessage. Tensors that are
 // larger than pieceBytes, if it is not 0, are given in pieces.
