@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 )
@@ -12,7 +13,8 @@ import (
 // LimitCalls returns a registrar for services with few calls per client, such as health and
 // reflection. It limits the calls in progress on one connection and from one address. A call
 // beyond the limit ends with ResourceExhausted before its request is parsed. Responses are
-// charged like those with tensors. s must be a server made with ServerOptions.
+// charged like those with tensors, and not compressed, whatever the client uses: that would take
+// processor time for each call. s must be a server made with ServerOptions.
 func LimitCalls(s grpc.ServiceRegistrar) grpc.ServiceRegistrar { return limitedCalls{Guard(s)} }
 
 type limitedCalls struct{ grpc.ServiceRegistrar }
@@ -38,6 +40,7 @@ func limitUnary(service string, m grpc.MethodDesc) grpc.MethodHandler {
 			return refused(ctx, srv, full, err, interceptor)
 		}
 		defer q.leave(service)
+		plain(ctx)
 		resp, err := m.Handler(srv, ctx, dec, interceptor)
 		if err != nil {
 			return nil, err
@@ -53,8 +56,14 @@ func limitStream(service string, handler grpc.StreamHandler) grpc.StreamHandler 
 			return toGRPC(stream.Context(), err)
 		}
 		defer q.leave(service)
+		plain(stream.Context())
 		return handler(srv, chargedStream{stream, q})
 	}
+}
+
+// plain makes the responses of a call plain: gRPC would compress them for a client that compresses its request.
+func plain(ctx context.Context) {
+	_ = grpc.SetSendCompressor(ctx, encoding.Identity) // fails only outside of a call
 }
 
 // chargedStream is a stream that charges its messages to the connection.
@@ -98,15 +107,32 @@ func charged(ctx context.Context, q *connQuota, m any) (any, error) {
 	if size <= copyLimit {
 		return m, nil
 	}
-	c, err := q.charge(ctx, int64(size), int64(size))
+	ready := encodingOf(message, size)
+	copies := int64(size - len(ready))
+	c, err := q.charge(ctx, int64(size), copies)
 	if err != nil {
 		return nil, toGRPC(ctx, err)
+	}
+	if ready != nil {
+		l := newLease(nil, c)
+		defer l.end()
+		return &response{buffers: mem.BufferSlice{l.buffer(ready)}}, nil
 	}
 	resp, err := encoded(message, size, c)
 	if err != nil {
 		return nil, toGRPC(ctx, err)
 	}
 	return resp, nil
+}
+
+// encodingOf returns the encoding of a message that has size bytes, if the message is nothing but its encoding: all of
+// it is unknown fields, which protobuf writes as they are. It is lent to gRPC, and must not change any more. nil for any
+// other message.
+func encodingOf(m proto.Message, size int) []byte {
+	if b := m.ProtoReflect().GetUnknown(); len(b) == size {
+		return b
+	}
+	return nil
 }
 
 // sizeOf returns the size of m when it is encoded. m must not change any more. One message may be the response of
