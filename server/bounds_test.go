@@ -336,8 +336,7 @@ func TestRefusedCallsAreCounted(t *testing.T) {
 	t.Error("the refused call is in no metric")
 }
 
-// TestManifestsUnderWayAreBounded: a client that does not read makes the server hold no more
-// copies of a manifest than a connection may have.
+// TestManifestsUnderWayAreBounded: a client that does not read makes the server hold no copies of a manifest.
 func TestManifestsUnderWayAreBounded(t *testing.T) {
 	const tensors = 4000 // with names of 1 KiB
 	s := start(t, settings(), Options{})
@@ -368,7 +367,7 @@ func TestManifestsUnderWayAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for refused := false; !refused; { // those beyond the copies wait, and are calls under way
+	for refused := false; !refused; { // all are calls under way
 		ask()
 		_, err := trystgrpc.NewPublicationsClient(conn).List(t.Context(), &trystpb.ListRequest{})
 		refused = grpcstatus.Code(err) == codes.ResourceExhausted

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -83,6 +84,7 @@ type Catalog struct {
 	stopWatch    context.CancelFunc      // nil before the first publication of files
 	publications map[string]*publication // nil for one that is being made
 	edges        map[string]*entry       // by the edge name of the key
+	listed       *trystpb.ListResponse   // the publications, encoded; nil when they have changed
 	closed       bool
 }
 
@@ -231,9 +233,10 @@ func (c *Catalog) enter(p *publication) error {
 
 func (c *Catalog) enterLocked(p *publication) {
 	m := &p.manifest
-	c.publications[m.Name] = p
+	c.publications[m.Name], c.listed = p, nil
 	for _, e := range p.entries {
-		c.edges[EdgeName(m.Name, m.Version, e.info.Name)] = e
+		edge := EdgeName(m.Name, m.Version, e.info.Name)
+		c.edges[edge], e.edgeLength = e, len(edge)
 	}
 	if len(p.paths) > 0 && c.o.Settle > 0 && c.stopWatch == nil {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -265,6 +268,7 @@ func (c *Catalog) Withdraw(ctx context.Context, name string) error {
 		return err
 	}
 	delete(c.publications, name)
+	c.listed = nil
 	all := []*publication{p}
 	c.old = slices.DeleteFunc(c.old, func(old *publication) bool {
 		if old.manifest.Name == name {
@@ -293,6 +297,10 @@ func (c *Catalog) end(all []*publication) {
 func (c *Catalog) List() []Publication {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
+	return c.listLocked()
+}
+
+func (c *Catalog) listLocked() []Publication {
 	var all []Publication
 	for _, p := range c.publications {
 		if p != nil {
@@ -301,6 +309,26 @@ func (c *Catalog) List() []Publication {
 	}
 	slices.SortFunc(all, byName)
 	return all
+}
+
+// list returns the publications as a message, which all calls share.
+func (c *Catalog) list() *trystpb.ListResponse {
+	c.mu.RLock()
+	l := c.listed
+	c.mu.RUnlock()
+	if l != nil {
+		return l
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.listed == nil {
+		l = &trystpb.ListResponse{}
+		for _, p := range c.listLocked() {
+			l.Publications = append(l.Publications, p.proto())
+		}
+		c.listed = encoded(l)
+	}
+	return c.listed
 }
 
 // Cached returns how many bytes of the files' content are in memory for the next puller.
@@ -431,7 +459,7 @@ func (c *Catalog) Close() {
 			all = append(all, p)
 		}
 	}
-	c.old, c.publications = nil, make(map[string]*publication)
+	c.old, c.publications, c.listed = nil, make(map[string]*publication), nil
 	c.edges = make(map[string]*entry)
 	if c.stopWatch != nil {
 		c.stopWatch()

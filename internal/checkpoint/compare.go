@@ -199,6 +199,9 @@ func unchanged(ctx context.Context, entries []*entry, damaged *entry) error {
 			continue // checked already: the entries of a file are consecutive
 		}
 		last = e.file
+		if ctx.Err() != nil {
+			return status.From(context.Cause(ctx))
+		}
 		err := e.file.check()
 		if c := pending(err); c != nil {
 			all = append(all, c)

@@ -3,12 +3,14 @@ package checkpoint
 import (
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/tryst-rdma/tryst/cluster"
 	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// TestManifestIsDescribedOnce: a manifest may have millions of tensors, and any number of calls
+// TestManifestIsDescribedOnce, and encoded once: a manifest may have millions of tensors, and any number of calls
 // may ask for it.
 func TestManifestIsDescribedOnce(t *testing.T) {
 	c, err := NewCatalog(CatalogOptions{Device: cluster.Device{Task: cluster.Task{Job: "worker"}, Type: "CPU"}, Incarnation: 1})
@@ -32,7 +34,15 @@ func TestManifestIsDescribedOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got[0] != got[1] || got[0].GetPublication().GetVersion() != pub.Version || len(got[0].GetTensors()) != 1 {
-		t.Errorf("%v, and then %v", got[0], got[1])
+	if got[0] != got[1] || len(got[0].ProtoReflect().GetUnknown()) == 0 || len(got[0].GetTensors()) != 0 {
+		t.Errorf("%v, and then %v, which are not one encoding", got[0], got[1])
+	}
+	b, err := proto.Marshal(got[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m trystpb.DescribeResponse
+	if err := proto.Unmarshal(b, &m); err != nil || m.GetPublication().GetVersion() != pub.Version || len(m.GetTensors()) != 1 {
+		t.Errorf("%v, %v", &m, err)
 	}
 }

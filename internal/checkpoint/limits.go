@@ -77,12 +77,13 @@ const (
 	// two million tensors.
 	maxManifest = 256 << 20
 
-	// keysPerMessage bounds the bytes of keys in one message of Open. It is far below 4 MiB,
-	// the default limit of a gRPC client.
-	keysPerMessage = 1 << 20
-	// messageHead is what a message of Open takes beside its keys, and keyHead what a key takes in it beside itself, in
-	// bytes: tags and lengths.
-	messageHead, keyHead = 16, 6
+	// keysPerMessage bounds the bytes of keys in one message of Open, if it has several. It is about what
+	// gRPC takes of a stream whose client does not read, so that such a client makes the server build no more
+	// than two messages, and far below 4 MiB, the default limit of a gRPC client.
+	keysPerMessage = 64 << 10
+	// messageHead is what a message of Open takes beside its keys, and keyHead what a key takes at most in it beside
+	// the name and the strings of the key, in bytes: tags, lengths, and the numbers of a piece.
+	messageHead, keyHead = 16, 96
 
 	// maxOpenNames is the largest list of tensor names in an Open, in bytes. For a longer list
 	// the puller requests the keys of all tensors. The default limit of a gRPC server is 4 MiB.
@@ -155,6 +156,10 @@ const (
 	// the longest pause between two looks.
 	intoWait  = 30 * time.Second
 	intoPause = 100 * time.Millisecond
+
+	// maxCompared is how many bytes of known names are looked at for an error about an unknown one: those of
+	// some ten thousand tensors. Any caller may ask for unknown names.
+	maxCompared = 1 << 20
 
 	// suggestions is how many known names an error about an unknown name shows.
 	suggestions = 3

@@ -123,6 +123,24 @@ func (m *Manifest) proto() *trystpb.DescribeResponse {
 	return p
 }
 
+// encoded returns the manifest as a message that is encoded already.
+func (m *Manifest) encoded() *trystpb.DescribeResponse { return encoded(m.proto()) }
+
+// encoded returns a message whose only content is the encoding of m, as unknown fields. protobuf writes these as they
+// are, and transport/grpc lends them without a copy.
+func encoded[M proto.Message](m M) M {
+	b, err := proto.Marshal(m)
+	if err != nil {
+		return m // it is an error again when it is sent
+	}
+	empty := m.ProtoReflect().New()
+	empty.SetUnknown(b)
+	if e, ok := empty.Interface().(M); ok {
+		return e
+	}
+	return m
+}
+
 func (p Publication) proto() *trystpb.Publication {
 	return &trystpb.Publication{
 		Name: p.Name, Version: p.Version, Bytes: uint64(p.Bytes), Tensors: uint32(p.Tensors),

@@ -8,14 +8,18 @@ import (
 )
 
 // nearest describes, for an error about an unknown name, the most similar known names: those
-// with the longest common prefixes and suffixes.
+// with the longest common prefixes and suffixes. It looks at the first maxCompared bytes of them.
 func nearest(name string, known iter.Seq[string]) string {
 	type candidate struct {
 		name  string
 		alike int
 	}
 	var best []candidate
+	left := maxCompared
 	for k := range known {
+		if left -= len(k); left < 0 {
+			break
+		}
 		best = append(best, candidate{k, alike(name, k)})
 		slices.SortStableFunc(best, func(a, b candidate) int {
 			return cmp.Or(cmp.Compare(b.alike, a.alike), cmp.Compare(len(a.name), len(b.name)), strings.Compare(a.name, b.name))

@@ -26,8 +26,8 @@ type publication struct {
 	files    []*file  // as Manifest.Files
 	paths    []string // that the files were found by; nil for tensors in memory
 
-	// described is the manifest as a message. It is made at the first call and shared by all
-	// calls, so that simultaneous calls do not need a copy each.
+	// described is the manifest as a message. It is made and encoded at the first call, and shared by all
+	// calls, so that a call costs neither a copy nor the time to encode it.
 	described func() *trystpb.DescribeResponse
 
 	refused atomic.Bool // a pull was refused, which is logged once
@@ -40,15 +40,18 @@ type publication struct {
 // newPublication returns a publication without tensors.
 func newPublication(name string) *publication {
 	p := &publication{manifest: Manifest{Publication: Publication{Name: name}}}
-	p.described = sync.OnceValue(p.manifest.proto)
+	p.described = sync.OnceValue(p.manifest.encoded)
 	return p
 }
 
 // entry is the source of one published tensor: memory or a file.
 type entry struct {
 	info *TensorInfo
+	at   int            // index in publication.entries
 	held *tensor.Tensor // with a reference of the publication; nil for a tensor that is read
 	file *file          // nil for a tensor that was published from memory
+
+	edgeLength int // of the edge name of its key; set before the catalog has it
 
 	withdrawn bool // guarded by the loader's lock
 	doubted   bool // it was compared since a puller reported it as damaged; guarded by the file's mu
@@ -131,7 +134,7 @@ func (p *publication) index() error {
 	m := &p.manifest
 	p.byName = make(map[string]*entry, len(m.Entries))
 	for i := range m.Entries {
-		e := &entry{info: &m.Entries[i]}
+		e := &entry{info: &m.Entries[i], at: i}
 		if len(p.files) > 0 {
 			e.file = p.files[e.info.File]
 		}

@@ -4,8 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"iter"
 	"log/slog"
-	"maps"
+	"math/bits"
 	"sync"
 	"time"
 
@@ -43,11 +44,7 @@ func (s *service) List(ctx context.Context, _ *trystpb.ListRequest) (*trystpb.Li
 	if err := s.catalog.prepared(); err != nil {
 		return nil, answer(err, setTrailer(ctx))
 	}
-	resp := &trystpb.ListResponse{}
-	for _, p := range s.catalog.List() {
-		resp.Publications = append(resp.Publications, p.proto())
-	}
-	return resp, nil
+	return s.catalog.list(), nil
 }
 
 func (s *service) Describe(ctx context.Context, req *trystpb.DescribeRequest) (*trystpb.DescribeResponse, error) {
@@ -68,9 +65,13 @@ func (s *service) Open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServ
 	return answer(s.catalog.open(req, stream), stream.SetTrailer)
 }
 
-// open sends a puller its step and keys. The step lasts until the stream ends.
+// open sends a puller its step and keys. The step lasts until the stream ends. What costs more comes later: the
+// refusals that look at nothing, the publication, the names, the files, the keys.
 func (c *Catalog) open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServer[trystpb.OpenResponse]) (failure error) {
 	if err := c.prepared(); err != nil {
+		return err
+	}
+	if err := checkPieceBytes(req.GetPieceBytes()); err != nil {
 		return err
 	}
 	puller, err := cluster.ParseTask(req.GetPuller())
@@ -82,23 +83,20 @@ func (c *Catalog) open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServ
 			return err
 		}
 	}
-	p, end, err := c.begin(req.GetPublication(), req.GetVersion())
-	if err != nil {
-		return err
-	}
-	defer end()
-	if err := checkPieceBytes(req.GetPieceBytes()); err != nil {
-		return err
-	}
-	entries, err := p.choose(req.GetTensors())
-	if err != nil {
-		return err
-	}
 	step, err := c.streams.begin()
 	if err != nil {
 		return err
 	}
 	defer c.streams.end(step)
+	p, end, err := c.begin(req.GetPublication(), req.GetVersion())
+	if err != nil {
+		return err
+	}
+	defer end()
+	entries, err := p.choose(req.GetTensors())
+	if err != nil {
+		return err
+	}
 	// It counts as a pull, since it may take minutes.
 	if err := unchanged(stream.Context(), entries, p.byName[req.GetDamaged()]); err != nil {
 		if stream.Context().Err() == nil {
@@ -187,29 +185,36 @@ type keyCursor struct {
 	off     int64    // in the first one
 }
 
-// next returns the next key. There must be one.
-func (k *keyCursor) next() *trystpb.TensorKey {
-	e := k.entries[0]
-	x := e.pieceAt(k.off, k.pieceBytes)
+// skip passes over the next key, and returns what it is for. There must be one.
+func (k *keyCursor) skip() (e *entry, x piece) {
+	e = k.entries[0]
+	x = e.pieceAt(k.off, k.pieceBytes)
 	if k.off += x.n; x.n == 0 || k.off == e.info.Bytes {
 		k.entries, k.off = k.entries[1:], 0
 	}
+	return e, x
+}
+
+// next returns the next key. There must be one.
+func (k *keyCursor) next() *trystpb.TensorKey {
+	e, x := k.skip()
 	edge := edgeName(k.publication.Name, k.publication.Version, e.info.Name, x)
 	key := rendezvous.CreateKey(k.src, k.incarnation, k.dst, edge, rendezvous.FrameIter{})
 	return &trystpb.TensorKey{Name: e.info.Name, Key: key, Offset: uint64(x.off), Bytes: uint64(x.n)}
 }
 
-// measure returns how many keys the next message has, about its size in bytes, and whether no key is left after
-// it. It keeps none of them.
+// measure returns how many keys the next message has, the most bytes that it may take, and whether no key is left
+// after it. It makes none of them.
 func (k *keyCursor) measure() (n, size int, last bool) {
 	ahead := *k
 	for size = messageHead; len(ahead.entries) > 0; n++ {
-		key := ahead.next()
-		more := proto.Size(key) + keyHead
+		e := ahead.entries[0]
+		more := keyHead + len(k.src) + len(k.dst) + e.edgeLength + len(e.info.Name)
 		if n > 0 && size+more > keysPerMessage {
 			return n, size, false
 		}
 		size += more
+		ahead.skip()
 	}
 	return n, size, true
 }
@@ -220,22 +225,36 @@ func (p *publication) choose(names []string) ([]*entry, error) {
 	if len(names) == 0 {
 		return p.entries, nil
 	}
-	wanted := make(map[*entry]bool, len(names))
+	wanted, n := make([]uint64, len(p.entries)/64+1), 0 // a bit for each entry, whatever the names are
 	for _, name := range names {
 		e := p.byName[name]
 		if e == nil {
 			return nil, status.Errorf(status.NotFound, "publication %s has no tensor %s; %s",
-				quote(p.manifest.Name), quote(name), nearest(name, maps.Keys(p.byName)))
+				quote(p.manifest.Name), quote(name), nearest(name, p.names()))
 		}
-		wanted[e] = true
+		if bit := uint64(1) << (e.at % 64); wanted[e.at/64]&bit == 0 {
+			wanted[e.at/64] |= bit
+			n++
+		}
 	}
-	chosen := make([]*entry, 0, len(wanted)) // the pull holds it, however large the publication is
-	for _, e := range p.entries {
-		if wanted[e] {
-			chosen = append(chosen, e)
+	chosen := make([]*entry, 0, n) // the pull holds it, however large the publication is
+	for i, set := range wanted {
+		for ; set != 0; set &= set - 1 {
+			chosen = append(chosen, p.entries[64*i+bits.TrailingZeros64(set)])
 		}
 	}
 	return chosen, nil
+}
+
+// names returns the names of the tensors, in the order of the manifest.
+func (p *publication) names() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, e := range p.entries {
+			if !yield(e.info.Name) {
+				return
+			}
+		}
+	}
 }
 
 // streams counts the open pulls and chooses their steps.

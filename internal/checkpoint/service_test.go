@@ -3,12 +3,17 @@ package checkpoint_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tryst-rdma/tryst/cluster"
@@ -222,4 +227,53 @@ func TestForeignKeysAreNotAnswered(t *testing.T) {
 	must(t, err)
 	_, err = h.manager.RecvLocal(t.Context(), 1, key)
 	mustBe(t, err, status.NotFound, `"x;y"`, `"m"`, pub.Version)
+}
+
+// TestKeysAreMadeAsTheyAreSent: a client that opens a large publication and does not read makes the server build a few
+// of its keys, not a megabyte of them.
+func TestKeysAreMadeAsTheyAreSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := serve(t)
+		x := named(t, "", tensor.Uint8)
+		var tensors []*tensor.Tensor
+		for i := range 5000 {
+			tensors = append(tensors, x.Named(strings.Repeat("layer.", 100)+fmt.Sprint(i)))
+		}
+		_, err := h.catalog.PublishTensors(t.Context(), "m", tensors...)
+		must(t, err)
+		var built atomic.Int64
+		lis := bufconn.Listen(1 << 20)
+		g := grpc.NewServer(grpc.StreamInterceptor(func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+			return next(srv, counted{s, &built})
+		}))
+		h.catalog.Register(g)
+		go g.Serve(lis) //nolint:errcheck // it ends with Stop
+		defer g.Stop()
+		conn, err := grpc.NewClient("passthrough:///counted", grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithInitialWindowSize(64<<10), grpc.WithInitialConnWindowSize(64<<10), // as small as they may be
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
+		must(t, err)
+		defer conn.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		_, err = trystgrpc.NewPublicationsClient(conn).Open(ctx, &trystpb.OpenRequest{Publication: "m", Puller: "/job:client/replica:0/task:17"})
+		must(t, err)
+		synctest.Wait()
+		if n := built.Load(); n == 0 || n > 256<<10 {
+			t.Errorf("%d bytes of keys were built", n)
+		}
+	})
+}
+
+// counted is a stream that counts the bytes of the messages that are sent.
+type counted struct {
+	grpc.ServerStream
+	n *atomic.Int64
+}
+
+func (c counted) SendMsg(m any) error {
+	if m, ok := m.(proto.Message); ok {
+		c.n.Add(int64(proto.Size(m)))
+	}
+	return c.ServerStream.SendMsg(m)
 }
