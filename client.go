@@ -5,7 +5,6 @@ import (
 	"iter"
 
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -39,11 +38,7 @@ func Dial(ctx context.Context, addr string, cfg Config, opts ...Option) (*Client
 	if o.ServerStats != nil {
 		return nil, status.New(status.InvalidArgument, "WithStatsHandlers: a client accepts no connections; pass nil as the handler for a server")
 	}
-	settings, err := cfg.settings(config.ForClient)
-	if err != nil {
-		return nil, err
-	}
-	c, err := server.Dial(ctx, settings.Client, addr, o.Options)
+	c, err := server.Dial(ctx, cfg, addr, o.Options)
 	if err != nil {
 		return nil, err
 	}

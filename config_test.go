@@ -100,7 +100,7 @@ func TestDialRefusesSettingsOfServers(t *testing.T) {
 		"GRPC.UnaryLimit": true, "GRPC.CacheRPCResponse": true, "TLS.RequireClientCert": true,
 		"Publications.Digest": true, "Publications.MMap": true, "Publications.FileCache": true,
 		"Limits.MaxWaiting": true, "Limits.MaxWaitingBytes": true, "Limits.KeptPerPeer": true, "Limits.KeptTotal": true, "Limits.SendBound": true,
-		"CPUDevices": true, "Limits.MaxSessions": true, "Limits.MaxGraphs": true, "Limits.MaxGraphBytes": true, "Limits.MaxSessionBytes": true, "Limits.MaxRunningSteps": true,
+		"CPUDevices": true,
 	}
 	var whole tryst.Config
 	config = func(v reflect.Value, path string) {

@@ -63,6 +63,9 @@ func WithProvider(p verbs.Provider) Option { return func(o *options) { o.Provide
 // of package tensorflow/ops, of a program's own, or of both. Without them graphs are refused.
 func WithKernels(set graph.KernelSet) Option { return func(o *options) { o.Kernels = set } }
 
+// WithGraphLimits bounds what these masters make a server with kernels keep.
+func WithGraphLimits(l GraphLimits) Option { return func(o *options) { o.GraphLimits = l } }
+
 // WithStatsHandlers instruments gRPC, for example for traces with otelgrpc: server sees the calls
 // that a server accepts, client those that a server or a client makes. Nil is none. Dial accepts
 // nothing, so a handler for a server is InvalidArgument there.

@@ -112,7 +112,6 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/tensor"
 )
@@ -133,11 +132,7 @@ func Serve(ctx context.Context, cfg Config, opts ...Option) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	settings, err := cfg.settings(config.ForServer)
-	if err != nil {
-		return nil, err
-	}
-	s, err := server.Start(ctx, settings, o.Options)
+	s, err := server.Start(ctx, cfg, o.Options)
 	if err != nil {
 		return nil, err
 	}

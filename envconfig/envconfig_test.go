@@ -89,7 +89,11 @@ func TestEverySettingArrives(t *testing.T) {
 			if c.TLS.CA == "/y" {
 				c.TLS.CA = ""
 			}
-			got := set(reflect.ValueOf(c), "")
+			limits, err := envconfig.LoadGraphLimits()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := append(set(reflect.ValueOf(c), ""), set(reflect.ValueOf(limits), "")...)
 			name := strings.NewReplacer(".", "", "-", "", "publish", "").Replace(s.Key)
 			if len(got) != 1 || !strings.HasSuffix(strings.ToLower(got[0]), name) {
 				t.Errorf("%s=%s sets %q", s.Env(), value, got)

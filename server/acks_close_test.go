@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/internal/config"
 )
 
 // TestCloseAtABreakLosesNoAcknowledgement: a receiver closes in the moment in which its channel breaks,
@@ -61,8 +60,8 @@ func closeAfterKill(t *testing.T) (kept bool) {
 		t.Fatal(err)
 	}
 	begin := func(i int, listen string) *Server {
-		s, err := Start(t.Context(), settings(func(c *config.Config) {
-			c.Transport, c.Cluster, c.Task, c.Listen = "grpc", spec, cluster.Task{Job: "worker", Index: i}, listen
+		s, err := Start(t.Context(), settings(func(c *Config) {
+			c.Transport, c.Cluster, c.Task, c.Listen = "grpc", spec.Lists(), cluster.Task{Job: "worker", Index: i}.String(), listen
 		}), Options{})
 		if err != nil {
 			t.Fatal(err)

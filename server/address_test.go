@@ -7,13 +7,12 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/status"
 )
 
 func TestAddressFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "address")
-	s, err := Start(t.Context(), settings(func(c *config.Config) { c.AddressFile = path }), Options{})
+	s, err := Start(t.Context(), settings(func(c *Config) { c.AddressFile = path }), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,9 +26,9 @@ func TestAddressFile(t *testing.T) {
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the file outlives the server: %v", err)
 	}
-	_, err = Start(t.Context(), settings(func(c *config.Config) { c.AddressFile = filepath.Join(path, "x") }), Options{})
+	_, err = Start(t.Context(), settings(func(c *Config) { c.AddressFile = filepath.Join(path, "x") }), Options{})
 	wantError(t, err, status.InvalidArgument, "address-file", path)
-	_, err = Start(t.Context(), settings(func(c *config.Config) { c.AddressFile = filepath.Dir(path) }), Options{})
+	_, err = Start(t.Context(), settings(func(c *Config) { c.AddressFile = filepath.Dir(path) }), Options{})
 	wantError(t, err, status.InvalidArgument, "address-file", filepath.Dir(path), "is a directory")
 }
 
@@ -40,7 +39,7 @@ func TestAddressFileOfAnotherServer(t *testing.T) {
 	if err := os.WriteFile(path, []byte("stale:1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := settings(func(c *config.Config) { c.AddressFile = path })
+	c := settings(func(c *Config) { c.AddressFile = path })
 	first, err := Start(t.Context(), c, Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -23,7 +23,6 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/proto/tensorflowgrpc"
 	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
 	"github.com/tryst-rdma/tryst/internal/proto/trystgrpc"
@@ -63,7 +62,7 @@ func TestCompressedRequestIsRefused(t *testing.T) {
 
 // TestKeysOfPlainPeersAreBounded: those of peers that are not Tryst count, too.
 func TestKeysOfPlainPeersAreBounded(t *testing.T) {
-	s := start(t, settings(func(c *config.Config) { c.MaxWaitingBytes = 64 << 10 }), Options{})
+	s := start(t, settings(func(c *Config) { c.Limits.MaxWaitingBytes = 64 << 10 }), Options{})
 	client := tensorflowgrpc.NewWorkerServiceClient(dialPlainly(t, s.Addr().String()))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -97,7 +96,7 @@ func watchHealth(ctx context.Context, conn *grpc.ClientConn) error {
 
 // TestCloseUnderAHealthWatch: who watches is told, and not waited for.
 func TestCloseUnderAHealthWatch(t *testing.T) {
-	s, err := Start(t.Context(), settings(func(c *config.Config) { c.ShutdownTimeout = time.Minute }), Options{})
+	s, err := Start(t.Context(), settings(func(c *Config) { c.ShutdownTimeout = time.Minute }), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +112,7 @@ func TestCloseUnderAHealthWatch(t *testing.T) {
 // TestPrepareFailsUnderAReflectionStream: a start that fails ends, whoever is connected.
 func TestPrepareFailsUnderAReflectionStream(t *testing.T) {
 	nothing := errors.New("nothing to publish")
-	_, err := Start(t.Context(), settings(func(c *config.Config) { c.ShutdownTimeout = time.Second }), Options{Prepare: func(_ context.Context, s *Server) error {
+	_, err := Start(t.Context(), settings(func(c *Config) { c.ShutdownTimeout = time.Second }), Options{Prepare: func(_ context.Context, s *Server) error {
 		stream, err := reflectionpb.NewServerReflectionClient(dialPlainly(t, s.Addr().String())).ServerReflectionInfo(t.Context())
 		if err == nil {
 			err = stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}})
@@ -130,7 +129,7 @@ func TestPrepareFailsUnderAReflectionStream(t *testing.T) {
 
 // TestIdleHTTPConnectionsEnd: net/http lets them be for ever unless it is told.
 func TestIdleHTTPConnectionsEnd(t *testing.T) {
-	s := start(t, settings(func(c *config.Config) { c.MetricsAddress = "127.0.0.1:0" }), Options{})
+	s := start(t, settings(func(c *Config) { c.MetricsAddress = "127.0.0.1:0" }), Options{})
 	if got := s.http[0].server.IdleTimeout; got != requestTimeout {
 		t.Errorf("an idle connection may stay for %v", got)
 	}
@@ -228,7 +227,7 @@ func TestPeerSpeaksOfItsOwnDevicesOnly(t *testing.T) {
 	var s [2]*Server
 	for i := range s {
 		c := settings()
-		c.Cluster, c.Listen, c.Task = spec, addresses[i], cluster.Task{Job: "worker", Index: i}
+		c.Cluster, c.Listen, c.Task = spec.Lists(), addresses[i], cluster.Task{Job: "worker", Index: i}.String()
 		s[i] = start(t, c, Options{})
 	}
 	if o := wait(t, s[0].recv(1, "/job:ps/replica:0/task:0", "x"), "ps"); status.CodeOf(o.err) != status.Unimplemented {
@@ -384,7 +383,7 @@ func TestKeysUnderWayAreBounded(t *testing.T) {
 		tensors      = 4000 // with names of 1 KiB
 		conns, pulls = 4, 60
 	)
-	s := start(t, settings(func(c *config.Config) { c.Memory = 1 << 30 }), Options{}) // 16 MiB of copies for an address
+	s := start(t, settings(func(c *Config) { c.Memory = 1 << 30 }), Options{}) // 16 MiB of copies for an address
 	x := float(t, 1)
 	defer x.Release()
 	var all []*tensor.Tensor

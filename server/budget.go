@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"log/slog"
 	"math"
 	"runtime/debug"
@@ -12,7 +11,6 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server/internal/lograte"
 	"github.com/tryst-rdma/tryst/tensor"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
@@ -20,13 +18,13 @@ import (
 
 // budget divides the memory of a process. This is the one place where the limits of different packages meet:
 //
-//	config.Config.Divide ─► parts of their own    ─► requests, connections, copies, waiting receives: their packages refuse
+//	complete.divide ─► parts of their own       ─► requests, connections, copies, waiting receives: their packages refuse
 //	                     └► Common: one tensor.Pool ─► tensors allocate there; registered memory, the messages of
 //	                                                 channels and the graphs of sessions reserve there, before they are made
 //
 // What is in Common and off the Go heap leaves less for the heap, so the collector works harder then (heapLimit).
 type budget struct {
-	config.Budget
+	division
 	common  *tensor.Pool
 	heap    *heapLimit
 	refused prometheus.Counter
@@ -39,9 +37,9 @@ type budgetOptions struct {
 	Logger       *slog.Logger
 }
 
-// newBudget makes the budget of a process, with the settings that Divide has fitted.
-func newBudget(b config.Budget, o budgetOptions) *budget {
-	all := &budget{Budget: b, refused: prometheus.NewCounter(prometheus.CounterOpts{
+// newBudget makes the budget of a process, with the settings that divide has fitted.
+func newBudget(b division, o budgetOptions) *budget {
+	all := &budget{division: b, refused: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "tryst_memory_refused_total", Help: "Tensors, graphs and registered memory that were refused, since the memory that they share is in use.",
 	})}
 	if o.LimitHeap && b.Memory != 0 {
@@ -62,7 +60,7 @@ func newBudget(b config.Budget, o budgetOptions) *budget {
 		return all
 	}
 	o.Logger.Info("dividing memory", "common", b.Common, "parts", b.String())
-	if advice := b.Excess(); advice != "" {
+	if advice := b.excess(); advice != "" {
 		o.Logger.Warn("the limits together allow more than the memory of this process; "+advice+", or the system may end it", "sum", b.String())
 	}
 	return all
@@ -156,10 +154,4 @@ func (h *heapLimit) add(n int64) {
 		h.last = h.outside
 		h.set(h.limit())
 	}
-}
-
-// fit returns the settings that fit the memory of this process, and the budget.
-func fit(c config.Config, use config.Use, o Options) (config.Config, config.Budget) {
-	b := c.Divide(cmp.Or(o.memory, memoryLimit()), use)
-	return c, b
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/status"
 )
 
@@ -15,7 +14,7 @@ import (
 // with them.
 func TestTensorsBeyondTheMemoryAreRefused(t *testing.T) {
 	var text bytes.Buffer
-	s, err := Start(t.Context(), settings(func(c *config.Config) { c.Memory = 1 << 30 }), Options{Logger: slog.New(slog.NewTextHandler(&text, nil))})
+	s, err := Start(t.Context(), settings(func(c *Config) { c.Memory = 1 << 30 }), Options{Logger: slog.New(slog.NewTextHandler(&text, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +53,7 @@ func TestTensorsBeyondTheMemoryAreRefused(t *testing.T) {
 func TestSettingsBeyondTheMemoryAreWarnedAbout(t *testing.T) {
 	for _, limit := range []int64{0, 600 << 20} {
 		var text bytes.Buffer
-		start(t, settings(func(c *config.Config) { c.Memory, c.MaxWaitingBytes = 1<<30, limit }), Options{Logger: slog.New(slog.NewTextHandler(&text, nil))})
+		start(t, settings(func(c *Config) { c.Memory, c.Limits.MaxWaitingBytes = 1<<30, limit }), Options{Logger: slog.New(slog.NewTextHandler(&text, nil))})
 		warned := strings.Contains(text.String(), "lower max-waiting-bytes, or give the process more memory") && strings.Contains(text.String(), "2400MiB")
 		if warned != (limit != 0) {
 			t.Errorf("max-waiting-bytes %d: %s", limit, text.String())

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 	"sync"
@@ -43,14 +44,19 @@ var serverTask = cluster.Task{Job: "server"}
 
 // Dial makes a client of the server at target: HOST[:PORT], or a task of the
 // cluster. It does not wait for a server that is not up; the first call does. If the
-// server is up, Dial checks that the random task of the client is not in use there.
-func Dial(ctx context.Context, c config.Client, target string, o Options) (*Client, error) {
+// server is up, Dial checks that the random task of the client is not in use there. Invalid settings, and a
+// setting of servers, such as Listen, are InvalidArgument.
+func Dial(ctx context.Context, c Config, target string, o Options) (*Client, error) {
+	all, err := c.check(config.ForClient, GraphLimits{})
+	if err != nil {
+		return nil, err
+	}
 	draw := o.clientTask
 	if draw == nil {
 		draw = cluster.ClientTask
 	}
 	for tries := 1; ; tries++ {
-		cl, err := dialAs(ctx, draw(), c, target, o)
+		cl, err := dialAs(ctx, draw(), all, target, o)
 		if err != nil {
 			return nil, err
 		}
@@ -80,15 +86,14 @@ func (c *Client) hello(ctx context.Context) error {
 }
 
 // dialAs is Dial with a given task. The parts start in this order, and stop in the reverse one.
-func dialAs(ctx context.Context, task cluster.Task, c config.Client, target string, o Options) (*Client, error) {
-	address, _, _, err := cluster.ResolveTarget(c.Cluster, target)
+func dialAs(ctx context.Context, task cluster.Task, c complete, target string, o Options) (*Client, error) {
+	address, _, _, err := cluster.ResolveTarget(c.spec, target)
 	if err != nil {
 		return nil, err
 	}
 	// The server is at this address, whatever its task is.
-	c.Cluster = nil
-	fitted, memory := fit(config.Config{Client: c}, config.ForClient, o)
-	c = fitted.Client
+	c.Cluster, c.spec = nil, nil
+	memory := c.divide(cmp.Or(o.memory, memoryLimit()), config.ForClient)
 	at := reach{
 		local:   func(ctx context.Context) (netip.Addr, string) { return listen.RouteTo(ctx, address, "") },
 		resolve: func(cluster.Task) (string, bool) { return address, true },
@@ -99,9 +104,9 @@ func dialAs(ctx context.Context, task cluster.Task, c config.Client, target stri
 		part{"metrics", nil, cl.unregister},
 		part{"callbacks", nil, cl.waitForCallbacks},
 		part{"peers", func(context.Context) error {
-			return cl.connectPeers(peersOptionsOf(c, at.resolve, transport.CacheOptions{}, o))
+			return cl.connectPeers(peersOptionsOf(&c, at.resolve, transport.CacheOptions{}, o))
 		}, cl.disconnectPeers},
-		part{"devices", func(ctx context.Context) error { return cl.openDevices(ctx, c, at, o) }, cl.closeDevices},
+		part{"devices", func(ctx context.Context) error { return cl.openDevices(ctx, &c, at, o) }, cl.closeDevices},
 		part{"lost packets", cl.watchLosses, cl.stopLosses},
 		part{"steps", func(context.Context) error { return cl.startSteps(0) }, cl.stopSteps},
 		part{"channels", nil, cl.closeChannels},
@@ -116,7 +121,7 @@ func dialAs(ctx context.Context, task cluster.Task, c config.Client, target stri
 }
 
 // openDevices starts the part that has the devices for verbs, if the settings want them.
-func (c *Client) openDevices(ctx context.Context, set config.Client, at reach, o Options) error {
+func (c *Client) openDevices(ctx context.Context, set *complete, at reach, o Options) error {
 	if set.Transport != verbstransport.Name {
 		return nil
 	}

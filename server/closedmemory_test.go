@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
@@ -13,7 +12,7 @@ import (
 // goes back at Close. A program may make a client for each pull.
 func TestClosedProcessKeepsNoMemory(t *testing.T) {
 	s := publisher(t, "127.0.0.1:0", checkpointFile(t, false))
-	c, err := Dial(t.Context(), config.Default().Client, s.Addr().String(), Options{})
+	c, err := Dial(t.Context(), Config{}, s.Addr().String(), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/proto/tensorflowgrpc"
 	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -34,7 +33,7 @@ func TestCloseEndsADeliveryThatACallbackWaitsFor(t *testing.T) {
 		w := newVerbsTown(t, 2)
 		var both [2]*VerbsServer
 		for i := range both {
-			v, err := StartVerbs(t.Context(), w.settings(i, func(c *config.Config) { c.Provider, c.RDMA.Timeout = "roce", 0 }), Options{Allocator: tensortest.NewAllocator(t)})
+			v, err := StartVerbs(t.Context(), w.settings(i, func(c *Config) { c.Provider, c.RDMA.Timeout = "roce", 0 }), Options{Allocator: tensortest.NewAllocator(t)})
 			if err != nil {
 				t.Fatal(err)
 			}

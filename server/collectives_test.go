@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/internal/collective"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 )
@@ -55,11 +54,11 @@ func TestCollectivesOverEveryWire(t *testing.T) {
 			servers := make([]*Server, 4)
 			for i := range servers {
 				if wire == "grpc" {
-					servers[i] = start(t, w.settings(i, func(c *config.Config) {
-						c.Transport, c.CollectiveLeader.Job, c.CollectiveLeader.Index = "grpc", "worker", 3
+					servers[i] = start(t, w.settings(i, func(c *Config) {
+						c.Transport, c.CollectiveLeader = "grpc", "/job:worker/task:3"
 					}), Options{})
 				} else {
-					servers[i] = startWire(t, w.settings(i, func(c *config.Config) { c.Provider, c.RDMA.Timeout, c.Fallback = wire, 0, "none" })).Server
+					servers[i] = startWire(t, w.settings(i, func(c *Config) { c.Provider, c.RDMA.Timeout, c.Fallback = wire, 0, "none" })).Server
 				}
 			}
 			groups := groupOf(t, 1, servers)
@@ -129,7 +128,7 @@ func TestAGroupNamesWhoIsAbsent(t *testing.T) {
 	w := newVerbsTown(t, 3)
 	servers := make([]*Server, 2)
 	for i := range servers {
-		servers[i] = start(t, w.settings(i, func(c *config.Config) { c.Transport = "grpc" }), Options{})
+		servers[i] = start(t, w.settings(i, func(c *Config) { c.Transport = "grpc" }), Options{})
 	}
 	ctx, stop := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer stop()
@@ -149,7 +148,7 @@ func TestCollectivesWithASmallResponseCache(t *testing.T) {
 	w := newVerbsTown(t, 2)
 	servers := make([]*Server, 2)
 	for i := range servers {
-		servers[i] = start(t, w.settings(i, func(c *config.Config) { c.Transport, c.KeptPerPeer = "grpc", 1<<20 }), Options{})
+		servers[i] = start(t, w.settings(i, func(c *Config) { c.Transport, c.Limits.KeptPerPeer = "grpc", 1<<20 }), Options{})
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -184,7 +183,7 @@ func TestAGroupWhoseMemberDies(t *testing.T) {
 			w := newVerbsTown(t, 4)
 			servers := make([]*Server, 4)
 			for i := range servers {
-				c := w.settings(i, func(c *config.Config) {
+				c := w.settings(i, func(c *Config) {
 					c.Transport, c.Provider, c.RDMA.Timeout, c.PeerTimeout = "verbs", wire, 0, time.Second
 				})
 				var err error
@@ -235,7 +234,7 @@ func TestCollectivesOfSeveralDevices(t *testing.T) {
 	groups := make([]*collective.Group, 4)
 	servers := make([]*Server, 2)
 	for i := range servers {
-		servers[i] = start(t, w.settings(i, func(c *config.Config) { c.Transport, c.CPUDevices = "grpc", 2 }), Options{})
+		servers[i] = start(t, w.settings(i, func(c *Config) { c.Transport, c.CPUDevices = "grpc", 2 }), Options{})
 	}
 	errs := together(4, func(i int) (err error) {
 		d := servers[i/2].Device()

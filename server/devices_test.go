@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/logtest"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
@@ -22,7 +21,7 @@ func (w *verbsTown) nic(i int) *verbstest.NIC {
 }
 
 // startLogging is start with a log and a memory allocator of the test.
-func (w *verbsTown) startLogging(i int, log *logtest.Log, change ...func(*config.Config)) *Server {
+func (w *verbsTown) startLogging(i int, log *logtest.Log, change ...func(*Config)) *Server {
 	w.t.Helper()
 	s, err := Start(w.t.Context(), w.settings(i, change...), Options{Provider: w.provider(i), Allocator: tensortest.NewAllocator(w.t), Logger: log.Logger()})
 	if err != nil {
@@ -121,7 +120,7 @@ func TestPullsGoOnWithoutTheDevice(t *testing.T) {
 				t.Fatal(err)
 			}
 			x.Release()
-			cfg := w.settings(0).Client
+			cfg := w.settings(0).ForClient()
 			cfg.Cluster = nil
 			cl, err := Dial(t.Context(), cfg, v.Addr().String(), Options{Provider: w.provider(1), Allocator: tensortest.NewAllocator(t)})
 			if err != nil {
@@ -179,8 +178,8 @@ func TestDeviceThatComesAfterTheStart(t *testing.T) {
 func TestNamedDeviceWithoutALink(t *testing.T) {
 	w := newVerbsTown(t, 2)
 	w.nic(0).PortDown(1)
-	named := func(c *config.Config) { c.RDMA.Device = "mem0" }
-	alone := w.settings(0, named, func(c *config.Config) { c.Fallback = "none" })
+	named := func(c *Config) { c.RDMA.Device = "mem0" }
+	alone := w.settings(0, named, func(c *Config) { c.Fallback = "none" })
 	if _, err := Start(t.Context(), alone, Options{Provider: w.provider(0)}); err == nil || !strings.Contains(err.Error(), "DOWN") {
 		t.Fatalf("without a fallback: %v, want that the port is down", err)
 	}

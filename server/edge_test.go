@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 )
@@ -317,7 +316,7 @@ func TestCallbacksRunOnAGoroutineOfTheirOwn(t *testing.T) {
 // TestCallbackAfterClose runs on a goroutine of its own, too, for servers and clients.
 func TestCallbackAfterClose(t *testing.T) {
 	a, b := twoTasks(t)
-	cl := dial(t, config.Client{}, a.Addr().String())
+	cl := dial(t, Config{}, a.Addr().String())
 	key, err := rendezvous.NewKey(a.Device(), a.Incarnation(), cluster.DeviceOf(cl.Task()), "x", rendezvous.FrameIter{})
 	if err != nil {
 		t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 )
@@ -29,7 +28,7 @@ func TestServerSaysThatItsListenerFailed(t *testing.T) {
 // A program that waits for Done and then exits must not cut off the end of Close.
 func TestServerIsDoneWhenCloseIsComplete(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "address")
-	s := start(t, settings(func(c *config.Config) { c.AddressFile = file }), Options{})
+	s := start(t, settings(func(c *Config) { c.AddressFile = file }), Options{})
 	release, called := make(chan struct{}), make(chan struct{})
 	s.RecvAsync(t.Context(), 1, s.Device().String(), "x", func(rendezvous.Value, error) {
 		close(called)

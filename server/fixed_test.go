@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
@@ -45,7 +44,7 @@ type kindsTown struct {
 func newKindsTown(t *testing.T, n int) *kindsTown {
 	t.Helper()
 	w := &kindsTown{fixed: make(map[string]*verbstest.Fabric), broken: make(map[string]error)}
-	for name, link := range map[string]verbs.LinkLayer{config.ProviderTCP: verbs.LinkTCP, config.ProviderShm: verbs.LinkShared} {
+	for name, link := range map[string]verbs.LinkLayer{ProviderTCP: verbs.LinkTCP, ProviderSHM: verbs.LinkShared} {
 		f := verbstest.NewFabric(verbstest.Options{Devices: []verbstest.DeviceOptions{{Name: name + "0", Link: link}}})
 		w.fixed[name] = f
 		t.Cleanup(func() {
@@ -62,13 +61,13 @@ func newKindsTown(t *testing.T, n int) *kindsTown {
 // options has the devices of a host.
 func (w *kindsTown) options(i int) Options {
 	o := Options{Provider: w.provider(i), Allocator: tensortest.NewAllocator(w.t), fixed: []devices.Source{}}
-	for _, name := range []string{config.ProviderTCP, config.ProviderShm} {
+	for _, name := range []string{ProviderTCP, ProviderSHM} {
 		o.fixed = append(o.fixed, devices.SourceOf(namedProvider{w.fixed[name].Provider(fmt.Sprintf("host%d", i)), name, w.broken[name]}))
 	}
 	return o
 }
 
-func (w *kindsTown) start(i int, change ...func(*config.Config)) *VerbsServer {
+func (w *kindsTown) start(i int, change ...func(*Config)) *VerbsServer {
 	w.t.Helper()
 	v, err := StartVerbs(w.t.Context(), w.settings(i, change...), w.options(i))
 	if err != nil {
@@ -94,13 +93,13 @@ func devicesOf(v *VerbsServer) (names []string) {
 // reach a peer in any case.
 func TestProcessHasADeviceOfEachKind(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(*config.Config)
+		change func(*Config)
 		want   []string
 	}{
-		"auto":         {func(*config.Config) {}, []string{"mem0", "tcp0", "shm0"}},
-		"tcp":          {func(c *config.Config) { c.Provider = "tcp,libibverbs" }, []string{"mem0", "tcp0"}},
-		"shm off":      {func(c *config.Config) { c.SHM = config.SHMOff }, []string{"mem0", "tcp0"}},
-		"without both": {func(c *config.Config) { c.Provider = "roce" }, []string{"mem0"}},
+		"auto":         {func(*Config) {}, []string{"mem0", "tcp0", "shm0"}},
+		"tcp":          {func(c *Config) { c.Provider = "tcp,libibverbs" }, []string{"mem0", "tcp0"}},
+		"shm off":      {func(c *Config) { c.SHM = SHMOff }, []string{"mem0", "tcp0"}},
+		"without both": {func(c *Config) { c.Provider = "roce" }, []string{"mem0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newKindsTown(t, 2)
@@ -118,7 +117,7 @@ func TestProcessHasADeviceOfEachKind(t *testing.T) {
 // auto goes without it, and says so.
 func TestNamedDeviceMustOpen(t *testing.T) {
 	w := newKindsTown(t, 2)
-	w.broken[config.ProviderShm] = errors.New("no memory can be shared here")
+	w.broken[ProviderSHM] = errors.New("no memory can be shared here")
 	var log logBuffer
 	o := w.options(0)
 	o.Logger = log.logger()
@@ -135,7 +134,7 @@ func TestNamedDeviceMustOpen(t *testing.T) {
 	if !log.has("provider=shm", "no memory can be shared here") {
 		t.Error("the log does not say why there is no shared memory")
 	}
-	v, err = StartVerbs(t.Context(), w.settings(0, func(c *config.Config) { c.SHMDir = "/no/such" }), o)
+	v, err = StartVerbs(t.Context(), w.settings(0, func(c *Config) { c.SHMDir = "/no/such" }), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,14 +144,14 @@ func TestNamedDeviceMustOpen(t *testing.T) {
 	if !log.has("level=WARN", "although shm-dir is set", "no memory can be shared here") {
 		t.Error("the log does not warn that shm-dir has no effect")
 	}
-	_, err = StartVerbs(t.Context(), w.settings(0, func(c *config.Config) { c.Provider = "tcp,shm" }), w.options(0))
+	_, err = StartVerbs(t.Context(), w.settings(0, func(c *Config) { c.Provider = "tcp,shm" }), w.options(0))
 	wantError(t, err, status.FailedPrecondition, "provider shm: no memory can be shared here")
 }
 
 // TestEachKindOfDeviceHasAMetric: a NIC that is lost shows, although other devices carry tensors.
 func TestEachKindOfDeviceHasAMetric(t *testing.T) {
 	w := newKindsTown(t, 1)
-	a := w.start(0, func(*config.Config) {})
+	a := w.start(0, func(*Config) {})
 	wantMetrics(t, a, `tryst_verbs_kind_up{over="rdma"} 1`, `tryst_verbs_kind_up{over="tcp"} 1`, `tryst_verbs_kind_up{over="shm"} 1`)
 	w.nic(0).Remove()
 	until(t, "the device is known to be gone", func() bool { return a.rdma.finder.Lost() == 1 })
@@ -161,10 +160,10 @@ func TestEachKindOfDeviceHasAMetric(t *testing.T) {
 
 // TestWrongDirectoryIsAnError: a shm-dir that cannot be used is a wrong setting, also with auto.
 func TestWrongDirectoryIsAnError(t *testing.T) {
-	for _, provider := range []string{config.ProviderAuto, "tcp,shm"} {
+	for _, provider := range []string{ProviderAuto, "tcp,shm"} {
 		w := newKindsTown(t, 2)
-		w.broken[config.ProviderShm] = &verbs.Error{Op: "open", Err: fmt.Errorf("%w: %w", verbs.ErrUnavailable, &shm.DirError{Dir: "/no/such", Why: "it does not exist"})}
-		_, err := StartVerbs(t.Context(), w.settings(0, func(c *config.Config) { c.SHMDir, c.Provider = "/no/such", provider }), w.options(0))
+		w.broken[ProviderSHM] = &verbs.Error{Op: "open", Err: fmt.Errorf("%w: %w", verbs.ErrUnavailable, &shm.DirError{Dir: "/no/such", Why: "it does not exist"})}
+		_, err := StartVerbs(t.Context(), w.settings(0, func(c *Config) { c.SHMDir, c.Provider = "/no/such", provider }), w.options(0))
 		wantError(t, err, status.InvalidArgument, "shm-dir /no/such: it does not exist")
 	}
 }
@@ -173,12 +172,12 @@ func TestWrongDirectoryIsAnError(t *testing.T) {
 // why they do not; so do the metrics.
 func TestLinksHaveEveryRoute(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(*config.Config)
+		change func(*Config)
 		over   string
 		whys   map[string]string
 	}{
-		"all":     {func(*config.Config) {}, "shm", map[string]string{"rdma": "shm is the better route", "tcp": "shm is the better route"}},
-		"shm off": {func(c *config.Config) { c.SHM = config.SHMOff }, "rdma", map[string]string{"shm": "neither side has it", "tcp": "rdma is the better route"}},
+		"all":     {func(*Config) {}, "shm", map[string]string{"rdma": "shm is the better route", "tcp": "shm is the better route"}},
+		"shm off": {func(c *Config) { c.SHM = SHMOff }, "rdma", map[string]string{"shm": "neither side has it", "tcp": "rdma is the better route"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newKindsTown(t, 2)

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/transporttest"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/status"
@@ -19,20 +18,20 @@ import (
 // killed is a task 0 that can be killed: its peers reach its present process through a proxy.
 type killed struct {
 	t     *testing.T
-	at    func(i int) config.Config
+	at    func(i int) Config
 	proxy *transporttest.Proxy
 }
 
-func newKilled(t *testing.T, change ...func(*config.Config)) *killed {
+func newKilled(t *testing.T, change ...func(*Config)) *killed {
 	k := &killed{t: t, proxy: transporttest.NewProxy(t)}
 	addresses := freeAddresses(t, 1)
 	spec, err := cluster.SpecFromLists(map[string][]string{"worker": {k.proxy.Addr(), addresses[0]}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	k.at = func(i int) config.Config {
+	k.at = func(i int) Config {
 		c := settings(change...)
-		c.Cluster, c.Task, c.Listen = spec, cluster.Task{Job: "worker", Index: i}, "127.0.0.1:0"
+		c.Cluster, c.Task, c.Listen = spec.Lists(), cluster.Task{Job: "worker", Index: i}.String(), "127.0.0.1:0"
 		if i == 1 {
 			c.Listen = addresses[0]
 		}
@@ -132,7 +131,7 @@ func (h *hooked) Allocate(n int) (*tensor.Buffer, error) {
 func TestReceiveOfALargeTensorDoesNotTakeAValueOfTheNextProcess(t *testing.T) {
 	const size = 1 << 20
 	eachWay(t, func(t *testing.T, recv recvFunc) {
-		k := newKilled(t, func(c *config.Config) { c.UnaryLimit = size / 2 })
+		k := newKilled(t, func(c *Config) { c.GRPC.UnaryLimit = size / 2 })
 		first, next := k.startPeer(), k.startPeer()
 		k.proxy.SetTarget(first.Addr().String())
 		alloc := &hooked{Allocator: tensor.Heap{}, n: size}

@@ -11,7 +11,6 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/proto/tensorflowgrpc"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/master"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
@@ -176,7 +175,7 @@ func TestCloseEndsRunningSteps(t *testing.T) {
 // TestEdgesBetweenCPUDevices: a graph with nodes on two devices of one server is split, and a value
 // goes from one to the other.
 func TestEdgesBetweenCPUDevices(t *testing.T) {
-	s := start(t, settings(func(c *config.Config) { c.CPUDevices = 2 }), Options{Kernels: ops.New()})
+	s := start(t, settings(func(c *Config) { c.CPUDevices = 2 }), Options{Kernels: ops.New()})
 	session := openSession(t, s, master.Options{})
 	if n := len(session.Devices()); n != 2 {
 		t.Fatalf("%d devices", n)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/collective"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 )
@@ -101,7 +100,7 @@ type groupTown struct {
 	fronts  []*stoppable
 	servers []*Server
 	groups  []*collective.Group
-	change  func(*config.Config)
+	change  func(*Config)
 }
 
 func newGroupTown(t *testing.T, wire string, peerTimeout time.Duration) *groupTown {
@@ -117,7 +116,7 @@ func newGroupTown(t *testing.T, wire string, peerTimeout time.Duration) *groupTo
 	if w.spec, err = cluster.ParseSpec("worker=" + strings.Join(addresses, ",")); err != nil {
 		t.Fatal(err)
 	}
-	w.change = func(c *config.Config) { c.Transport, c.Listen, c.PeerTimeout = wire, "127.0.0.1:0", peerTimeout }
+	w.change = func(c *Config) { c.Transport, c.Listen, c.PeerTimeout = wire, "127.0.0.1:0", peerTimeout }
 	for i := range w.servers {
 		w.begin(i)
 	}

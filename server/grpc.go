@@ -9,14 +9,13 @@ import (
 	"google.golang.org/grpc/stats"
 
 	"github.com/tryst-rdma/tryst/internal/certificates"
-	"github.com/tryst-rdma/tryst/internal/config"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 )
 
 // grpcOptions are the arguments of makeGRPC.
 type grpcOptions struct {
-	TLS            config.TLS
-	Keepalive      config.Keepalive
+	TLS            certificates.Files
+	Keepalive      keepalive
 	MaxWaiting     int
 	MaxGraph       int64         // bytes of a graph that masters register; 0: none is run
 	PerPeer, Total int64         // kept responses, in bytes

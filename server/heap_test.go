@@ -10,7 +10,6 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
-	"github.com/tryst-rdma/tryst/internal/config"
 )
 
 // TestHeapIsReleasedOnceAfterABurst: not during it, not again while nothing happens, and not when the
@@ -97,7 +96,7 @@ func TestProbesAndListsDoNotKeepTheHeap(t *testing.T) {
 	if _, err := healthpb.NewHealthClient(dialPlainly(t, s.Addr().String())).Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	c := dial(t, config.Client{}, s.Addr().String())
+	c := dial(t, Config{}, s.Addr().String())
 	if _, err := c.Puller().List(t.Context()); err != nil {
 		t.Fatal(err)
 	}

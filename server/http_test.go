@@ -15,7 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 
-	"github.com/tryst-rdma/tryst/internal/config"
 	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
 	"github.com/tryst-rdma/tryst/internal/proto/trystgrpc"
 	"github.com/tryst-rdma/tryst/server/internal/listen"
@@ -38,7 +37,7 @@ func halfRequest(t *testing.T, to net.Addr, text string) net.Conn {
 // whose headers do not come has a deadline, and both have a limit of their number. The server's own port
 // and the same listener go on.
 func TestUnfinishedHTTPRequestsHoldNothing(t *testing.T) {
-	s := start(t, settings(func(c *config.Config) { c.MetricsAddress, c.PprofAddress = "127.0.0.1:0", "127.0.0.1:0" }), Options{})
+	s := start(t, settings(func(c *Config) { c.MetricsAddress, c.PprofAddress = "127.0.0.1:0", "127.0.0.1:0" }), Options{})
 	for _, h := range s.http {
 		if h.server.ReadTimeout != requestTimeout || h.server.WriteTimeout == 0 || h.server.MaxHeaderBytes != maxHTTPHeader {
 			t.Errorf("a listener without a deadline or limit: %+v", h.server)
@@ -70,7 +69,7 @@ func TestUnfinishedHTTPRequestsHoldNothing(t *testing.T) {
 
 // TestProfilesHaveALongestTime: a longer one is refused at once.
 func TestProfilesHaveALongestTime(t *testing.T) {
-	s := start(t, settings(func(c *config.Config) { c.PprofAddress = "127.0.0.1:0" }), Options{})
+	s := start(t, settings(func(c *Config) { c.PprofAddress = "127.0.0.1:0" }), Options{})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	for _, path := range []string{"profile", "trace", "mutex"} {
@@ -92,7 +91,7 @@ func TestProfilesHaveALongestTime(t *testing.T) {
 
 // TestProfilesInProgressAreBounded: one more gets 503, and is counted.
 func TestProfilesInProgressAreBounded(t *testing.T) {
-	s := start(t, settings(func(c *config.Config) { c.PprofAddress = "127.0.0.1:0" }), Options{})
+	s := start(t, settings(func(c *Config) { c.PprofAddress = "127.0.0.1:0" }), Options{})
 	get := func(query string) (int, error) {
 		resp, err := http.Get("http://" + s.http[0].addr.String() + "/debug/pprof/" + query)
 		if err != nil {

@@ -18,7 +18,6 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/certificates"
 	"github.com/tryst-rdma/tryst/internal/certificates/certtest"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/proto/tensorflowgrpc"
 	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
 	"github.com/tryst-rdma/tryst/internal/proto/trystgrpc"
@@ -163,7 +162,7 @@ func newMutualWith(t *testing.T, o Options) *mutual {
 	}
 	for i := range m.servers {
 		c := at(i)
-		c.TLS = m.a.Pair(certificateOf(i))
+		c.TLS = TLS(m.a.Pair(certificateOf(i)))
 		c.TLS.RequireClientCert = true
 		m.servers[i] = start(t, c, o)
 	}
@@ -176,7 +175,7 @@ func certificateOf(i int) string { return fmt.Sprint("task", i) }
 // dial connects to server 0 as the holder of a certificate.
 func (m *mutual) dial(certificate string) *grpc.ClientConn {
 	m.t.Helper()
-	security, err := certificates.ClientTLS(m.a.Pair(certificate))
+	security, err := certificates.ClientTLS(certificates.Files(m.a.Pair(certificate)))
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -309,17 +308,17 @@ func TestNameGoesToTheProcessAtItsAddress(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	other := dialRaw(t, a.Addr().String())
-	if code, message, _ := hello(ctx, other, b.Task, 0xbad); code != codes.OK {
+	if code, message, _ := hello(ctx, other, taskOfName(t, b.Task), 0xbad); code != codes.OK {
 		t.Fatalf("the first process of a name: %v %q", code, message)
 	}
 	peer := start(t, b, Options{})
 	x := float(t, 1)
-	if err := a.Send(1, b.Task.String(), "x", x, false); err != nil {
+	if err := a.Send(1, b.Task, "x", x, false); err != nil {
 		t.Fatal(err)
 	}
 	x.Release()
 	wantFloat(t, wait(t, peer.recv(1, a.Task().String(), "x"), "the value"), 1)
-	if code, message, _ := hello(ctx, other, b.Task, 0xbad); code != codes.Aborted {
+	if code, message, _ := hello(ctx, other, taskOfName(t, b.Task), 0xbad); code != codes.Aborted {
 		t.Errorf("the one that was displaced: %v %q", code, message)
 	}
 }
@@ -347,7 +346,7 @@ func TestRequestsWhileAnAddressIsCalled(t *testing.T) {
 	for i := range conns {
 		conns[i] = dialRaw(t, a.Addr().String())
 	}
-	task := at(1).Task
+	task := taskOfName(t, at(1).Task)
 	if code, message, _ := hello(ctx, conns[0], task, 5); code != codes.OK {
 		t.Fatalf("the first process: %v %q", code, message)
 	}
@@ -439,7 +438,7 @@ func TestClientDrawsAnotherName(t *testing.T) {
 			return taken
 		}}
 	}
-	c, err := Dial(ctx, clientConfig(config.TLS{}), s.Addr().String(), names(3))
+	c, err := Dial(ctx, clientConfig(TLS{}), s.Addr().String(), names(3))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -449,7 +448,7 @@ func TestClientDrawsAnotherName(t *testing.T) {
 	if err := c.Close(ctx); err != nil {
 		t.Error(err)
 	}
-	_, err = Dial(ctx, clientConfig(config.TLS{}), s.Addr().String(), names(100))
+	_, err = Dial(ctx, clientConfig(TLS{}), s.Addr().String(), names(100))
 	wantError(t, err, status.AlreadyExists, " says: \"", taken.String(), "draw a new name")
 	if draws != maxNameTries {
 		t.Errorf("it has drawn %d names", draws)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/transporttest"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
@@ -33,7 +32,7 @@ func TestEndOfAStepEndsAReceiveFromAnUnknownPeer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachWay(t, func(t *testing.T, recv recvFunc) {
-				at := twoPlaces(t, func(c *config.Config) { c.PeerTimeout = time.Hour })
+				at := twoPlaces(t, func(c *Config) { c.PeerTimeout = time.Hour })
 				b := start(t, at(1), Options{})
 				o := recv(b, 1, "/job:worker/task:0", "x")
 				other := recv(b, 2, "/job:worker/task:0", "x")
@@ -50,7 +49,7 @@ func TestEndOfAStepEndsAReceiveFromAnUnknownPeer(t *testing.T) {
 
 // TestReceiveFromAnUnknownPeerEndsWithItsContext, and says so.
 func TestReceiveFromAnUnknownPeerEndsWithItsContext(t *testing.T) {
-	at := twoPlaces(t, func(c *config.Config) { c.PeerTimeout = time.Hour })
+	at := twoPlaces(t, func(c *Config) { c.PeerTimeout = time.Hour })
 	b := start(t, at(1), Options{})
 	for want, context := range map[status.Code]func() (context.Context, context.CancelFunc){
 		status.DeadlineExceeded: func() (context.Context, context.CancelFunc) {
@@ -86,8 +85,8 @@ func TestPeerThatVerbsReachesIsKnownWithoutTCP(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.spec = spec
-	quick := func(c *config.Config) { c.PeerTimeout = time.Second }
-	a := w.start(0, quick, func(c *config.Config) { c.Listen = listens })
+	quick := func(c *Config) { c.PeerTimeout = time.Second }
+	a := w.start(0, quick, func(c *Config) { c.Listen = listens })
 	proxy.SetTarget(a.Addr().String())
 	b := w.start(1, quick)
 	w.up(b, a.Task())
@@ -107,12 +106,12 @@ func TestPeerThatVerbsReachesIsKnownWithoutTCP(t *testing.T) {
 // restarted is a pair of tasks, of which task 0 is started again and again.
 type restarted struct {
 	t    *testing.T
-	at   func(i int) config.Config
+	at   func(i int) Config
 	a, b *Server
 	recv recvFunc
 }
 
-func newRestarted(t *testing.T, recv recvFunc, change ...func(*config.Config)) *restarted {
+func newRestarted(t *testing.T, recv recvFunc, change ...func(*Config)) *restarted {
 	r := &restarted{t: t, at: twoPlaces(t, change...), recv: recv}
 	r.b = start(t, r.at(1), Options{})
 	r.startPeer()
@@ -199,7 +198,7 @@ func TestFirstReceiveAfterARestartWorks(t *testing.T) {
 			t.Parallel()
 			eachWay(t, func(t *testing.T, recv recvFunc) {
 				timeout := cmp.Or(timeoutOf[name], time.Hour)
-				r := newRestarted(t, recv, func(c *config.Config) { c.PeerTimeout = timeout })
+				r := newRestarted(t, recv, func(c *Config) { c.PeerTimeout = timeout })
 				r.works(1, "a receive from the first process")
 				between(r)
 				first := r.a.Incarnation()

@@ -13,7 +13,6 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
@@ -102,7 +101,7 @@ func TestLinksOfAClientOverGRPC(t *testing.T) {
 	if _, err := s.Catalog().PublishTensors(t.Context(), "m", x.Named("w")); err != nil {
 		t.Fatal(err)
 	}
-	c := dial(t, config.Client{}, s.Addr().String())
+	c := dial(t, Config{}, s.Addr().String())
 	if l := c.Links(); len(l) != 1 || l[0].Task != s.Task().String() || l[0].State != LinkUp || l[0].Dialed != s.Addr().String() {
 		t.Errorf("before the first receive: %+v", l)
 	}
@@ -156,7 +155,7 @@ func TestLinksOverVerbs(t *testing.T) {
 // TestLinksWithoutFallback: while there is no channel, nothing carries tensors, whatever gRPC does.
 func TestLinksWithoutFallback(t *testing.T) {
 	w := newVerbsTown(t, 2)
-	alone := func(c *config.Config) { c.Fallback = "none" }
+	alone := func(c *Config) { c.Fallback = "none" }
 	a := w.start(0, alone)
 	peer := "/job:worker/replica:0/task:1"
 	l := linked(t, a.Links, peer, "refused", func(l Link) bool { return l.Error != "" || strings.Contains(l.Reason, "refused") })
@@ -176,7 +175,7 @@ func TestLinksOfAClientOverVerbs(t *testing.T) {
 	if _, err := s.Catalog().PublishTensors(t.Context(), "m", x.Named("w")); err != nil {
 		t.Fatal(err)
 	}
-	cfg := w.settings(0).Client
+	cfg := w.settings(0).ForClient()
 	cfg.Cluster = nil
 	c, err := Dial(t.Context(), cfg, s.Addr().String(), Options{Provider: w.provider(9)})
 	if err != nil {
@@ -277,7 +276,7 @@ func TestStateOfALink(t *testing.T) {
 			if c.fallback == "" {
 				c.want.Reason = "the setting transport is grpc"
 			} else {
-				n.rdma = &rdma{required: c.fallback == fallbackNone}
+				n.rdma = &rdma{required: c.fallback == FallbackNone}
 			}
 			if c.verbs != nil {
 				p.verbs = map[cluster.Task]verbs{task: *c.verbs}

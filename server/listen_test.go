@@ -6,21 +6,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/status"
 )
 
 // inCluster returns settings without listen, as flags or a program give them, for task 0 at an address.
-func inCluster(t *testing.T, own string, others ...string) config.Config {
+func inCluster(t *testing.T, own string, others ...string) Config {
 	t.Helper()
-	spec, err := cluster.SpecFromLists(map[string][]string{"worker": append([]string{own}, others...)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := config.Config{Client: config.Client{Cluster: spec}, Task: cluster.Task{Job: "worker"}}
-	c.FillDefaults()
-	return c
+	return Config{Cluster: map[string][]string{"worker": append([]string{own}, others...)}, Task: "/job:worker/task:0"}
 }
 
 // TestServerListensAtItsAddressOfTheCluster: the address is the one that peers dial.
@@ -52,12 +44,7 @@ func TestServerWhoseAddressIsElsewhereListensOnAllInterfaces(t *testing.T) {
 func TestClusterWithoutATaskOpensNoPort(t *testing.T) {
 	var log syncBuffer
 	_, port, _ := net.SplitHostPort(freeAddresses(t, 1)[0])
-	spec, err := cluster.SpecFromLists(map[string][]string{"worker": {"192.0.2.77:" + port}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := config.Config{Client: config.Client{Cluster: spec}}
-	c.FillDefaults()
+	c := Config{Cluster: map[string][]string{"worker": {"192.0.2.77:" + port}}}
 	s := start(t, c, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if want := "127.0.0.1:" + port; s.Addr().String() != want {
 		t.Errorf("listens at %v, want %s", s.Addr(), want)

@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
 	"github.com/tryst-rdma/tryst/verbs/roce"
 )
@@ -14,7 +13,7 @@ import (
 func TestLossWatchKnowsThePeersOfADevice(t *testing.T) {
 	w := newVerbsTown(t, 2)
 	start := func(i int) *VerbsServer {
-		v, err := StartVerbs(t.Context(), w.settings(i, func(c *config.Config) { c.RDMA.Timeout = time.Second }),
+		v, err := StartVerbs(t.Context(), w.settings(i, func(c *Config) { c.RDMA.Timeout = time.Second }),
 			Options{Provider: roce.New(roce.Options{}), Allocator: tensortest.NewAllocator(t)})
 		if err != nil {
 			t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -66,7 +65,7 @@ func TestRecvInto(t *testing.T) {
 				w := newVerbsTown(t, 2)
 				var a, b *Server
 				if transport == "grpc" {
-					over := func(c *config.Config) { c.Transport, c.Fallback = "grpc", "grpc" }
+					over := func(c *Config) { c.Transport, c.Fallback = "grpc", "grpc" }
 					a, b = start(t, w.settings(0, over), Options{}), start(t, w.settings(1, over), Options{})
 				} else {
 					va, vb := w.start(0), w.start(1)
@@ -240,7 +239,7 @@ func TestPullIntoOwnMemory(t *testing.T) {
 			if _, err := s.Catalog().PublishTensors(t.Context(), "p", published...); err != nil {
 				t.Fatal(err)
 			}
-			cfg := w.settings(0).Client
+			cfg := w.settings(0).ForClient()
 			cfg.Cluster, cfg.Transport = nil, transport
 			cl, err := Dial(t.Context(), cfg, s.Addr().String(), Options{Provider: w.provider(1), Allocator: tensortest.NewAllocator(t)})
 			if err != nil {

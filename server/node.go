@@ -15,7 +15,6 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/certificates"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/internal/loss"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/worker"
@@ -47,6 +46,8 @@ type Options struct {
 	// Kernels runs the graphs that TensorFlow masters register with a Server. With nil they are
 	// refused.
 	Kernels graph.KernelSet
+	// GraphLimits bounds what the masters make a Server with Kernels keep.
+	GraphLimits GraphLimits
 	// Listening is called by Start with the address of the listener, before it accepts
 	// anything. An error ends the start. Nil does nothing.
 	Listening func(net.Addr) error
@@ -120,7 +121,7 @@ func newNode(task cluster.Task, cpus int, o Options) *node {
 }
 
 // divideMemory starts the part that divides the memory of the process.
-func (n *node) divideMemory(parts config.Budget, releaseAfter time.Duration, limitHeap bool) error {
+func (n *node) divideMemory(parts division, releaseAfter time.Duration, limitHeap bool) error {
 	n.budget = newBudget(parts, budgetOptions{ReleaseAfter: releaseAfter, LimitHeap: limitHeap, Logger: n.log})
 	n.addBudget(n.budget)
 	if n.allocator == nil {
@@ -146,14 +147,17 @@ func (n *node) unregister(context.Context) error {
 	return nil
 }
 
+// keepalive sets gRPC's keepalive, on both ends of a connection.
+type keepalive struct{ Time, Timeout time.Duration }
+
 // peersOptions are the arguments of connectPeers.
 type peersOptions struct {
 	// Spec is the cluster. Resolve returns the address of a peer that is not in it; nil if there are none.
 	Spec    *cluster.Spec
 	Resolve func(cluster.Task) (string, bool)
 
-	TLS                       config.TLS
-	Keepalive                 config.Keepalive
+	TLS                       certificates.Files
+	Keepalive                 keepalive
 	Connections               int // to each peer
 	PeerTimeout, ReleaseAfter time.Duration
 	Stats                     stats.Handler          // observes the calls; may be nil

@@ -19,9 +19,9 @@ func TestPiecesAreNotCopied(t *testing.T) {
 	if _, err := s.Catalog().PublishTensors(t.Context(), "p", x.Named("x")); err != nil {
 		t.Fatal(err)
 	}
-	cfg := w.settings(0).Client
+	cfg := w.settings(0).ForClient()
 	cfg.Cluster, cfg.Transport, cfg.Fallback = nil, "verbs", "none"
-	cfg.ArenaLimit = 256 << 20
+	cfg.RDMA.ArenaLimit = 256 << 20
 	cl, err := Dial(t.Context(), cfg, s.Addr().String(), Options{Provider: w.provider(1)})
 	if err != nil {
 		t.Fatal(err)

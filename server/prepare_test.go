@@ -12,13 +12,12 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 )
 
 // A server that prepares answers, and says nowhere that it is ready.
 func TestPrepareComesBeforeReady(t *testing.T) {
-	cfg := config.Default()
+	cfg := server.Config{}
 	cfg.Listen = "127.0.0.1:0"
 	cfg.AddressFile = filepath.Join(t.TempDir(), "address")
 	health := func(s *server.Server) healthpb.HealthCheckResponse_ServingStatus {
@@ -55,7 +54,7 @@ func TestPrepareComesBeforeReady(t *testing.T) {
 }
 
 func TestPrepareFails(t *testing.T) {
-	cfg := config.Default()
+	cfg := server.Config{}
 	cfg.Listen = "127.0.0.1:0"
 	cfg.AddressFile = filepath.Join(t.TempDir(), "address")
 	want := errors.New("nothing to publish")

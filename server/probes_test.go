@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/tryst-rdma/tryst/internal/config"
 	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
 	"github.com/tryst-rdma/tryst/internal/proto/trystgrpc"
 )
@@ -59,7 +58,7 @@ func wantProbes(t *testing.T, s *Server, when string, ready bool, text string) {
 
 // TestProbes follows a server through its life: it publishes, serves, drains.
 func TestProbes(t *testing.T) {
-	s := start(t, settings(func(c *config.Config) { c.MetricsAddress = "127.0.0.1:0" }), Options{
+	s := start(t, settings(func(c *Config) { c.MetricsAddress = "127.0.0.1:0" }), Options{
 		Prepare: func(_ context.Context, s *Server) error {
 			wantProbes(t, s, "while it publishes", false, "publishing")
 			return nil
@@ -120,7 +119,7 @@ func TestProbes(t *testing.T) {
 
 // TestProbeOfADeadListener: a process that cannot serve any more must be replaced.
 func TestProbeOfADeadListener(t *testing.T) {
-	s, err := Start(t.Context(), settings(func(c *config.Config) { c.MetricsAddress = "127.0.0.1:0" }), Options{})
+	s, err := Start(t.Context(), settings(func(c *Config) { c.MetricsAddress = "127.0.0.1:0" }), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

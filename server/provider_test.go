@@ -13,7 +13,6 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server/internal/listen"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -36,27 +35,27 @@ func TestServerLocalAddr(t *testing.T) {
 		{":2222", "worker=192.0.2.77:2222,127.0.0.1:2223", "127.0.0.1", "route to /job:worker/replica:0/task:1 at 127.0.0.1:2223"},
 		{"[::]:2222", "worker=192.0.2.77:2222", "invalid IP", ""},
 	} {
-		c := settings(func(c *config.Config) {
-			c.Listen, c.Task = tt.listen, cluster.Task{Job: "worker"}
+		c := settings(func(c *Config) {
+			c.Listen, c.Task = tt.listen, cluster.Task{Job: "worker"}.String()
 			if tt.cluster != "" {
 				spec, err := cluster.ParseSpec(tt.cluster)
 				if err != nil {
 					t.Fatal(err)
 				}
-				c.Cluster = spec
+				c.Cluster = spec.Lists()
 			}
 		})
-		if addr, why := listen.Choose(t.Context(), listenOptions(c), listen.Lookup).Local(t.Context()); addr.String() != tt.addr || !strings.Contains(why, tt.why) {
+		if addr, why := LocalAddr(t.Context(), c); addr.String() != tt.addr || !strings.Contains(why, tt.why) {
 			t.Errorf("%s in %q: %v, %q; want %s, %q", tt.listen, tt.cluster, addr, why, tt.addr, tt.why)
 		}
 	}
 }
 
 // overUDP are the settings of a process with a device in software on loopback.
-func overUDP(change ...func(*config.Config)) config.Config {
-	return settings(append([]func(*config.Config){func(c *config.Config) {
+func overUDP(change ...func(*Config)) Config {
+	return settings(append([]func(*Config){func(c *Config) {
 		c.Transport, c.Provider, c.Fallback = "verbs", "roce", "none"
-		c.Arena, c.ArenaLimit = 4<<20, 64<<20
+		c.RDMA.Arena, c.RDMA.ArenaLimit = 4<<20, 64<<20
 	}}, change...)...)
 }
 
@@ -101,7 +100,7 @@ func TestTwoServersOnAnyMachine(t *testing.T) {
 	w := newVerbsTown(t, 2)
 	var both [2]*VerbsServer
 	for i := range both {
-		c := w.settings(i, func(c *config.Config) { c.Provider, c.RDMA.Timeout = "roce", 0 })
+		c := w.settings(i, func(c *Config) { c.Provider, c.RDMA.Timeout = "roce", 0 })
 		v, err := StartVerbs(t.Context(), c, Options{Allocator: tensortest.NewAllocator(t)})
 		if err != nil {
 			t.Fatal(err)
@@ -143,7 +142,7 @@ func TestVerbsOnAnyMachine(t *testing.T) {
 		t.Run(host, func(t *testing.T) {
 			needsLoopback(t, host)
 			var log syncBuffer
-			v, err := StartVerbs(t.Context(), overUDP(func(c *config.Config) { c.Listen = net.JoinHostPort(host, "0") }),
+			v, err := StartVerbs(t.Context(), overUDP(func(c *Config) { c.Listen = net.JoinHostPort(host, "0") }),
 				Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), Allocator: tensortest.NewAllocator(t)})
 			if err != nil {
 				t.Fatal(err)
@@ -169,7 +168,7 @@ func TestVerbsOnAnyMachine(t *testing.T) {
 			}
 			n := publishSome(t, v.Server)
 
-			cl, err := Dial(t.Context(), overUDP().Client, v.Addr().String(), Options{Allocator: tensortest.NewAllocator(t)})
+			cl, err := Dial(t.Context(), overUDP().ForClient(), v.Addr().String(), Options{Allocator: tensortest.NewAllocator(t)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -191,7 +190,7 @@ func TestVerbsOnAnyMachine(t *testing.T) {
 // loopback has that: within a host the two reach each other.
 func TestServerOnAllAddresses(t *testing.T) {
 	needsLoopback(t, "127.0.0.1")
-	v, err := StartVerbs(t.Context(), overUDP(func(c *config.Config) { c.Listen = "0.0.0.0:0" }), Options{Allocator: tensortest.NewAllocator(t)})
+	v, err := StartVerbs(t.Context(), overUDP(func(c *Config) { c.Listen = "0.0.0.0:0" }), Options{Allocator: tensortest.NewAllocator(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +199,7 @@ func TestServerOnAllAddresses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cl, err := Dial(t.Context(), overUDP().Client, net.JoinHostPort("127.0.0.1", port), Options{Allocator: tensortest.NewAllocator(t)})
+	cl, err := Dial(t.Context(), overUDP().ForClient(), net.JoinHostPort("127.0.0.1", port), Options{Allocator: tensortest.NewAllocator(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +219,7 @@ func TestFirstReceivesOfAClient(t *testing.T) {
 	needsLoopback(t, "127.0.0.1")
 	plain := start(t, settings(), Options{})
 	n := publishSome(t, plain)
-	c := overUDP(func(c *config.Config) { c.Fallback = "grpc" }).Client
+	c := overUDP(func(c *Config) { c.Fallback = "grpc" }).ForClient()
 	cl, err := Dial(t.Context(), c, plain.Addr().String(), Options{Allocator: tensortest.NewAllocator(t)})
 	if err != nil {
 		t.Fatal(err)
@@ -239,9 +238,9 @@ func TestFirstReceivesOfAClient(t *testing.T) {
 func TestOtherFamilyGetsGRPC(t *testing.T) {
 	needsLoopback(t, "127.0.0.1")
 	needsLoopback(t, "::1")
-	v := start(t, overUDP(func(c *config.Config) { c.Fallback, c.RDMA.Device = "grpc", "127.0.0.1" }), Options{})
+	v := start(t, overUDP(func(c *Config) { c.Fallback, c.RDMA.Device = "grpc", "127.0.0.1" }), Options{})
 	n := publishSome(t, v)
-	c := overUDP(func(c *config.Config) { c.Fallback, c.RDMA.Device = "grpc", "::1" }).Client
+	c := overUDP(func(c *Config) { c.Fallback, c.RDMA.Device = "grpc", "::1" }).ForClient()
 	var log syncBuffer
 	cl, err := Dial(t.Context(), c, v.Addr().String(), Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), Allocator: tensortest.NewAllocator(t)})
 	if err != nil {
@@ -258,6 +257,6 @@ func TestOtherFamilyGetsGRPC(t *testing.T) {
 
 // A device that the settings name and that does not exist is an error, whatever the fallback.
 func TestDeviceThatNobodyHas(t *testing.T) {
-	_, err := Start(t.Context(), overUDP(func(c *config.Config) { c.Provider, c.Fallback, c.RDMA.Device = "auto", "grpc", "mlx5_99" }), Options{})
+	_, err := Start(t.Context(), overUDP(func(c *Config) { c.Provider, c.Fallback, c.RDMA.Device = "auto", "grpc", "mlx5_99" }), Options{})
 	wantError(t, err, status.FailedPrecondition, "mlx5_99", "roce")
 }

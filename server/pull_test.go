@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/transporttest"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -44,7 +43,7 @@ func checkpointFile(t *testing.T, large bool) string {
 	if _, err := s.Catalog().PublishTensors(t.Context(), "m", tensors...); err != nil {
 		t.Fatal(err)
 	}
-	c := dial(t, config.Client{}, s.Addr().String())
+	c := dial(t, Config{}, s.Addr().String())
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	if _, err := c.Puller().Save(t.Context(), checkpoint.PullRequest{}, checkpoint.SaveOptions{Out: path}); err != nil {
 		t.Fatal(err)
@@ -55,7 +54,7 @@ func checkpointFile(t *testing.T, large bool) string {
 // publisher starts a server of a file.
 func publisher(t *testing.T, listen, path string) *Server {
 	t.Helper()
-	s, err := Start(t.Context(), settings(func(c *config.Config) {
+	s, err := Start(t.Context(), settings(func(c *Config) {
 		c.Listen, c.ShutdownTimeout = listen, 100*time.Millisecond
 	}), Options{Prepare: func(ctx context.Context, s *Server) error {
 		_, err := s.Catalog().Publish(ctx, "m", path)
@@ -108,7 +107,7 @@ func TestPullSurvivesAResetAtAnyByte(t *testing.T) {
 		if at >= 0 {
 			cut = p.CutAfter(at)
 		}
-		c, err := Dial(t.Context(), config.Default().Client, p.Addr(), Options{})
+		c, err := Dial(t.Context(), Config{}, p.Addr(), Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +148,7 @@ func TestPullSurvivesTheEndOfAStalledConnection(t *testing.T) {
 	p := transporttest.NewProxy(t)
 	p.SetTarget(s.Addr().String())
 	stuck := p.HoldAfter(50_000)
-	c := dial(t, config.Client{}, p.Addr())
+	c := dial(t, Config{}, p.Addr())
 	go func() {
 		<-stuck
 		p.Release()
@@ -168,7 +167,7 @@ func TestPullSurvivesARestart(t *testing.T) {
 			s := publisher(t, listen, path)
 			p := transporttest.NewProxy(t)
 			p.SetTarget(listen)
-			c := dial(t, config.Client{}, p.Addr())
+			c := dial(t, Config{}, p.Addr())
 			reached := p.HoldAfter(20 << 20)
 			restarted := make(chan struct{})
 			go func() {
@@ -208,13 +207,13 @@ func TestPullFromAServerThatStarts(t *testing.T) {
 	defer x.Release()
 	listen := freeAddresses(t, 1)[0]
 	var pulled chan error
-	s, err := Start(t.Context(), settings(func(c *config.Config) { c.Listen = listen }), Options{Prepare: func(_ context.Context, s *Server) error {
+	s, err := Start(t.Context(), settings(func(c *Config) { c.Listen = listen }), Options{Prepare: func(_ context.Context, s *Server) error {
 		if _, err := s.Catalog().PublishTensors(t.Context(), "a", x.Named("w")); err != nil {
 			return err
 		}
 		told := make(chan checkpoint.Interruption, 2)
 		pulled = make(chan error, 1)
-		c := dial(t, config.Client{}, listen)
+		c := dial(t, Config{}, listen)
 		go func() {
 			for y, err := range c.Puller().Pull(t.Context(), checkpoint.PullRequest{Interrupted: func(i checkpoint.Interruption) { told <- i }}) {
 				if err != nil {
@@ -242,7 +241,7 @@ func TestPullFromAServerWithAnotherVersion(t *testing.T) {
 	s := publisher(t, listen, checkpointFile(t, true))
 	p := transporttest.NewProxy(t)
 	p.SetTarget(listen)
-	c := dial(t, config.Client{}, p.Addr())
+	c := dial(t, Config{}, p.Addr())
 	before := s.Catalog().List()[0].Version
 	other := checkpointFile(t, false)
 	reached := p.HoldAfter(20 << 20)

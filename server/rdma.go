@@ -102,9 +102,6 @@ func (n *node) findDevice(ctx context.Context, r *rdma) (devices.Selection, erro
 	return devices.Selection{}, nil
 }
 
-// fallbackNone is the value of the setting fallback that allows verbs only.
-const fallbackNone = "none"
-
 // newTransport makes the transport over the RDMA device, without one if s has none, and the fixed devices.
 func (n *node) newTransport(r *rdma, s devices.Selection, set verbsOptions) (*verbstransport.RdmaRemoteRendezvous, error) {
 	set.Memory.Reserve = n.budget.reserve

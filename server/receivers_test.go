@@ -17,7 +17,6 @@ import (
 	"github.com/tryst-rdma/tryst/internal/certificates"
 	"github.com/tryst-rdma/tryst/internal/certificates/certtest"
 	"github.com/tryst-rdma/tryst/internal/collective"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/logtest"
 	"github.com/tryst-rdma/tryst/internal/proto/tensorflowgrpc"
 	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
@@ -45,7 +44,7 @@ func TestNobodyReceivesWhatIsForAnother(t *testing.T) {
 			}
 			for i := range servers {
 				c := at(i)
-				c.TLS, c.TLS.RequireClientCert, c.CacheRPCResponse = a.Pair(certificateOf(i)), true, cached
+				c.TLS, c.TLS.RequireClientCert, c.GRPC.CacheRPCResponse = TLS(a.Pair(certificateOf(i))), true, cached
 				servers[i] = start(t, c, Options{})
 			}
 			m := &mutual{t: t, a: a, servers: servers}
@@ -125,12 +124,12 @@ func TestTheSessionOfAStepSaysWhoReceives(t *testing.T) {
 	w := newVerbsTown(t, 3)
 	var servers [3]*VerbsServer
 	for i := range servers {
-		servers[i] = startWireWith(t, w.settings(i, func(c *config.Config) {
-			c.TLS, c.TLS.RequireClientCert, c.Provider, c.RDMA.Timeout, c.Fallback = a.Pair(certificateOf(i)), true, "tcp", 0, "none"
+		servers[i] = startWireWith(t, w.settings(i, func(c *Config) {
+			c.TLS, c.TLS.RequireClientCert, c.Provider, c.RDMA.Timeout, c.Fallback = TLS(a.Pair(certificateOf(i))), true, "tcp", 0, "none"
 		}), Options{Kernels: ops.New()})
 	}
 	m := &mutual{t: t, a: a, servers: [2]*Server{servers[0].Server, servers[1].Server}}
-	security, err := certificates.ClientTLS(a.Pair(certificateOf(2)))
+	security, err := certificates.ClientTLS(certificates.Files(a.Pair(certificateOf(2))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,12 +222,12 @@ func grpcError(err error) error {
 func TestAPropagatedClusterUnderMutualTLS(t *testing.T) {
 	a := certtest.New(t)
 	a.Make("host", certtest.Loopback)
-	a.MakeFor(settings().Task.String(), "task", certtest.Loopback)
+	a.MakeFor(settings().WithDefaults().Task, "task", certtest.Loopback)
 	for _, certificate := range []string{"host", "task"} {
 		t.Run(certificate, func(t *testing.T) {
-			c := settings(func(c *config.Config) { c.TLS, c.TLS.RequireClientCert = a.Pair(certificate), true })
+			c := settings(func(c *Config) { c.TLS, c.TLS.RequireClientCert = TLS(a.Pair(certificate)), true })
 			one, two := start(t, c, Options{Kernels: ops.New()}), start(t, c, Options{Kernels: ops.New()})
-			security, err := certificates.ClientTLS(a.Pair(certificate))
+			security, err := certificates.ClientTLS(certificates.Files(a.Pair(certificate)))
 			if err != nil {
 				t.Fatal(err)
 			}

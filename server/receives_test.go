@@ -5,7 +5,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/status"
 )
 
@@ -17,7 +16,7 @@ func TestTimeReceives(t *testing.T) {
 	}
 	defer s.Close(context.Background())
 	publishSome(t, s)
-	c := dial(t, config.Client{}, s.Addr().String())
+	c := dial(t, Config{}, s.Addr().String())
 	took, err := c.TimeReceives(t.Context(), "m", "t1", 20)
 	if err != nil {
 		t.Fatal(err)

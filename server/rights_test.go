@@ -18,7 +18,6 @@ import (
 	"github.com/tryst-rdma/tryst/internal/certificates"
 	"github.com/tryst-rdma/tryst/internal/certificates/certtest"
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/doctest"
 	"github.com/tryst-rdma/tryst/internal/proto/tensorflowgrpc"
 	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
@@ -350,11 +349,11 @@ var rightsRows = []rightsRow{
 func newRights(t *testing.T, a *certtest.Authority) *rights {
 	w := newVerbsTown(t, 3)
 	r := &rights{T: t, victim: taskOf("worker", 1), client: cluster.Task{Job: cluster.ClientJob, Index: 7}}
-	r.s = startWireWith(t, w.settings(0, func(c *config.Config) {
-		c.TLS, c.TLS.RequireClientCert, c.Provider, c.RDMA.Timeout = a.Pair(certificateOf(0)), true, "tcp", 0
+	r.s = startWireWith(t, w.settings(0, func(c *Config) {
+		c.TLS, c.TLS.RequireClientCert, c.Provider, c.RDMA.Timeout = TLS(a.Pair(certificateOf(0))), true, "tcp", 0
 	}), Options{Kernels: ops.New()})
 	for i, certificate := range []string{certificateOf(1), "host", certificateOf(2), "none", "none"} {
-		security, err := certificates.ClientTLS(a.Pair(certificate))
+		security, err := certificates.ClientTLS(certificates.Files(a.Pair(certificate)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -452,15 +451,15 @@ func overWire(t *testing.T, a *certtest.Authority, provider string) (cells [righ
 		return o
 	}
 	for i := range servers {
-		servers[i] = startWireWith(t, w.settings(i, func(c *config.Config) {
-			c.TLS, c.TLS.RequireClientCert, c.Fallback = a.Pair(certificateOf(i)), true, "none"
+		servers[i] = startWireWith(t, w.settings(i, func(c *Config) {
+			c.TLS, c.TLS.RequireClientCert, c.Fallback = TLS(a.Pair(certificateOf(i))), true, "none"
 			if provider != "libibverbs" {
 				c.Provider, c.RDMA.Timeout = provider, 0
 			}
 		}), options(i))
 	}
-	cc := clientConfig(a.Pair("none"))
-	cc.Transport, cc.Fallback, cc.Arena, cc.ArenaLimit = "verbs", "none", 4<<20, 64<<20
+	cc := clientConfig(TLS(a.Pair("none")))
+	cc.Transport, cc.Fallback, cc.RDMA.Arena, cc.RDMA.ArenaLimit = "verbs", "none", 4<<20, 64<<20
 	if provider != "libibverbs" {
 		cc.Provider = provider
 	}

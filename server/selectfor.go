@@ -15,29 +15,37 @@ import (
 // SelectFor opens the RDMA device that a process with these settings uses: a client of the server at
 // target, as Dial finds it, or without a target a server, as Start does. The caller closes the
 // device.
-func SelectFor(ctx context.Context, c config.Config, target string) (Selection, error) {
+func SelectFor(ctx context.Context, c Config, target string) (Selection, error) {
 	log := slog.New(slog.DiscardHandler)
 	return selectFor(ctx, c, target, devices.KernelSource(), devices.RoCESource(log), log)
 }
 
-func selectFor(ctx context.Context, c config.Config, target string, kernel, software devices.Source, log *slog.Logger) (Selection, error) {
-	local, err := localAddrFor(c, target)
+func selectFor(ctx context.Context, c Config, target string, kernel, software devices.Source, log *slog.Logger) (Selection, error) {
+	all, err := c.check(config.ForDoctor, GraphLimits{})
 	if err != nil {
 		return Selection{}, err
 	}
-	o := finderOptions(c.Client, local, log)
+	local, err := all.localAddrFor(target)
+	if err != nil {
+		return Selection{}, err
+	}
+	o := finderOptions(&all, local, log)
 	o.Kernel, o.Software = kernel, software
 	f := devices.NewFinder(o)
 	if !f.Allowed() {
-		return Selection{}, status.Errorf(status.FailedPrecondition, "the setting provider, %s, names no RDMA", c.Provider)
+		return Selection{}, status.Errorf(status.FailedPrecondition, "the setting provider, %s, names no RDMA", all.Provider)
 	}
 	return f.Find(ctx)
 }
 
 // LocalAddrFor returns the address by which peers reach a process as in SelectFor, and the reason
 // for it. The address is zero when it is not known.
-func LocalAddrFor(ctx context.Context, c config.Config, target string) (addr netip.Addr, why string, err error) {
-	local, err := localAddrFor(c, target)
+func LocalAddrFor(ctx context.Context, c Config, target string) (addr netip.Addr, why string, err error) {
+	all, err := c.check(config.ForDoctor, GraphLimits{})
+	if err != nil {
+		return netip.Addr{}, "", err
+	}
+	local, err := all.localAddrFor(target)
 	if err != nil {
 		return netip.Addr{}, "", err
 	}
@@ -45,11 +53,13 @@ func LocalAddrFor(ctx context.Context, c config.Config, target string) (addr net
 	return addr, why, nil
 }
 
-func localAddrFor(c config.Config, target string) (func(context.Context) (netip.Addr, string), error) {
+func (c *complete) localAddrFor(target string) (func(context.Context) (netip.Addr, string), error) {
 	if target == "" {
-		return func(ctx context.Context) (netip.Addr, string) { return LocalAddr(ctx, c) }, nil
+		return func(ctx context.Context) (netip.Addr, string) {
+			return listen.Choose(ctx, listenOptions(c), listen.Lookup).Local(ctx)
+		}, nil
 	}
-	address, _, _, err := cluster.ResolveTarget(c.Cluster, target)
+	address, _, _, err := cluster.ResolveTarget(c.spec, target)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +67,11 @@ func localAddrFor(c config.Config, target string) (func(context.Context) (netip.
 }
 
 // LocalAddr returns the address by which peers reach a server with these settings, and the reason
-// for it. The address is zero when it is not known.
-func LocalAddr(ctx context.Context, c config.Config) (addr netip.Addr, why string) {
-	return listen.Choose(ctx, listenOptions(c), listen.Lookup).Local(ctx)
+// for it. The address is zero when it is not known, and for settings that are not valid.
+func LocalAddr(ctx context.Context, c Config) (addr netip.Addr, why string) {
+	addr, why, err := LocalAddrFor(ctx, c, "")
+	if err != nil {
+		return netip.Addr{}, err.Error()
+	}
+	return addr, why
 }

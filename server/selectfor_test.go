@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
@@ -28,9 +27,9 @@ func TestSelectForTakesTheDeviceOfAClient(t *testing.T) {
 		{"[::1]:0", "", "soft1"},
 		{"127.0.0.1:0", "", "soft0"},
 	} {
-		cfg := settings(func(c *config.Config) {
+		cfg := settings(func(c *Config) {
 			c.Transport, c.Listen = "verbs", tt.listen
-			c.Arena, c.ArenaLimit = 4<<20, 64<<20
+			c.RDMA.Arena, c.RDMA.ArenaLimit = 4<<20, 64<<20
 		})
 		s, err := selectFor(t.Context(), cfg, tt.target, kernel, software, slog.New(slog.DiscardHandler))
 		if err != nil {
@@ -45,7 +44,7 @@ func TestSelectForTakesTheDeviceOfAClient(t *testing.T) {
 		if tt.target == "" {
 			continue
 		}
-		cl, err := Dial(t.Context(), cfg.Client, tt.target, Options{Provider: p})
+		cl, err := Dial(t.Context(), cfg.ForClient(), tt.target, Options{Provider: p})
 		if err != nil {
 			t.Fatal(err)
 		}

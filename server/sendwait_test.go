@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/proto/tensorflowgrpc"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -22,13 +21,13 @@ import (
 )
 
 // overRoCE starts two servers that exchange tensors over verbs, by the provider roce.
-func overRoCE(t *testing.T, change ...func(*config.Config)) (a, b *Server) {
+func overRoCE(t *testing.T, change ...func(*Config)) (a, b *Server) {
 	t.Helper()
 	needsLoopback(t, "127.0.0.1")
 	w := newVerbsTown(t, 2)
 	var both [2]*VerbsServer
 	for i := range both {
-		c := w.settings(i, append(change, func(c *config.Config) { c.Provider, c.RDMA.Timeout, c.ArenaLimit = "roce", 0, 256<<20 })...)
+		c := w.settings(i, append(change, func(c *Config) { c.Provider, c.RDMA.Timeout, c.RDMA.ArenaLimit = "roce", 0, 256<<20 })...)
 		v, err := StartVerbs(t.Context(), c, Options{Allocator: tensortest.NewAllocator(t)})
 		if err != nil {
 			t.Fatal(err)
@@ -46,7 +45,7 @@ func overRoCE(t *testing.T, change ...func(*config.Config)) (a, b *Server) {
 }
 
 // eachWire runs a test with two servers that are connected by each wire.
-func eachWire(t *testing.T, f func(t *testing.T, wire string, a, b *Server), change ...func(*config.Config)) {
+func eachWire(t *testing.T, f func(t *testing.T, wire string, a, b *Server), change ...func(*Config)) {
 	t.Run("grpc", func(t *testing.T) {
 		a, b := twoTasks(t, change...)
 		f(t, "grpc", a, b)
@@ -134,7 +133,7 @@ func TestProducerStaysWithinItsBound(t *testing.T) {
 		if left := a.manager.Find(step).Unreceived(b.Task()); left != 0 {
 			t.Errorf("%d bytes are counted in the end", left)
 		}
-	}, func(c *config.Config) { c.SendBound = bound })
+	}, func(c *Config) { c.Limits.SendBound = bound })
 }
 
 // TestSendWaitIsConfirmedOnceTheReceiverHasTheValue, and not before. A receive that is cancelled
@@ -208,7 +207,7 @@ func TestSendWaitOfAValueThatCannotBeEncoded(t *testing.T) {
 
 // TestSendWaitRefuses what Send refuses, and ends with its context and its step.
 func TestSendWaitRefuses(t *testing.T) {
-	a, b := twoTasks(t, func(c *config.Config) { c.SendBound = 1024 })
+	a, b := twoTasks(t, func(c *Config) { c.Limits.SendBound = 1024 })
 	x := float(t, 1)
 	defer x.Release()
 	for _, c := range []struct {

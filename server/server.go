@@ -11,6 +11,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -68,30 +69,34 @@ type Server struct {
 	callbacks callbacks
 }
 
-// Start starts a server and returns when it listens. The settings must be valid
-// (config.Config.Validate). ctx bounds the start only; Close ends the server.
+// Start starts a server and returns when it listens. Invalid settings are InvalidArgument, an address in
+// use is Unavailable. ctx bounds the start only; Close ends the server.
 //
 // The parts start in this order and stop in the reverse one.
-func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
-	cfg, memory := fit(cfg, config.ForServer, o)
+func Start(ctx context.Context, c Config, o Options) (*Server, error) {
+	all, err := c.check(config.ForServer, o.GraphLimits)
+	if err != nil {
+		return nil, err
+	}
+	cfg := &all
+	memory := cfg.divide(cmp.Or(o.memory, memoryLimit()), config.ForServer)
 	s := newServer(cfg, o)
 	at := listen.Choose(ctx, listenOptions(cfg), listen.Lookup)
 	cache := cacheOptions(cfg, memory)
-	LogVariables(s.log, cfg)
-	err := s.parts.start(ctx,
+	err = s.parts.start(ctx,
 		part{"listener", func(ctx context.Context) error { return s.listen(ctx, at, o.Listening) }, s.closeSocket},
 		part{"memory", func(context.Context) error { return s.divideMemory(memory, cfg.ReleaseAfter, o.LimitHeap) }, s.trim},
 		part{"metrics", nil, s.unregister}, // each part adds its own, which are registered with the calls
 		part{"HTTP", nil, s.closeHTTP},     // starts with the calls; probes are answered until the end
 		part{"publications", func(context.Context) error { return s.openCatalog(catalogOptions(cfg)) }, s.closeCatalog},
 		part{"callbacks", nil, s.waitForCallbacks}, // receives start them
-		part{"peers", func(context.Context) error { return s.connectPeers(peersOptionsOf(cfg.Client, nil, cache, o)) }, s.disconnectPeers},
+		part{"peers", func(context.Context) error { return s.connectPeers(peersOptionsOf(cfg, nil, cache, o)) }, s.disconnectPeers},
 		part{"devices", func(ctx context.Context) error { return s.openDevices(ctx, cfg, at, cache.MaxWaiting, o) }, s.closeDevices},
 		part{"lost packets", s.watchLosses, s.stopLosses},
 		part{"gRPC", func(context.Context) error { return s.makeGRPC(grpcOptionsOf(cfg, o)) }, s.stopGRPC},
-		part{"steps", func(context.Context) error { return s.startSteps(cfg.SendBound) }, s.stopSteps},
+		part{"steps", func(context.Context) error { return s.startSteps(cfg.Limits.SendBound) }, s.stopSteps},
 		part{"channels", nil, s.closeChannels}, // the first are made with the calls
-		part{"worker", func(context.Context) error { return s.startWorker(workerOptions(cfg, o), cfg.CollectiveLeader) }, s.stopWorker},
+		part{"worker", func(context.Context) error { return s.startWorker(workerOptions(cfg, o), cfg.leader) }, s.stopWorker},
 		part{"waiting requests", nil, s.endRequests},
 		part{"calls", func(ctx context.Context) error { return s.serve(ctx, serveOptionsOf(cfg, o)) }, nil},
 	)
@@ -105,9 +110,9 @@ func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
 }
 
 // newServer makes a server without parts.
-func newServer(cfg config.Config, o Options) *Server {
+func newServer(cfg *complete, o Options) *Server {
 	s := &Server{
-		node: newNode(cfg.Task, cfg.CPUDevices, o), shutdown: cfg.ShutdownTimeout, serving: make(chan struct{}),
+		node: newNode(cfg.task, cfg.CPUDevices, o), shutdown: cfg.ShutdownTimeout, serving: make(chan struct{}),
 		ended: serverEnd{done: make(chan struct{})}, stepIDs: newStepIDs(), file: listen.File{Path: cfg.AddressFile},
 	}
 	s.listeners = listen.NewListeners(s.log)
@@ -139,11 +144,11 @@ func (s *Server) closeSocket(context.Context) error {
 }
 
 // openDevices starts the part that has the devices for verbs, if the settings want them.
-func (s *Server) openDevices(ctx context.Context, cfg config.Config, at *listen.Address, maxWaiting int, o Options) error {
+func (s *Server) openDevices(ctx context.Context, cfg *complete, at *listen.Address, maxWaiting int, o Options) error {
 	if cfg.Transport != verbstransport.Name {
 		return nil
 	}
-	v, err := verbsOptionsOf(cfg.Client, reach{local: at.Local, addresses: at.Dialed(s.address)}, maxWaiting, o, s.log, s.dialVerbs)
+	v, err := verbsOptionsOf(cfg, reach{local: at.Local, addresses: at.Dialed(s.address)}, maxWaiting, o, s.log, s.dialVerbs)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,6 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/certificates/certtest"
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/transporttest"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
@@ -38,9 +37,8 @@ const soon = 2 * time.Minute
 
 // settings returns those of a test server, on a free port of the loopback
 // interface.
-func settings(change ...func(*config.Config)) config.Config {
-	c := config.Default()
-	c.Listen = "127.0.0.1:0"
+func settings(change ...func(*Config)) Config {
+	c := Config{Listen: "127.0.0.1:0"}
 	for _, f := range change {
 		f(&c)
 	}
@@ -49,7 +47,7 @@ func settings(change ...func(*config.Config)) config.Config {
 
 // start starts a server that the test closes, with memory that is checked for
 // leaks.
-func start(t *testing.T, c config.Config, o Options) *Server {
+func start(t *testing.T, c Config, o Options) *Server {
 	t.Helper()
 	if o.Allocator == nil {
 		o.Allocator = tensortest.NewAllocator(t)
@@ -66,11 +64,18 @@ func start(t *testing.T, c config.Config, o Options) *Server {
 	return s
 }
 
-func dial(t *testing.T, c config.Client, target string) *Client {
+// taskOfName parses the name of a task.
+func taskOfName(t *testing.T, name string) cluster.Task {
 	t.Helper()
-	if c.Transport == "" {
-		c = config.Default().Client
+	task, err := cluster.ParseTask(name)
+	if err != nil {
+		t.Fatal(err)
 	}
+	return task
+}
+
+func dial(t *testing.T, c Config, target string) *Client {
+	t.Helper()
 	cl, err := Dial(t.Context(), c, target, Options{Allocator: tensortest.NewAllocator(t)})
 	if err != nil {
 		t.Fatal(err)
@@ -159,23 +164,23 @@ func wantFloat(t *testing.T, o outcome, want float32) {
 }
 
 // twoTasks starts two servers of one cluster that know each other.
-func twoTasks(t *testing.T, change ...func(*config.Config)) (a, b *Server) {
+func twoTasks(t *testing.T, change ...func(*Config)) (a, b *Server) {
 	t.Helper()
 	at := twoPlaces(t, change...)
 	return start(t, at(0), Options{}), start(t, at(1), Options{})
 }
 
 // twoPlaces are the settings of two servers of one cluster.
-func twoPlaces(t *testing.T, change ...func(*config.Config)) func(i int) config.Config {
+func twoPlaces(t *testing.T, change ...func(*Config)) func(i int) Config {
 	t.Helper()
 	addresses := freeAddresses(t, 2)
 	spec, err := cluster.SpecFromLists(map[string][]string{"worker": addresses})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func(i int) config.Config {
+	return func(i int) Config {
 		c := settings(change...)
-		c.Cluster, c.Listen, c.Task = spec, addresses[i], cluster.Task{Job: "worker", Index: i}
+		c.Cluster, c.Listen, c.Task = spec.Lists(), addresses[i], cluster.Task{Job: "worker", Index: i}.String()
 		return c
 	}
 }
@@ -237,9 +242,9 @@ func TestTwoServersExchangeTensorsByName(t *testing.T) {
 func TestServerCountsConnectedRequesters(t *testing.T) {
 	a := certtest.New(t)
 	a.Make("server", certtest.Loopback)
-	for name, change := range map[string]func(*config.Config){
-		"plain": func(*config.Config) {},
-		"TLS":   func(c *config.Config) { c.TLS = a.Pair("server") },
+	for name, change := range map[string]func(*Config){
+		"plain": func(*Config) {},
+		"TLS":   func(c *Config) { c.TLS = TLS(a.Pair("server")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			from, to := twoTasks(t, change)
@@ -308,7 +313,7 @@ func TestReceiveFromAPeerThatComesLater(t *testing.T) {
 
 func TestReceiveFromAPeerThatNeverComes(t *testing.T) {
 	eachWay(t, func(t *testing.T, recv recvFunc) {
-		at := twoPlaces(t, func(c *config.Config) { c.PeerTimeout = 200 * time.Millisecond })
+		at := twoPlaces(t, func(c *Config) { c.PeerTimeout = 200 * time.Millisecond })
 		b := start(t, at(1), Options{})
 		o := wait(t, recv(b, 1, "/job:worker/task:0", "x"), "the receive")
 		wantError(t, o.err, status.Unavailable, "/job:worker/replica:0/task:0", "200ms", at(0).Listen)
@@ -323,8 +328,8 @@ func TestReceiveFromAPeerThatIsLostWhileItIsAsked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := func(i int) config.Config {
-		return settings(func(c *config.Config) { c.Cluster, c.Task = spec, cluster.Task{Job: "worker", Index: i} })
+	at := func(i int) Config {
+		return settings(func(c *Config) { c.Cluster, c.Task = spec.Lists(), cluster.Task{Job: "worker", Index: i}.String() })
 	}
 	a, b := start(t, at(0), Options{}), start(t, at(1), Options{})
 	proxy.SetTarget(a.Addr().String())
@@ -349,7 +354,7 @@ func TestPublishAndPull(t *testing.T) {
 	x.Release()
 	var pullers sync.WaitGroup
 	for range 4 {
-		c := dial(t, config.Client{}, s.Addr().String())
+		c := dial(t, Config{}, s.Addr().String())
 		pullers.Go(func() {
 			n := 0
 			for got, err := range c.Puller().Pull(t.Context(), checkpoint.PullRequest{Publication: "m"}) {
@@ -458,9 +463,9 @@ func closeTakesNothingNew(t *testing.T, both func() (a, b *Server)) {
 
 func TestPortInUse(t *testing.T) {
 	s := start(t, settings(), Options{})
-	_, err := Start(t.Context(), settings(func(c *config.Config) { c.Listen = s.Addr().String() }), Options{})
+	_, err := Start(t.Context(), settings(func(c *Config) { c.Listen = s.Addr().String() }), Options{})
 	wantError(t, err, status.Unavailable, "listen", s.Addr().String(), "in use")
-	_, err = Start(t.Context(), settings(func(c *config.Config) { c.MetricsAddress = s.Addr().String() }), Options{})
+	_, err = Start(t.Context(), settings(func(c *Config) { c.MetricsAddress = s.Addr().String() }), Options{})
 	wantError(t, err, status.Unavailable, "metrics-address", s.Addr().String(), "in use")
 }
 
@@ -494,13 +499,13 @@ func TestHealthAndReflection(t *testing.T) {
 }
 
 func TestMetricsAndProfiles(t *testing.T) {
-	s := start(t, settings(func(c *config.Config) { c.MetricsAddress, c.PprofAddress = "127.0.0.1:0", "127.0.0.1:0" }), Options{})
+	s := start(t, settings(func(c *Config) { c.MetricsAddress, c.PprofAddress = "127.0.0.1:0", "127.0.0.1:0" }), Options{})
 	x := float(t, 7)
 	if _, err := s.Catalog().PublishTensors(t.Context(), "m", x.Named("w")); err != nil {
 		t.Fatal(err)
 	}
 	x.Release()
-	c := dial(t, config.Client{}, s.Addr().String())
+	c := dial(t, Config{}, s.Addr().String())
 	for got, err := range c.Puller().Pull(t.Context(), checkpoint.PullRequest{}) {
 		if err != nil {
 			t.Fatal(err)
@@ -537,7 +542,7 @@ func TestMetricsAndProfiles(t *testing.T) {
 func TestWarnsBeyondLoopbackWithoutTLS(t *testing.T) {
 	for listen, warns := range map[string]bool{"127.0.0.1:0": false, "[::1]:0": false, "0.0.0.0:0": true} {
 		var out syncBuffer
-		start(t, settings(func(c *config.Config) { c.Listen = listen }), Options{Logger: slog.New(slog.NewTextHandler(&out, nil))})
+		start(t, settings(func(c *Config) { c.Listen = listen }), Options{Logger: slog.New(slog.NewTextHandler(&out, nil))})
 		if got := strings.Count(out.String(), "level=WARN"); got != map[bool]int{true: 1}[warns] {
 			t.Errorf("%s: %d warnings:\n%s", listen, got, out.String())
 		}
@@ -564,9 +569,9 @@ func (b *syncBuffer) String() string {
 
 // The settings repeat defaults of the transport, which they may not import.
 func TestDefaultsAgree(t *testing.T) {
-	c := config.Default()
-	if c.MaxWaiting != transport.DefaultMaxWaiting || c.MaxWaitingBytes != transport.DefaultMaxWaitingBytes ||
-		c.KeptPerPeer != transport.DefaultKeptPerRequester || c.PeerTimeout != transport.DefaultPeerTimeout {
+	c := Config{}.WithDefaults()
+	if c.Limits.MaxWaiting != transport.DefaultMaxWaiting || c.Limits.MaxWaitingBytes != transport.DefaultMaxWaitingBytes ||
+		c.Limits.KeptPerPeer != transport.DefaultKeptPerRequester || c.PeerTimeout != transport.DefaultPeerTimeout {
 		t.Errorf("the defaults of config and transport differ: %+v", c)
 	}
 }
@@ -578,8 +583,8 @@ func TestRecvAsyncDuringClose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := start(t, settings(func(c *config.Config) {
-		c.Cluster, c.Task = spec, cluster.Task{Job: "worker", Index: 0}
+	s := start(t, settings(func(c *Config) {
+		c.Cluster, c.Task = spec.Lists(), cluster.Task{Job: "worker", Index: 0}.String()
 	}), Options{})
 	var stop atomic.Bool
 	var begun atomic.Int32

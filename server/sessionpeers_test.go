@@ -13,7 +13,6 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/certificates"
 	"github.com/tryst-rdma/tryst/internal/certificates/certtest"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/master"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/status"
@@ -175,16 +174,16 @@ func TestRenamedTasksTakeAnyWire(t *testing.T) {
 			w := newVerbsTown(t, 3)
 			servers := make([]*Server, 3)
 			for i := range servers {
-				servers[i] = startWireWith(t, w.settings(i, func(c *config.Config) {
+				servers[i] = startWireWith(t, w.settings(i, func(c *Config) {
 					c.Provider, c.RDMA.Timeout, c.Fallback = wire.provider, 0, "none"
 					if wire.secure {
-						c.TLS, c.TLS.RequireClientCert = a.Pair(certificateOf(i)), true
+						c.TLS, c.TLS.RequireClientCert = TLS(a.Pair(certificateOf(i))), true
 					}
 				}), Options{Kernels: ops.New()}).Server
 			}
 			var dial grpctransport.DialOptions
 			if wire.secure {
-				security, err := certificates.ClientTLS(a.Pair(certificateOf(2)))
+				security, err := certificates.ClientTLS(certificates.Files(a.Pair(certificateOf(2))))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -253,7 +252,7 @@ func TestSessionTaskAtAnotherAddress(t *testing.T) {
 func TestErrorsOfRenamedTasks(t *testing.T) {
 	w := newVerbsTown(t, 3)
 	a := w.startWith(0, Options{Kernels: ops.New()})
-	b := w.startWith(1, Options{Kernels: ops.New()}, func(c *config.Config) { c.PeerTimeout = time.Second })
+	b := w.startWith(1, Options{Kernels: ops.New()}, func(c *Config) { c.PeerTimeout = time.Second })
 	w.up(b, a.Task())
 	down, _ := w.spec.Address(taskOf("worker", 2))
 	c := propagate(t, grpctransport.DialOptions{},

@@ -21,24 +21,24 @@ import (
 // The settings as the parts of a process take them. Only Start, Dial and these functions see all of them.
 
 // cacheOptions are the limits of the response cache.
-func cacheOptions(c config.Config, memory config.Budget) transport.CacheOptions {
+func cacheOptions(c *complete, memory division) transport.CacheOptions {
 	return transport.CacheOptions{
-		MaxWaiting: c.MaxWaiting, MaxWaitingBytes: c.MaxWaitingBytes,
-		KeptPerRequester: c.KeptPerPeer, KeptTotal: cmp.Or(c.KeptTotal, transport.DefaultKeptPerRequester),
+		MaxWaiting: c.Limits.MaxWaiting, MaxWaitingBytes: c.Limits.MaxWaitingBytes,
+		KeptPerRequester: c.Limits.KeptPerPeer, KeptTotal: cmp.Or(c.Limits.KeptTotal, transport.DefaultKeptPerRequester),
 		MaxRemembered: int(memory.Remembered),
 	}
 }
 
 // listenOptions are the settings of the listener.
-func listenOptions(c config.Config) listen.Options {
-	return listen.Options{Listen: c.Listen, InCluster: c.ListensInCluster(), TaskIsSet: c.TaskIsSet(), Cluster: c.Cluster, Task: c.Task}
+func listenOptions(c *complete) listen.Options {
+	return listen.Options{Listen: c.Listen, InCluster: c.inCluster, TaskIsSet: c.set[config.TaskKey], Cluster: c.spec, Task: c.task}
 }
 
 // peersOptionsOf are the settings for connections to peers. resolve returns the address of a peer that is
 // not in the cluster; nil if there are none.
-func peersOptionsOf(c config.Client, resolve func(cluster.Task) (string, bool), cache transport.CacheOptions, o Options) peersOptions {
+func peersOptionsOf(c *complete, resolve func(cluster.Task) (string, bool), cache transport.CacheOptions, o Options) peersOptions {
 	return peersOptions{
-		Spec: c.Cluster, Resolve: resolve, TLS: c.TLS, Keepalive: c.Keepalive, Connections: c.ConnectionsPerPeer,
+		Spec: c.spec, Resolve: resolve, TLS: certificates.Files(c.TLS), Keepalive: keepalive{c.GRPC.KeepaliveTime, c.GRPC.KeepaliveTimeout}, Connections: c.GRPC.ConnectionsPerPeer,
 		PeerTimeout: c.PeerTimeout, ReleaseAfter: c.ReleaseAfter, Stats: o.ClientStats, Cache: cache,
 	}
 }
@@ -55,15 +55,15 @@ type reach struct {
 }
 
 // verbsOptionsOf are the settings for verbs.
-func verbsOptionsOf(c config.Client, at reach, maxWaiting int, o Options, log *slog.Logger, dial func(context.Context, string) (net.Conn, error)) (verbsOptions, error) {
-	mode, err := verbstransport.ParsePollMode(c.Poll)
+func verbsOptionsOf(c *complete, at reach, maxWaiting int, o Options, log *slog.Logger, dial func(context.Context, string) (net.Conn, error)) (verbsOptions, error) {
+	mode, err := verbstransport.ParsePollMode(c.RDMA.Poll)
 	if err != nil {
 		return verbsOptions{}, err
 	}
 	v := verbsOptions{
-		Finder: finderOptions(c, at.local, log), Spec: c.Cluster, Resolve: at.resolve, Required: c.Fallback == fallbackNone,
-		Security: certificates.Protection(c.TLS, at.resolve == nil), Channel: channelOptions(c),
-		Memory: verbstransport.MemoryOptions{Arena: c.Arena, SendLimit: c.ArenaLimit, RecvLimit: c.ArenaLimit, Idle: c.ReleaseAfter},
+		Finder: finderOptions(c, at.local, log), Spec: c.spec, Resolve: at.resolve, Required: c.Fallback == FallbackNone,
+		Security: certificates.Protection(certificates.Files(c.TLS), at.resolve == nil), Channel: channelOptions(c),
+		Memory: verbstransport.MemoryOptions{Arena: c.RDMA.Arena, SendLimit: c.RDMA.ArenaLimit, RecvLimit: c.RDMA.ArenaLimit, Idle: c.ReleaseAfter},
 		Poll:   mode, PeerTimeout: c.PeerTimeout, MaxWaiting: maxWaiting,
 	}
 	if v.Finder.Passed = o.Provider; o.Provider == nil {
@@ -71,7 +71,7 @@ func verbsOptionsOf(c config.Client, at reach, maxWaiting int, o Options, log *s
 	}
 	if o.Provider == nil || o.fixed != nil {
 		v.Fixed = &devices.FixedOptions{
-			Takes: c.Takes, Named: c.Names, Settings: c.RDMA, Addresses: at.addresses, Dial: dial, Directory: c.SHMDir,
+			Takes: c.providers().Takes, Named: c.providers().Names, Settings: rdmaOf(c.RDMA), Addresses: at.addresses, Dial: dial, Directory: c.SHMDir,
 			Trusted: v.Security == verbstransport.MutualTLS, Sources: o.fixed, Logger: log,
 		}
 	}
@@ -80,52 +80,66 @@ func verbsOptionsOf(c config.Client, at reach, maxWaiting int, o Options, log *s
 
 // finderOptions are the settings of the RDMA device. local returns the address by which peers reach the
 // process.
-func finderOptions(c config.Client, local func(context.Context) (netip.Addr, string), log *slog.Logger) devices.FinderOptions {
-	return devices.FinderOptions{Settings: c.RDMA, Provider: c.Fabric(), Named: c.Names, LocalAddr: local, Logger: log}
+func finderOptions(c *complete, local func(context.Context) (netip.Addr, string), log *slog.Logger) devices.FinderOptions {
+	return devices.FinderOptions{Settings: rdmaOf(c.RDMA), Provider: c.providers().Fabric(), Named: c.providers().Names, LocalAddr: local, Logger: log}
 }
 
 // channelOptions are the settings for the number and size of a channel's messages.
-func channelOptions(c config.Client) verbstransport.Options {
+func channelOptions(c *complete) verbstransport.Options {
 	return verbstransport.Options{
-		Window: c.RDMA.QueueDepth / 2, SendQueue: c.RDMA.QueueDepth, EagerLimit: int(c.EagerLimit),
+		Window: c.RDMA.QueueDepth / 2, SendQueue: c.RDMA.QueueDepth, EagerLimit: int(c.RDMA.EagerLimit),
 		PortOptions: verbstransport.PortOptions{Rails: cmp.Or(c.RDMA.QueuePairs, devices.DefaultQueuePairs)},
 	}
 }
 
+// rdmaOf are the settings of the RDMA device and its queue pairs.
+func rdmaOf(r RDMA) devices.RDMA {
+	return devices.RDMA{
+		Device: r.Device, Port: r.Port, GIDIndex: r.GIDIndex, MTU: r.MTU, TrafficClass: r.TrafficClass,
+		ServiceLevel: r.ServiceLevel, PKeyIndex: r.PKeyIndex, Timeout: r.Timeout, Retry: r.Retry, QueuePairs: r.QueuePairs,
+	}
+}
+
 // MessageMemory returns how many bytes of locked memory the control messages of channels with all
-// expected peers take over a kernel device, in addition to the arenas.
-func MessageMemory(c config.Client) uint64 { return messageMemory(c.Cluster, channelOptions(c)) }
+// expected peers take over a kernel device, in addition to the arenas. Settings that are not valid take none.
+func MessageMemory(c Config) uint64 {
+	all, err := c.check(config.ForDoctor, GraphLimits{})
+	if err != nil {
+		return 0
+	}
+	return messageMemory(all.spec, channelOptions(&all))
+}
 
 // grpcOptionsOf are the settings for calls of peers.
-func grpcOptionsOf(c config.Config, o Options) grpcOptions {
+func grpcOptionsOf(c *complete, o Options) grpcOptions {
 	g := grpcOptions{
-		TLS: c.TLS, Keepalive: c.Keepalive, MaxWaiting: c.MaxWaiting,
-		PerPeer: c.KeptPerPeer, Total: cmp.Or(c.KeptTotal, transport.DefaultKeptPerRequester), Stats: o.ServerStats,
+		TLS: certificates.Files(c.TLS), Keepalive: keepalive{c.GRPC.KeepaliveTime, c.GRPC.KeepaliveTimeout}, MaxWaiting: c.Limits.MaxWaiting,
+		PerPeer: c.Limits.KeptPerPeer, Total: cmp.Or(c.Limits.KeptTotal, transport.DefaultKeptPerRequester), Stats: o.ServerStats,
 	}
 	if o.Kernels != nil {
-		g.MaxGraph = c.MaxGraphBytes
+		g.MaxGraph = c.Graphs.MaxGraphBytes
 	}
 	return g
 }
 
 // workerOptions are the settings for graphs.
-func workerOptions(c config.Config, o Options) worker.Options {
+func workerOptions(c *complete, o Options) worker.Options {
 	return worker.Options{
-		CacheRPCResponse: c.CacheRPCResponse, MaxWaiting: c.MaxWaiting, MaxWaitingBytes: c.MaxWaitingBytes, Kernels: o.Kernels,
+		CacheRPCResponse: c.GRPC.CacheRPCResponse, MaxWaiting: c.Limits.MaxWaiting, MaxWaitingBytes: c.Limits.MaxWaitingBytes, Kernels: o.Kernels,
 		Limits: worker.Limits{
-			Sessions: c.MaxSessions, Graphs: c.MaxGraphs, GraphBytes: c.MaxGraphBytes, SessionBytes: c.MaxSessionBytes, Steps: c.MaxRunningSteps,
+			Sessions: c.Graphs.MaxSessions, Graphs: c.Graphs.MaxGraphs, GraphBytes: c.Graphs.MaxGraphBytes, SessionBytes: c.Graphs.MaxSessionBytes, Steps: c.Graphs.MaxRunningSteps,
 		},
 	}
 }
 
 // catalogOptions are the settings for publications.
-func catalogOptions(c config.Config) checkpoint.CatalogOptions {
-	return checkpoint.CatalogOptions{Digest: c.Digest, MMap: c.PublishMMap, CacheBytes: c.FileCache, CacheTime: 2 * c.ReleaseAfter}
+func catalogOptions(c *complete) checkpoint.CatalogOptions {
+	return checkpoint.CatalogOptions{Digest: c.Publications.Digest, MMap: c.Publications.MMap, CacheBytes: c.Publications.FileCache, CacheTime: 2 * c.ReleaseAfter}
 }
 
 // serveOptionsOf are the settings for the listeners.
-func serveOptionsOf(c config.Config, o Options) serveOptions {
+func serveOptionsOf(c *complete, o Options) serveOptions {
 	return serveOptions{
-		Secured: c.TLS.Cert != "", UnaryLimit: c.UnaryLimit, MetricsAddress: c.MetricsAddress, PprofAddress: c.PprofAddress, Prepare: o.Prepare,
+		Secured: c.TLS.Cert != "", UnaryLimit: c.GRPC.UnaryLimit, MetricsAddress: c.MetricsAddress, PprofAddress: c.PprofAddress, Prepare: o.Prepare,
 	}
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/tryst-rdma/tryst/internal/certificates"
 	"github.com/tryst-rdma/tryst/internal/certificates/certtest"
-	"github.com/tryst-rdma/tryst/internal/config"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
@@ -44,9 +43,9 @@ func TestServerSharesItsPort(t *testing.T) {
 	a := certtest.New(t)
 	a.Make("server", certtest.Loopback)
 	a.Make("client", nil)
-	for name, c := range map[string]struct{ server, client config.TLS }{
+	for name, c := range map[string]struct{ server, client TLS }{
 		"plain":      {},
-		"mutual TLS": {a.Pair("server"), a.Pair("client")},
+		"mutual TLS": {TLS(a.Pair("server")), TLS(a.Pair("client"))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fabric := verbstest.NewFabric(verbstest.Options{})
@@ -63,8 +62,8 @@ func TestServerSharesItsPort(t *testing.T) {
 					_, _ = io.Copy(conn, conn)
 				})
 			}}
-			s := start(t, settings(func(cfg *config.Config) {
-				cfg.Transport, cfg.Arena, cfg.ArenaLimit = "verbs", 1<<20, 4<<20
+			s := start(t, settings(func(cfg *Config) {
+				cfg.Transport, cfg.RDMA.Arena, cfg.RDMA.ArenaLimit = "verbs", 1<<20, 4<<20
 				cfg.TLS, cfg.TLS.RequireClientCert = c.server, c.server.Cert != ""
 			}), Options{Provider: provider})
 			conn, err := connectVerbs(t, s.Addr().String(), c.client)
@@ -95,9 +94,9 @@ func TestServerSharesItsPort(t *testing.T) {
 }
 
 // connectVerbs connects as a device over TCP does.
-func connectVerbs(t *testing.T, address string, c config.TLS) (net.Conn, error) {
+func connectVerbs(t *testing.T, address string, c TLS) (net.Conn, error) {
 	t.Helper()
-	security, err := certificates.ClientTLS(c)
+	security, err := certificates.ClientTLS(certificates.Files(c))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,23 +112,23 @@ func TestRefusedQueuePairsInWords(t *testing.T) {
 	a.Make("server", certtest.Loopback)
 	a.Make("client", nil)
 	stranger.Make("client", nil)
-	withTLS := func(c *config.Config) { c.TLS = a.Pair("server") }
+	withTLS := func(c *Config) { c.TLS = TLS(a.Pair("server")) }
 	without := start(t, settings(withTLS), Options{})
 	fabric := verbstest.NewFabric(verbstest.Options{})
 	defer fabric.Close()
-	with := start(t, settings(withTLS, func(c *config.Config) { c.Transport, c.Arena, c.ArenaLimit = "verbs", 1<<20, 4<<20 }),
+	with := start(t, settings(withTLS, func(c *Config) { c.Transport, c.RDMA.Arena, c.RDMA.ArenaLimit = "verbs", 1<<20, 4<<20 }),
 		Options{Provider: acceptingProvider{fabric.Provider("host"), func(c net.Conn) { c.Close() }}})
 	defer with.Close(context.Background()) // before the fabric; start returns its error
-	other := a.Pair("client")
+	other := TLS(a.Pair("client"))
 	other.ServerName = "other.example"
 	for name, c := range map[string]struct {
 		server *Server
-		client config.TLS
+		client TLS
 		says   string
 	}{
-		"no device":         {without, a.Pair("client"), "takes no queue pairs over TCP"},
+		"no device":         {without, TLS(a.Pair("client")), "takes no queue pairs over TCP"},
 		"another name":      {with, other, "is for another name: set tls.server-name"},
-		"another authority": {with, stranger.Pair("client"), "is signed by no authority that this process trusts"},
+		"another authority": {with, TLS(stranger.Pair("client")), "is signed by no authority that this process trusts"},
 	} {
 		conn, err := connectVerbs(t, c.server.Addr().String(), c.client)
 		if err == nil {
@@ -140,7 +139,7 @@ func TestRefusedQueuePairsInWords(t *testing.T) {
 		}
 	}
 	plain := start(t, settings(), Options{})
-	if _, err := connectVerbs(t, plain.Addr().String(), a.Pair("client")); err == nil || !strings.Contains(err.Error(), "is a gRPC server without TLS") {
+	if _, err := connectVerbs(t, plain.Addr().String(), TLS(a.Pair("client"))); err == nil || !strings.Contains(err.Error(), "is a gRPC server without TLS") {
 		t.Errorf("a server without TLS: %v", err)
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/tryst-rdma/tryst/internal/certificates/certtest"
-	"github.com/tryst-rdma/tryst/internal/config"
 )
 
 // TestSilentConnectionDoesNotDelayClose: a client that has connected and sends nothing, or stops
@@ -20,8 +19,8 @@ import (
 func TestSilentConnectionDoesNotDelayClose(t *testing.T) {
 	a := certtest.New(t)
 	a.Make("server", certtest.Loopback)
-	withTLS := func(c *config.Config) { c.TLS = a.Pair("server") }
-	withoutTLS := func(*config.Config) {}
+	withTLS := func(c *Config) { c.TLS = TLS(a.Pair("server")) }
+	withoutTLS := func(*Config) {}
 	begun := func(t *testing.T, conn net.Conn, first []byte) {
 		if _, err := conn.Write(first); err != nil {
 			t.Fatal(err)
@@ -34,7 +33,7 @@ func TestSilentConnectionDoesNotDelayClose(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct {
-		change func(*config.Config)
+		change func(*Config)
 		begin  func(*testing.T, net.Conn)
 	}{
 		"without TLS, silent":    {withoutTLS, func(*testing.T, net.Conn) {}},
@@ -64,9 +63,9 @@ func TestSilentConnectionDoesNotDelayClose(t *testing.T) {
 			defer conn.Close()
 			c.begin(t, conn)
 			// A call over a connection that came later: the server has accepted the silent one.
-			client := config.Client{}
+			client := Config{}
 			if cfg.TLS.Cert != "" {
-				client = clientConfig(config.TLS{CA: a.Path("ca.pem")})
+				client = clientConfig(TLS{CA: a.Path("ca.pem")})
 			}
 			if err := list(t, client, s.Addr().String()); err != nil {
 				t.Fatal(err)

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
@@ -31,7 +30,7 @@ func TestEndStepThenCloseEndsReceivesAtOnce(t *testing.T) {
 		w := newVerbsTown(t, 2)
 		var both [2]*VerbsServer
 		for i := range both {
-			v, err := StartVerbs(t.Context(), w.settings(i, func(c *config.Config) { c.Provider, c.RDMA.Timeout = "roce", 0 }), Options{Allocator: tensortest.NewAllocator(t)})
+			v, err := StartVerbs(t.Context(), w.settings(i, func(c *Config) { c.Provider, c.RDMA.Timeout = "roce", 0 }), Options{Allocator: tensortest.NewAllocator(t)})
 			if err != nil {
 				t.Fatal(err)
 			}

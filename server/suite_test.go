@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/transporttest"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/transport"
@@ -16,12 +15,12 @@ import (
 // when the server starts again.
 type suiteCluster struct {
 	t       testing.TB
-	change  func(*config.Config)
+	change  func(*Config)
 	spec    *cluster.Spec
 	proxies map[cluster.Task]*transporttest.Proxy
 }
 
-func newSuiteCluster(change func(*config.Config)) func(testing.TB, []cluster.Task) transporttest.Cluster {
+func newSuiteCluster(change func(*Config)) func(testing.TB, []cluster.Task) transporttest.Cluster {
 	return func(t testing.TB, tasks []cluster.Task) transporttest.Cluster {
 		c := &suiteCluster{t: t, change: change, proxies: make(map[cluster.Task]*transporttest.Proxy)}
 		lists := make(map[string][]string)
@@ -42,12 +41,12 @@ func (c *suiteCluster) Link(task cluster.Task) transporttest.Link { return c.pro
 
 func (c *suiteCluster) Start(task cluster.Task, o transporttest.NodeOptions) transporttest.Node {
 	cfg := settings(c.change)
-	cfg.Cluster, cfg.Task, cfg.PeerTimeout = c.spec, task, o.PeerTimeout
+	cfg.Cluster, cfg.Task, cfg.PeerTimeout = c.spec.Lists(), task.String(), o.PeerTimeout
 	if o.PeerTimeout == 0 {
-		cfg.PeerTimeout = config.Default().PeerTimeout
+		cfg.PeerTimeout = Config{}.WithDefaults().PeerTimeout
 	}
 	if o.Cache.KeptPerRequester > 0 {
-		cfg.KeptPerPeer = o.Cache.KeptPerRequester
+		cfg.Limits.KeptPerPeer = o.Cache.KeptPerRequester
 	}
 	s, err := Start(context.Background(), cfg, Options{Allocator: o.Allocator, incarnation: o.Incarnation})
 	if err != nil {
@@ -84,14 +83,14 @@ func (n *suiteNode) Kill() {
 // TestSuite runs the suite of all transports over whole servers, with their settings: over gRPC, and
 // over devices without a fallback.
 func TestSuite(t *testing.T) {
-	for _, provider := range []string{"", config.ProviderTCP, config.ProviderShm} {
+	for _, provider := range []string{"", ProviderTCP, ProviderSHM} {
 		name, only := provider, []string{"Order", "Content", "Step"} // the others cut connections, which only gRPC has a proxy for
 		if provider == "" {
 			name, only = "grpc", append(only, "Cancel", "Cut", "Delivery")
 		}
 		t.Run(name, func(t *testing.T) {
 			transporttest.Run(t, transporttest.Suite{
-				New: newSuiteCluster(func(c *config.Config) {
+				New: newSuiteCluster(func(c *Config) {
 					if provider != "" {
 						c.Transport, c.Provider, c.Fallback = verbstransport.Name, provider, "none"
 					}

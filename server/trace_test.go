@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/master"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -19,7 +18,7 @@ import (
 
 // TestTraceOfARunningServer: /trace has the kernels that run meanwhile, by op and node.
 func TestTraceOfARunningServer(t *testing.T) {
-	s := start(t, settings(func(c *config.Config) { c.MetricsAddress = "127.0.0.1:0" }), Options{Kernels: ops.New()})
+	s := start(t, settings(func(c *Config) { c.MetricsAddress = "127.0.0.1:0" }), Options{Kernels: ops.New()})
 	session := openSession(t, s, master.Options{})
 	g := session.NewGraph()
 	g.Fetch("y", g.AddNamed("twice", "AddV2", ofFloat, g.Feed("x", tensor.Float32), g.Feed("z", tensor.Float32)), tensor.Float32)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/internal/discovery"
 	"github.com/tryst-rdma/tryst/status"
@@ -21,9 +20,9 @@ type Selection = devices.Selection
 
 // StartVerbs is Start for a process that requires verbs. Settings with another transport are
 // InvalidArgument, a host without a usable device is FailedPrecondition.
-func StartVerbs(ctx context.Context, cfg config.Config, o Options) (*VerbsServer, error) {
-	if cfg.Transport != verbstransport.Name {
-		return nil, status.Errorf(status.InvalidArgument, "transport is %q: a verbs server needs transport %s", cfg.Transport, verbstransport.Name)
+func StartVerbs(ctx context.Context, cfg Config, o Options) (*VerbsServer, error) {
+	if cfg.Transport != TransportVerbs {
+		return nil, status.Errorf(status.InvalidArgument, "transport is %q: a verbs server needs transport %s", cfg.Transport, TransportVerbs)
 	}
 	s, err := Start(ctx, cfg, o)
 	if err != nil {

@@ -14,7 +14,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/discovery"
 	"github.com/tryst-rdma/tryst/internal/doctest"
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -178,9 +177,9 @@ func TestVerbsMetricsOfABreak(t *testing.T) {
 // TestVerbsMetricsOfFallbacks: each reason for which a receive takes another wire counts,
 // and so does what led to it.
 func TestVerbsMetricsOfFallbacks(t *testing.T) {
-	w := newVerbsTown(t, 2, verbstest.DeviceOptions{NoGoMemory: true})     // others need no room to send
-	patient := func(c *config.Config) { c.RDMA.Timeout = 4 * time.Second } // a wire that is held breaks no channel
-	small := func(c *config.Config) { c.ArenaLimit = 8 << 20 }
+	w := newVerbsTown(t, 2, verbstest.DeviceOptions{NoGoMemory: true}) // others need no room to send
+	patient := func(c *Config) { c.RDMA.Timeout = 4 * time.Second }    // a wire that is held breaks no channel
+	small := func(c *Config) { c.RDMA.ArenaLimit = 8 << 20 }
 	a, b := w.start(0, patient), w.start(1, patient, small)
 	w.up(a, b.Task())
 	w.up(b, a.Task())

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"net/http/httptest"
 	"strings"
@@ -15,8 +14,6 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
-	"github.com/tryst-rdma/tryst/internal/config"
-	configsources "github.com/tryst-rdma/tryst/internal/config/sources"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -50,12 +47,12 @@ func newVerbsTown(t *testing.T, n int, devices ...verbstest.DeviceOptions) *verb
 	return w
 }
 
-func (w *verbsTown) settings(i int, change ...func(*config.Config)) config.Config {
+func (w *verbsTown) settings(i int, change ...func(*Config)) Config {
 	task := cluster.Task{Job: "worker", Index: i}
-	return settings(append([]func(*config.Config){func(c *config.Config) {
-		c.Transport, c.Cluster, c.Task = "verbs", w.spec, task
+	return settings(append([]func(*Config){func(c *Config) {
+		c.Transport, c.Cluster, c.Task = "verbs", w.spec.Lists(), task.String()
 		c.Listen, _ = w.spec.Address(task)
-		c.Arena, c.ArenaLimit = 4<<20, 64<<20
+		c.RDMA.Arena, c.RDMA.ArenaLimit = 4<<20, 64<<20
 		c.RDMA.Timeout = 5 * time.Millisecond
 		c.Fallback = "grpc"
 	}}, change...)...)
@@ -65,12 +62,12 @@ func (w *verbsTown) provider(i int) verbs.Provider {
 	return w.fabric.Provider(fmt.Sprintf("host%d", i))
 }
 
-func (w *verbsTown) start(i int, change ...func(*config.Config)) *VerbsServer {
+func (w *verbsTown) start(i int, change ...func(*Config)) *VerbsServer {
 	w.t.Helper()
 	return w.startWith(i, Options{}, change...)
 }
 
-func (w *verbsTown) startWith(i int, o Options, change ...func(*config.Config)) *VerbsServer {
+func (w *verbsTown) startWith(i int, o Options, change ...func(*Config)) *VerbsServer {
 	w.t.Helper()
 	o.Provider, o.Allocator = w.provider(i), tensortest.NewAllocator(w.t)
 	v, err := StartVerbs(w.t.Context(), w.settings(i, change...), o)
@@ -141,7 +138,7 @@ func TestVerbsServersMeetInAnyOrder(t *testing.T) {
 // With fallback none nothing but verbs carries tensors, and they arrive.
 func TestVerbsWithoutFallback(t *testing.T) {
 	w := newVerbsTown(t, 2)
-	alone := func(c *config.Config) { c.Fallback = "none" }
+	alone := func(c *Config) { c.Fallback = "none" }
 	a := w.start(0, alone)
 	got := a.recv(1, "/job:worker/task:1", "x") // before the peer is up
 	if text := metricsOf(a); !strings.Contains(text, `transport="none"} 1`) || strings.Contains(text, `transport="grpc"} 1`) {
@@ -193,8 +190,8 @@ func wantMetrics(t *testing.T, v *VerbsServer, lines ...string) {
 // the pool's own words.
 func TestVerbsWithoutFallbackAndWithoutRoom(t *testing.T) {
 	w := newVerbsTown(t, 2)
-	alone := func(c *config.Config) { c.Fallback, c.ArenaLimit = "none", 8<<20 }
-	a, b := w.start(0, alone), w.start(1, func(c *config.Config) { c.Fallback = "none" })
+	alone := func(c *Config) { c.Fallback, c.RDMA.ArenaLimit = "none", 8<<20 }
+	a, b := w.start(0, alone), w.start(1, func(c *Config) { c.Fallback = "none" })
 	shape, err := tensor.NewShape(9 << 20)
 	if err != nil {
 		t.Fatal(err)
@@ -215,7 +212,7 @@ func TestVerbsWithoutFallbackAndWithoutRoom(t *testing.T) {
 // max_waiting is the limit of a channel, too: of receives beyond it each is told.
 func TestVerbsMaxWaiting(t *testing.T) {
 	w := newVerbsTown(t, 2)
-	alone := func(c *config.Config) { c.MaxWaiting, c.Fallback = 3, "none" }
+	alone := func(c *Config) { c.Limits.MaxWaiting, c.Fallback = 3, "none" }
 	a, b := w.start(0, alone), w.start(1, alone)
 	w.up(a, b.Task())
 	w.up(b, a.Task())
@@ -262,7 +259,7 @@ func TestVerbsServerAndAPeerWithoutVerbs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer v.Close(context.Background())
-	plain := start(t, w.settings(1, func(c *config.Config) { c.Transport = "grpc" }), Options{})
+	plain := start(t, w.settings(1, func(c *Config) { c.Transport = "grpc" }), Options{})
 	w.exchange(1, &VerbsServer{plain}, v, 3)
 	w.exchange(2, v, &VerbsServer{plain}, 4)
 	ticks := time.NewTicker(10 * time.Millisecond)
@@ -304,7 +301,7 @@ func TestVerbsClientReceives(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newVerbsTown(t, 1)
 			v := w.start(0)
-			c := w.settings(0).Client
+			c := w.settings(0).ForClient()
 			c.Cluster = nil
 			cl, err := Dial(t.Context(), c, v.Addr().String(), Options{Provider: w.provider(1), Allocator: tensortest.NewAllocator(t)})
 			if err != nil {
@@ -354,44 +351,22 @@ func TestVerbsWithoutADevice(t *testing.T) {
 	}
 	_, err = StartVerbs(t.Context(), w.settings(0), none)
 	wantError(t, err, status.FailedPrecondition, "no usable RDMA device")
-	_, err = StartVerbs(t.Context(), w.settings(0, func(c *config.Config) { c.Transport = "grpc" }), none)
+	_, err = StartVerbs(t.Context(), w.settings(0, func(c *Config) { c.Transport = "grpc" }), none)
 	wantError(t, err, status.InvalidArgument, "transport")
-	_, err = Start(t.Context(), w.settings(0, func(c *config.Config) { c.Fallback = "none" }), none)
+	_, err = Start(t.Context(), w.settings(0, func(c *Config) { c.Fallback = "none" }), none)
 	wantError(t, err, status.FailedPrecondition, "the kernel has no RDMA")
-	_, err = Start(t.Context(), w.settings(0, func(c *config.Config) { c.RDMA.Device = "mlx5_7" }), Options{Provider: w.provider(0)})
+	_, err = Start(t.Context(), w.settings(0, func(c *Config) { c.RDMA.Device = "mlx5_7" }), Options{Provider: w.provider(0)})
 	wantError(t, err, status.FailedPrecondition, "mlx5_7")
 	nine := 9
-	_, err = Start(t.Context(), w.settings(0, func(c *config.Config) { c.RDMA.GIDIndex = &nine }), Options{Provider: w.provider(0)})
+	_, err = Start(t.Context(), w.settings(0, func(c *Config) { c.RDMA.GIDIndex = &nine }), Options{Provider: w.provider(0)})
 	wantError(t, err, status.FailedPrecondition, "9")
-}
-
-// A setting that has one of the names of TensorFlow's verbs is used, and the log says
-// which.
-func TestVerbsServerTellsTheVariableThatWasUsed(t *testing.T) {
-	w := newVerbsTown(t, 1)
-	c, err := configsources.Load(configsources.Options{Environ: []string{"TRYST_TRANSPORT=verbs", "RDMA_QP_MTU=1024"}, Use: config.ForServer})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Listen = "127.0.0.1:0"
-	var out syncBuffer
-	v, err := StartVerbs(t.Context(), c, Options{Provider: w.provider(0), Logger: slog.New(slog.NewTextHandler(&out, nil)), Allocator: tensortest.NewAllocator(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if v.Choice().MTU != verbs.MTU1024 || !strings.Contains(out.String(), "setting=rdma.mtu value=1024 variable=RDMA_QP_MTU") {
-		t.Errorf("MTU %d, and the log is\n%s", v.Choice().MTU, out.String())
-	}
-	if err := v.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
 }
 
 // Publications are pulled over verbs like any other tensors, by as many as come,
 // out of registered memory and out of other.
 func TestVerbsPull(t *testing.T) {
 	w := newVerbsTown(t, 1)
-	v := w.start(0, func(c *config.Config) { c.Fallback = "none" })
+	v := w.start(0, func(c *Config) { c.Fallback = "none" })
 	tensors := make(map[string]*tensor.Tensor)
 	for name, at := range map[string]struct {
 		n     int64
@@ -404,7 +379,7 @@ func TestVerbsPull(t *testing.T) {
 	if _, err := v.Catalog().PublishTensors(t.Context(), "m", tensors["small"], tensors["large"], tensors["elsewhere"]); err != nil {
 		t.Fatal(err)
 	}
-	c := w.settings(0, func(c *config.Config) { c.Fallback = "none" }).Client
+	c := w.settings(0, func(c *Config) { c.Fallback = "none" }).ForClient()
 	c.Cluster = nil
 	var pullers sync.WaitGroup
 	for i := range 3 {
@@ -441,7 +416,7 @@ func TestVerbsPull(t *testing.T) {
 func TestDialThatFailsLeavesNothing(t *testing.T) {
 	w := newVerbsTown(t, 1)
 	v := w.start(0)
-	c := w.settings(0).Client
+	c := w.settings(0).ForClient()
 	c.Cluster = nil
 	registry := prometheus.NewRegistry()
 	dial := func(host int) (*Client, error) {

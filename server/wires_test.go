@@ -12,7 +12,6 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/certificates/certtest"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
 	"github.com/tryst-rdma/tryst/verbs/shm"
 	"github.com/tryst-rdma/tryst/verbs/tcp"
@@ -45,10 +44,10 @@ func TestEveryWireOnAnyMachine(t *testing.T) {
 				w := newVerbsTown(t, 2)
 				var both [2]*VerbsServer
 				for i := range both {
-					both[i] = startWire(t, w.settings(i, func(cfg *config.Config) {
+					both[i] = startWire(t, w.settings(i, func(cfg *Config) {
 						cfg.Provider, cfg.RDMA.Timeout, cfg.Fallback = c.provider, 0, "none"
 						if secure {
-							cfg.TLS, cfg.TLS.RequireClientCert = a.Pair(certificateOf(i)), true
+							cfg.TLS, cfg.TLS.RequireClientCert = TLS(a.Pair(certificateOf(i))), true
 						}
 					}))
 				}
@@ -58,11 +57,11 @@ func TestEveryWireOnAnyMachine(t *testing.T) {
 					w.exchange(int64(1+i), s, peer, float32(i))
 				}
 				n := publishSome(t, both[0].Server)
-				cc := config.Default().Client
+				cc := Config{}
 				cc.Transport, cc.Provider, cc.Fallback = "verbs", c.provider, "none"
-				cc.Arena, cc.ArenaLimit = 4<<20, 64<<20
+				cc.RDMA.Arena, cc.RDMA.ArenaLimit = 4<<20, 64<<20
 				if secure {
-					cc.TLS = a.Pair("client")
+					cc.TLS = TLS(a.Pair("client"))
 				}
 				cl := dial(t, cc, both[0].Addr().String())
 				pullAll(t, cl)
@@ -77,12 +76,12 @@ func TestEveryWireOnAnyMachine(t *testing.T) {
 	}
 }
 
-func startWire(t *testing.T, c config.Config) *VerbsServer {
+func startWire(t *testing.T, c Config) *VerbsServer {
 	t.Helper()
 	return startWireWith(t, c, Options{})
 }
 
-func startWireWith(t *testing.T, c config.Config, o Options) *VerbsServer {
+func startWireWith(t *testing.T, c Config, o Options) *VerbsServer {
 	t.Helper()
 	o.Allocator = tensortest.NewAllocator(t)
 	v, err := StartVerbs(t.Context(), c, o)
@@ -102,9 +101,9 @@ func startWireWith(t *testing.T, c config.Config, o Options) *VerbsServer {
 func TestSharedMemoryOff(t *testing.T) {
 	needsSharedMemory(t)
 	w := newVerbsTown(t, 2)
-	off := func(c *config.Config) { c.SHM, c.RDMA.Timeout, c.Provider = config.SHMOff, 0, "tcp" }
+	off := func(c *Config) { c.SHM, c.RDMA.Timeout, c.Provider = SHMOff, 0, "tcp" }
 	s := startWire(t, w.settings(0, off))
-	peer := startWire(t, w.settings(1, func(c *config.Config) { c.RDMA.Timeout, c.Provider = 0, "tcp,shm" }))
+	peer := startWire(t, w.settings(1, func(c *Config) { c.RDMA.Timeout, c.Provider = 0, "tcp,shm" }))
 	l := linked(t, peer.Links, s.Task().String(), "reached over TCP", func(l Link) bool { return l.Over == "tcp" })
 	i := slices.IndexFunc(l.Routes, func(r LinkRoute) bool { return r.Over == "shm" })
 	if i < 0 || !strings.Contains(l.Routes[i].Reason, "/job:worker/replica:0/task:0 has no shm device") {
@@ -170,12 +169,12 @@ func forkedAddress(t *testing.T, grpc, queuePairs string) string {
 // process is reached another way, and its link says what is wrong with the route. Nothing is lost.
 func TestAnAddressThatLeadsToAnotherProcess(t *testing.T) {
 	w := newVerbsTown(t, 2)
-	overTCP := func(c *config.Config) { c.Provider, c.RDMA.Timeout, c.Cluster = "tcp", 0, nil }
+	overTCP := func(c *Config) { c.Provider, c.RDMA.Timeout, c.Cluster = "tcp", 0, nil }
 	s, other := startWire(t, w.settings(0, overTCP)), startWire(t, w.settings(1, overTCP))
 	n := publishSome(t, s.Server)
-	c := config.Default().Client
+	c := Config{}
 	c.Transport, c.Provider = "verbs", "tcp"
-	c.Arena, c.ArenaLimit = 4<<20, 64<<20
+	c.RDMA.Arena, c.RDMA.ArenaLimit = 4<<20, 64<<20
 	cl := dial(t, c, forkedAddress(t, s.Addr().String(), other.Addr().String()))
 	pullAll(t, cl)
 	if got := cl.Received(); got["grpc"] != n || len(got) != 1 {

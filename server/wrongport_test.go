@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/internal/certificates/certtest"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/status"
 )
 
@@ -91,26 +90,26 @@ func TestWrongCredentialsInWords(t *testing.T) {
 	a.Make("elsewhere", []net.IP{net.IPv4(10, 0, 0, 1)})
 	a.Make("client", nil)
 	stranger.Make("client", nil)
-	foreign := stranger.Pair("client")
+	foreign := TLS(stranger.Pair("client"))
 	foreign.CA = a.Path("ca.pem")
-	mutual := func(c *config.Config) { c.TLS = a.Pair("server"); c.TLS.RequireClientCert = true }
+	mutual := func(c *Config) { c.TLS = TLS(a.Pair("server")); c.TLS.RequireClientCert = true }
 	for name, c := range map[string]struct {
-		server   func(*config.Config)
-		client   config.TLS
+		server   func(*Config)
+		client   TLS
 		says     string // of the client
 		serverIs string // in the log of the server
 	}{
-		"plain client, TLS server": {func(c *config.Config) { c.TLS = a.Pair("server") }, config.TLS{},
+		"plain client, TLS server": {func(c *Config) { c.TLS = TLS(a.Pair("server")) }, TLS{},
 			"speaks TLS, and this process connects without TLS: set tls.ca", "a gRPC client without TLS, and this port requires TLS"},
-		"TLS client, plain server": {func(*config.Config) {}, config.TLS{CA: a.Path("ca.pem")},
+		"TLS client, plain server": {func(*Config) {}, TLS{CA: a.Path("ca.pem")},
 			"is a gRPC server without TLS, and this process connects with TLS: set tls.cert and tls.key there", "the client connects with TLS, and this server has none"},
-		"no client certificate": {mutual, config.TLS{CA: a.Path("ca.pem")},
+		"no client certificate": {mutual, TLS{CA: a.Path("ca.pem")},
 			"requires a certificate of its clients, and this process has none: set tls.cert and tls.key", "the client has no certificate, and tls.require-client-cert is set"},
 		"client of a foreign authority": {mutual, foreign,
 			"does not trust the certificate of this process: tls.cert must be signed by an authority in the tls.ca of the server", `(""CN=client", issued by "CN=ca"") is signed by no authority in tls.ca`},
-		"server of a foreign authority": {func(c *config.Config) { c.TLS = a.Pair("server") }, config.TLS{CA: stranger.Path("ca.pem")},
+		"server of a foreign authority": {func(c *Config) { c.TLS = TLS(a.Pair("server")) }, TLS{CA: stranger.Path("ca.pem")},
 			"is signed by no authority that this process trusts: set tls.ca", "the client does not accept the certificate of this server"},
-		"server of another name": {func(c *config.Config) { c.TLS = a.Pair("elsewhere") }, config.TLS{CA: a.Path("ca.pem")},
+		"server of another name": {func(c *Config) { c.TLS = TLS(a.Pair("elsewhere")) }, TLS{CA: a.Path("ca.pem")},
 			"is for another name: set tls.server-name", "the client does not accept the certificate of this server"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -132,8 +131,8 @@ func TestExpiredCertificateInWords(t *testing.T) {
 	a.Lifetime = -time.Minute
 	a.Make("server", certtest.Loopback)
 	var log logBuffer
-	s := start(t, settings(func(c *config.Config) { c.TLS = a.Pair("server") }), Options{Logger: log.logger()})
-	err := list(t, clientConfig(config.TLS{CA: a.Path("ca.pem")}), s.Addr().String())
+	s := start(t, settings(func(c *Config) { c.TLS = TLS(a.Pair("server")) }), Options{Logger: log.logger()})
+	err := list(t, clientConfig(TLS{CA: a.Path("ca.pem")}), s.Addr().String())
 	wantError(t, err, status.Unavailable, s.Addr().String(), "is not valid: x509: certificate has expired")
 	log.wantRefusal(t, "the client does not accept the certificate of this server: it has expired, on ")
 }
@@ -147,12 +146,12 @@ func TestExpiredCertificatesAreWarnedAbout(t *testing.T) {
 	a.Make("bad", certtest.Loopback)
 	for name, want := range map[string]bool{"good": false, "bad": true} {
 		var log logBuffer
-		start(t, settings(func(c *config.Config) { c.TLS = a.Pair(name) }), Options{Logger: log.logger()})
+		start(t, settings(func(c *Config) { c.TLS = TLS(a.Pair(name)) }), Options{Logger: log.logger()})
 		if log.has("level=WARN", "the certificate of this process is not valid", "it has expired") != want {
 			t.Errorf("a server with a %s certificate: warned %v", name, !want)
 		}
 		var clients logBuffer
-		c := a.Pair(name)
+		c := TLS(a.Pair(name))
 		c.CA = c.Cert // as an authority
 		cl, err := Dial(t.Context(), clientConfig(c), "127.0.0.1:1", Options{Logger: clients.logger()})
 		if err != nil {
@@ -181,17 +180,17 @@ func TestHTTPServerInWords(t *testing.T) {
 	defer http2.Close()
 	authority := certtest.New(t)
 	authority.Write("web.pem", "CERTIFICATE", secure.Certificate().Raw)
-	trust := config.TLS{CA: authority.Path("web.pem")}
+	trust := TLS{CA: authority.Path("web.pem")}
 	for name, c := range map[string]struct {
 		server *httptest.Server
-		client config.TLS
+		client TLS
 		code   status.Code
 		says   string
 	}{
-		"HTTP, plain client":   {plain, config.TLS{}, status.Unavailable, "is an HTTP/1 server, not a Tryst server"},
+		"HTTP, plain client":   {plain, TLS{}, status.Unavailable, "is an HTTP/1 server, not a Tryst server"},
 		"HTTP, TLS client":     {plain, trust, status.Unavailable, "is an HTTP/1 server without TLS, not a Tryst server: check the port"},
-		"HTTPS, plain client":  {secure, config.TLS{}, status.Unavailable, "closed the connection without an answer: it requires TLS (tls.ca is not set here)"},
-		"HTTP/2, plain client": {http2, config.TLS{}, status.Unimplemented, "it is not a Tryst server"},
+		"HTTPS, plain client":  {secure, TLS{}, status.Unavailable, "closed the connection without an answer: it requires TLS (tls.ca is not set here)"},
+		"HTTP/2, plain client": {http2, TLS{}, status.Unimplemented, "it is not a Tryst server"},
 		"HTTPS, TLS client":    {secure, trust, status.Unavailable, "is a TLS server that does not offer HTTP/2"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -235,7 +234,7 @@ func TestOtherServersInWords(t *testing.T) {
 				}
 			})
 			at := l.Addr().String()
-			wantError(t, list(t, clientConfig(config.TLS{}), at), status.Unavailable, at+" ", c.says)
+			wantError(t, list(t, clientConfig(TLS{}), at), status.Unavailable, at+" ", c.says)
 			l.Close()
 			serving.Wait()
 		})
@@ -271,13 +270,13 @@ func TestHTTPClientInWords(t *testing.T) {
 		return resp.Status + " " + string(body)
 	}
 	for name, c := range map[string]struct {
-		server         func(*config.Config)
+		server         func(*Config)
 		scheme         string
 		says, serverIs string
 	}{
-		"HTTP, plain server": {func(*config.Config) {}, "http", "400 Bad Request This port of a Tryst server serves gRPC, not HTTP/1.", `an HTTP/1 client ("GET /metrics HTTP/1.1"), but this port serves gRPC`},
-		"HTTP, TLS server":   {func(c *config.Config) { c.TLS = a.Pair("server") }, "http", "400 Bad Request This port of a Tryst server serves gRPC over TLS, not HTTP/1.", "an HTTP/1 client without TLS"},
-		"HTTPS, TLS server":  {func(c *config.Config) { c.TLS = a.Pair("server") }, "https", "", "a TLS client that does not speak HTTP/2"},
+		"HTTP, plain server": {func(*Config) {}, "http", "400 Bad Request This port of a Tryst server serves gRPC, not HTTP/1.", `an HTTP/1 client ("GET /metrics HTTP/1.1"), but this port serves gRPC`},
+		"HTTP, TLS server":   {func(c *Config) { c.TLS = TLS(a.Pair("server")) }, "http", "400 Bad Request This port of a Tryst server serves gRPC over TLS, not HTTP/1.", "an HTTP/1 client without TLS"},
+		"HTTPS, TLS server":  {func(c *Config) { c.TLS = TLS(a.Pair("server")) }, "https", "", "a TLS client that does not speak HTTP/2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log logBuffer
@@ -296,9 +295,9 @@ func TestHTTPClientInWords(t *testing.T) {
 func TestProbeOfAPortIsNotLogged(t *testing.T) {
 	a := certtest.New(t)
 	a.Make("server", certtest.Loopback)
-	for name, tlsFiles := range map[string]config.TLS{"plain": {}, "TLS": a.Pair("server")} {
+	for name, tlsFiles := range map[string]TLS{"plain": {}, "TLS": TLS(a.Pair("server"))} {
 		var log logBuffer
-		s := start(t, settings(func(c *config.Config) { c.TLS = tlsFiles }), Options{Logger: log.logger()})
+		s := start(t, settings(func(c *Config) { c.TLS = tlsFiles }), Options{Logger: log.logger()})
 		for range 3 {
 			conn, err := net.Dial("tcp", s.Addr().String())
 			if err != nil {
@@ -327,11 +326,11 @@ func TestTLSFileIsNamedWithItsSetting(t *testing.T) {
 	if err := os.WriteFile(a.Path("old.key"), old, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	at := func(cert, key, ca string) config.TLS {
-		return config.TLS{Cert: a.Path(cert), Key: a.Path(key), CA: a.Path(ca)}
+	at := func(cert, key, ca string) TLS {
+		return TLS{Cert: a.Path(cert), Key: a.Path(key), CA: a.Path(ca)}
 	}
 	for name, c := range map[string]struct {
-		tls   config.TLS
+		tls   TLS
 		texts []string
 	}{
 		"no certificate file":       {at("no.pem", "server.key", "ca.pem"), []string{"InvalidArgument: tls.cert: ", "no.pem: no such file"}},
@@ -343,10 +342,10 @@ func TestTLSFileIsNamedWithItsSetting(t *testing.T) {
 		"encrypted key, old form":   {at("server.pem", "old.key", "ca.pem"), []string{"InvalidArgument: tls.key: ", "old.key holds no unencrypted private key"}},
 		"no authority in it":        {at("server.pem", "server.key", "empty.pem"), []string{"InvalidArgument: tls.ca: ", "empty.pem holds no certificate in PEM form"}},
 		"key of another":            {at("server.pem", "ca.key", "ca.pem"), []string{"InvalidArgument: tls.cert ", "server.pem, tls.key ", "ca.key: ", "does not match"}},
-		"a directory, for instance": {config.TLS{Cert: a.Dir, Key: a.Path("server.key"), CA: a.Path("ca.pem")}, []string{"InvalidArgument: tls.cert: ", "is a directory"}},
+		"a directory, for instance": {TLS{Cert: a.Dir, Key: a.Path("server.key"), CA: a.Path("ca.pem")}, []string{"InvalidArgument: tls.cert: ", "is a directory"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := Start(t.Context(), settings(func(cfg *config.Config) { cfg.TLS = c.tls }), Options{})
+			_, err := Start(t.Context(), settings(func(cfg *Config) { cfg.TLS = c.tls }), Options{})
 			wantError(t, err, status.InvalidArgument, c.texts...)
 			_, err = Dial(t.Context(), clientConfig(c.tls), "127.0.0.1:1", Options{})
 			wantError(t, err, status.InvalidArgument, c.texts...)

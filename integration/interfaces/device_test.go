@@ -15,7 +15,6 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/tensor"
 )
@@ -103,10 +102,10 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func settings(change func(*config.Config)) config.Config {
-	c := config.Default()
-	c.Transport, c.Provider, c.Listen, c.Task = "verbs", config.ProviderRoCE, "127.0.0.1:0", cluster.Task{Job: "worker"}
-	c.Arena, c.ArenaLimit = 4<<20, 64<<20
+func settings(change func(*server.Config)) server.Config {
+	c := server.Config{}
+	c.Transport, c.Provider, c.Listen, c.Task = "verbs", server.ProviderRoCE, "127.0.0.1:0", cluster.Task{Job: "worker"}.String()
+	c.RDMA.Arena, c.RDMA.ArenaLimit = 4<<20, 64<<20
 	if change != nil {
 		change(&c)
 	}
@@ -114,7 +113,7 @@ func settings(change func(*config.Config)) config.Config {
 }
 
 // everywhere has a server listen on all addresses.
-func everywhere(c *config.Config) { c.Listen = ":0" }
+func everywhere(c *server.Config) { c.Listen = ":0" }
 
 // port is the port that a server listens on.
 func port(s *server.Server) string {
@@ -131,7 +130,7 @@ func logger() *slog.Logger {
 }
 
 // serve starts a server that publishes a tensor.
-func serve(t *testing.T, change func(*config.Config)) *server.Server {
+func serve(t *testing.T, change func(*server.Config)) *server.Server {
 	t.Helper()
 	s, err := server.Start(t.Context(), settings(change), server.Options{Logger: logger()})
 	check(t, "start", err)
@@ -152,9 +151,9 @@ type puller struct {
 	*server.Client
 }
 
-func dial(t *testing.T, address string, change func(*config.Config)) puller {
+func dial(t *testing.T, address string, change func(*server.Config)) puller {
 	t.Helper()
-	c, err := server.Dial(t.Context(), settings(change).Client, address, server.Options{})
+	c, err := server.Dial(t.Context(), settings(change).ForClient(), address, server.Options{})
 	check(t, "dial", err)
 	t.Cleanup(func() { check(t, "close the client", c.Close(context.Background())) })
 	return puller{t, c}
@@ -188,8 +187,8 @@ func TestInterfaceIsRemovedAndComesBack(t *testing.T) {
 	namespace(t)
 	add(t, "va1", "10.9.1.1/24")
 	add(t, "va2", "10.9.2.1/24")
-	s := serve(t, func(c *config.Config) { c.RDMA.Device = "va1" })
-	p := dial(t, s.Addr().String(), func(c *config.Config) { c.RDMA.Device = "va2" })
+	s := serve(t, func(c *server.Config) { c.RDMA.Device = "va1" })
+	p := dial(t, s.Addr().String(), func(c *server.Config) { c.RDMA.Device = "va2" })
 	p.until("verbs")
 	for _, side := range []struct{ name, address string }{{"va1", "10.9.1.1/24"}, {"va2", "10.9.2.1/24"}} {
 		remove(t, side.name)
@@ -207,8 +206,8 @@ func TestInterfaceIsRenamed(t *testing.T) {
 	namespace(t)
 	add(t, "va1", "10.9.1.1/24")
 	add(t, "va2", "10.9.2.1/24")
-	s := serve(t, func(c *config.Config) { c.RDMA.Device = "10.9.1.1" })
-	p := dial(t, s.Addr().String(), func(c *config.Config) { c.RDMA.Device = "va2" })
+	s := serve(t, func(c *server.Config) { c.RDMA.Device = "10.9.1.1" })
+	p := dial(t, s.Addr().String(), func(c *server.Config) { c.RDMA.Device = "va2" })
 	p.until("verbs")
 	rename(t, "va1", "vb1")
 	until(t, "the server uses the new name", func() bool {

@@ -19,7 +19,6 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 )
 
@@ -147,7 +146,7 @@ func pullOnce(clients map[string]*server.Client, at string) (string, error) {
 	c := clients[at]
 	if c == nil {
 		var err error
-		if c, err = server.Dial(ctx, settings(nil).Client, at, server.Options{Logger: logger()}); err != nil {
+		if c, err = server.Dial(ctx, settings(nil).ForClient(), at, server.Options{Logger: logger()}); err != nil {
 			return "", err
 		}
 		clients[at] = c
@@ -217,8 +216,8 @@ func TestAddressOfALink(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "address")
 	spec, err := cluster.ParseSpec("worker=[fe80::51%ve1]:4000")
 	check(t, "a cluster with a zone", err)
-	s := serve(t, func(c *config.Config) {
-		c.Listen, c.AddressFile, c.Cluster = "[fe80::51%ve1]:4000", file, spec
+	s := serve(t, func(c *server.Config) {
+		c.Listen, c.AddressFile, c.Cluster = "[fe80::51%ve1]:4000", file, spec.Lists()
 	})
 	written, err := os.ReadFile(file)
 	check(t, "address file", err)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/tryst-rdma/tryst/internal/config"
 	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
 	"github.com/tryst-rdma/tryst/internal/proto/trystgrpc"
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -35,7 +34,9 @@ const (
 // whose receives wait for the network and the processors alone, measures how long that takes now.
 func TestSmallReceivesBesideBulk(t *testing.T) {
 	namespace(t)
-	onlyTCP := func(c *config.Config) { c.Provider, c.Fallback, c.Arena, c.ArenaLimit = "tcp", "none", 64<<20, 512<<20 }
+	onlyTCP := func(c *server.Config) {
+		c.Provider, c.Fallback, c.RDMA.Arena, c.RDMA.ArenaLimit = "tcp", "none", 64<<20, 512<<20
+	}
 	s, err := server.Start(t.Context(), settings(onlyTCP), server.Options{Logger: logger()})
 	check(t, "start", err)
 	t.Cleanup(func() { check(t, "close the server", s.Close(context.Background())) })

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/verbs/tcp"
 )
 
@@ -96,23 +96,23 @@ var faults = []fault{
 		s.lose(ctx, task, d, 100)
 		s.proxies[task].Release()
 	}},
-	{name: "UDP cut", weight: 25, link: true, of: config.ProviderRoCE, do: func(s *storm, ctx context.Context, task int, d time.Duration, _ int64) { s.lose(ctx, task, d, 100) }},
-	{name: "UDP lossy", weight: 15, link: true, of: config.ProviderRoCE, do: func(s *storm, ctx context.Context, task int, d time.Duration, n int64) {
+	{name: "UDP cut", weight: 25, link: true, of: server.ProviderRoCE, do: func(s *storm, ctx context.Context, task int, d time.Duration, _ int64) { s.lose(ctx, task, d, 100) }},
+	{name: "UDP lossy", weight: 15, link: true, of: server.ProviderRoCE, do: func(s *storm, ctx context.Context, task int, d time.Duration, n int64) {
 		s.lose(ctx, task, d, 1+int(n%30))
 	}},
-	{name: "TCP of queue pairs cut", weight: 25, link: true, of: config.ProviderTCP, do: func(s *storm, _ context.Context, task int, _ time.Duration, _ int64) {
+	{name: "TCP of queue pairs cut", weight: 25, link: true, of: server.ProviderTCP, do: func(s *storm, _ context.Context, task int, _ time.Duration, _ int64) {
 		s.proxies[task].Refuse(tcp.Magic)
 		s.proxies[task].Refuse("")
 	}},
-	{name: "TCP of queue pairs refused", weight: 15, link: true, of: config.ProviderTCP, do: func(s *storm, ctx context.Context, task int, d time.Duration, _ int64) {
+	{name: "TCP of queue pairs refused", weight: 15, link: true, of: server.ProviderTCP, do: func(s *storm, ctx context.Context, task int, d time.Duration, _ int64) {
 		s.proxies[task].Refuse(tcp.Magic)
 		pause(ctx, d)
 		s.proxies[task].Refuse("")
 	}},
-	{name: "shared memory cut", weight: 25, link: true, of: config.ProviderShm, do: func(s *storm, _ context.Context, task int, _ time.Duration, _ int64) {
+	{name: "shared memory cut", weight: 25, link: true, of: server.ProviderSHM, do: func(s *storm, _ context.Context, task int, _ time.Duration, _ int64) {
 		s.sever(task, false)
 	}},
-	{name: "shared memory taken away", weight: 10, link: true, of: config.ProviderShm, do: func(s *storm, _ context.Context, task int, _ time.Duration, _ int64) {
+	{name: "shared memory taken away", weight: 10, link: true, of: server.ProviderSHM, do: func(s *storm, _ context.Context, task int, _ time.Duration, _ int64) {
 		s.sever(task, true) // until the process ends
 	}},
 	{name: "no descriptor left", weight: 12, link: true, blocks: true, do: func(s *storm, ctx context.Context, task int, d time.Duration, _ int64) {

@@ -18,7 +18,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/tensor"
 )
@@ -150,8 +149,8 @@ func (n *node) answer(a answer) {
 	_ = n.out.Encode(a) // it fails only if the test has gone
 }
 
-func (n *node) config() config.Config {
-	c := config.Default()
+func (n *node) config() server.Config {
+	c := server.Config{}
 	c.Listen, c.ShutdownTimeout = "127.0.0.1:0", closeTime
 	if n.Storm {
 		c.ShutdownTimeout = shutdownTime
@@ -160,17 +159,17 @@ func (n *node) config() config.Config {
 	if n.Provider != "" {
 		c.Transport, c.Provider = "verbs", n.Provider
 	}
-	if strings.Contains(n.Provider, config.ProviderRoCE) {
+	if strings.Contains(n.Provider, server.ProviderRoCE) {
 		c.RDMA.Device = "lo"
 	}
-	c.Arena, c.ArenaLimit, c.RDMA.QueueDepth, c.RDMA.Timeout = arena, arenaLimit, queueDepth, ackTimeout
+	c.RDMA.Arena, c.RDMA.ArenaLimit, c.RDMA.QueueDepth, c.RDMA.Timeout = arena, arenaLimit, queueDepth, ackTimeout
 	c.RDMA.QueuePairs = 1 + n.Life%2
-	c.SendBound = sendBound
+	c.Limits.SendBound = sendBound
 	if smallCache(n.Seed, n.Task, n.Life) {
-		c.KeptPerPeer, c.KeptTotal = keptPerPeer, keptTotal
+		c.Limits.KeptPerPeer, c.Limits.KeptTotal = keptPerPeer, keptTotal
 	}
-	c.UnaryLimit, c.EagerLimit, c.PeerTimeout = unaryLimit, eagerLimit, peerTimeout
-	c.Keepalive.Time, c.Keepalive.Timeout = keepaliveTime, time.Second
+	c.GRPC.UnaryLimit, c.RDMA.EagerLimit, c.PeerTimeout = unaryLimit, eagerLimit, peerTimeout
+	c.GRPC.KeepaliveTime, c.GRPC.KeepaliveTimeout = keepaliveTime, time.Second
 	return c
 }
 
@@ -183,11 +182,12 @@ func (n *node) options() server.Options {
 
 func (n *node) start() error {
 	c, o := n.config(), n.options()
-	c.Task = cluster.Task{Job: job, Index: n.Task}
-	var err error
-	if c.Cluster, err = cluster.NewSpec(map[string]map[int]string{job: n.Cluster}); err != nil {
+	c.Task = cluster.Task{Job: job, Index: n.Task}.String()
+	spec, err := cluster.NewSpec(map[string]map[int]string{job: n.Cluster})
+	if err != nil {
 		return err
 	}
+	c.Cluster = spec.Lists()
 	o.Prepare = func(ctx context.Context, s *server.Server) error {
 		_, err := s.Catalog().Publish(ctx, publication, n.Model)
 		return err

@@ -111,7 +111,7 @@ func (n *node) pullFrom(task int, memory bool) {
 }
 
 func (n *node) pull(task int, memory bool) error {
-	c, err := server.Dial(n.ctx, n.config().Client, n.Cluster[task], n.options())
+	c, err := server.Dial(n.ctx, n.config().ForClient(), n.Cluster[task], n.options())
 	if err != nil {
 		return fmt.Errorf("dial: %w", err)
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/verbs/shm"
 )
 
@@ -89,7 +89,7 @@ func (s *storm) carried(ctx context.Context, route string, since int64) bool {
 func TestProcessesDieAndStop(t *testing.T) {
 	const short = 300 * time.Millisecond
 	for _, w := range worlds {
-		if len(w.kinds) != 1 || testing.Short() && w.kinds[0] == config.ProviderRoCE { // storms have roce alone, too
+		if len(w.kinds) != 1 || testing.Short() && w.kinds[0] == server.ProviderRoCE { // storms have roce alone, too
 			continue
 		}
 		w.same = true
@@ -113,7 +113,7 @@ func TestProcessesDieAndStop(t *testing.T) {
 func TestDescriptorsRunOut(t *testing.T) {
 	const d = 500 * time.Millisecond
 	for _, w := range worlds {
-		if len(w.kinds) != 1 || w.kinds[0] == config.ProviderRoCE { // roce opens nothing for a channel
+		if len(w.kinds) != 1 || w.kinds[0] == server.ProviderRoCE { // roce opens nothing for a channel
 			continue
 		}
 		w.same = true
@@ -131,7 +131,7 @@ func TestDescriptorsRunOut(t *testing.T) {
 // TestRoutesComeAndGo: shared memory is taken away, then TCP too, and processes that start again have
 // both. Values go over the best route that is left, and the rules hold.
 func TestRoutesComeAndGo(t *testing.T) {
-	w := world{name: "shm and tcp", kinds: []string{config.ProviderShm, config.ProviderTCP}, same: true}
+	w := world{name: "shm and tcp", kinds: []string{server.ProviderSHM, server.ProviderTCP}, same: true}
 	runStorm(t, t.TempDir(), options{seed: 4, time: scriptTime, world: w, fallback: "grpc", faults: true, script: []act{
 		{until: shm.DeviceName},
 		{fault: "shared memory taken away", task: allTasks, until: "tcp0"},

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/verbs/shm"
 )
 
@@ -26,10 +26,10 @@ const (
 
 var worlds = []world{
 	{name: "grpc", carry: []string{wireGRPC}},
-	{name: "roce", kinds: []string{config.ProviderRoCE}, carry: []string{roceDevice}},
-	{name: "tcp", kinds: []string{config.ProviderTCP}, carry: []string{"tcp0"}},
-	{name: "shm", kinds: []string{config.ProviderShm}, carry: []string{shm.DeviceName}},
-	{name: "all", kinds: []string{config.ProviderShm, config.ProviderTCP, config.ProviderRoCE}, carry: []string{shm.DeviceName, "tcp0"}},
+	{name: "roce", kinds: []string{server.ProviderRoCE}, carry: []string{roceDevice}},
+	{name: "tcp", kinds: []string{server.ProviderTCP}, carry: []string{"tcp0"}},
+	{name: "shm", kinds: []string{server.ProviderSHM}, carry: []string{shm.DeviceName}},
+	{name: "all", kinds: []string{server.ProviderSHM, server.ProviderTCP, server.ProviderRoCE}, carry: []string{shm.DeviceName, "tcp0"}},
 }
 
 // firstLife is the number of the first process of a task.

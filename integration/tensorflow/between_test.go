@@ -69,7 +69,7 @@ func startTown(t *testing.T) *town {
 		for _, set := range sets {
 			job := p + "_" + set
 			for i := range 2 {
-				w.tryst[job] = append(w.tryst[job], c.startTryst(t, serverTask{Job: job, Task: i, Kernels: set, Provider: p}, func(conf *config.Config) { conf.CPUDevices = 2 }))
+				w.tryst[job] = append(w.tryst[job], c.startTryst(t, serverTask{Job: job, Task: i, Kernels: set, Provider: p}, func(conf *server.Config) { conf.CPUDevices = 2 }))
 			}
 		}
 	}

@@ -17,7 +17,7 @@ import (
 func TestCacheRPCResponse(t *testing.T) {
 	bed := start(t, options{
 		workerArgs: []string{"--cache-rpc-response"},
-		config:     func(c *config.Config) { c.CacheRPCResponse = true },
+		config:     func(c *server.Config) { c.GRPC.CacheRPCResponse = true },
 	})
 	x := slice[float32](t, 1, 2, 3)
 	t.Run("there and back", func(t *testing.T) {

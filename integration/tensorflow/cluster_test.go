@@ -200,7 +200,7 @@ type trystTask struct {
 }
 
 // startTryst starts a Tryst server for a task. It ends with the test.
-func (c tasks) startTryst(t testing.TB, task serverTask, change ...func(*config.Config)) *trystTask {
+func (c tasks) startTryst(t testing.TB, task serverTask, change ...func(*server.Config)) *trystTask {
 	t.Helper()
 	task.Cluster = c
 	s := &trystTask{registry: prometheus.NewRegistry()}

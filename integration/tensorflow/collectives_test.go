@@ -51,12 +51,12 @@ func (p *process) next(t *testing.T) string {
 // startMember starts a Tryst server as task 2 of the job worker.
 func startMember(t *testing.T, c tasks, leader int) *server.Server {
 	t.Helper()
-	cfg := config.Default()
+	cfg := server.Config{}
 	spec, err := cluster.SpecFromLists(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Cluster, cfg.Task, cfg.Listen = spec, cluster.Task{Job: "worker", Index: 2}, c["worker"][2]
+	cfg.Cluster, cfg.Task, cfg.Listen = spec.Lists(), cluster.Task{Job: "worker", Index: 2}.String(), c["worker"][2]
 	cfg.CollectiveLeader = cluster.Task{Job: "worker", Index: leader}
 	kernels := ops.New()
 	if err := kernels.AddCollectives(); err != nil {

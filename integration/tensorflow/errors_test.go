@@ -181,7 +181,7 @@ func TestDuplicateRequest(t *testing.T) {
 // the connection breaks, at once; later ones after the peer timeout.
 func TestTensorFlowDies(t *testing.T) {
 	const timeout = 2 * time.Second
-	bed := start(t, options{config: func(c *config.Config) { c.PeerTimeout = timeout }})
+	bed := start(t, options{config: func(c *server.Config) { c.PeerTimeout = timeout }})
 	s := bed.run(bed.echo(tensor.Float32))
 	bed.send(s, "there", slice[float32](t, 1))
 	bed.wantValue(s, "back", slice[float32](t, 1)) // the connection is up

@@ -98,13 +98,13 @@ func openLibrary(o library.Options) (graph.KernelSet, error) {
 }
 
 // settings returns the settings of a Tryst server of a task.
-func (s serverTask) settings() (config.Config, error) {
-	c := config.Default()
+func (s serverTask) settings() (server.Config, error) {
+	c := server.Config{}
 	c.Listen = s.Cluster[s.Job][s.Task]
-	c.Task = cluster.Task{Job: s.Job, Index: s.Task}
+	c.Task = cluster.Task{Job: s.Job, Index: s.Task}.String()
 	if s.Provider != "" {
 		c.Transport, c.Provider = "verbs", s.Provider
-		c.Arena, c.ArenaLimit = 4<<20, 64<<20
+		c.RDMA.Arena, c.RDMA.ArenaLimit = 4<<20, 64<<20
 	}
 	var err error
 	c.Cluster, err = cluster.SpecFromLists(s.Cluster)

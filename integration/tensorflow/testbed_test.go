@@ -40,7 +40,7 @@ type testbed struct {
 // options configures a testbed.
 type options struct {
 	workerArgs []string             // further arguments of worker.py
-	config     func(*config.Config) // changes the settings of the Tryst server
+	config     func(*server.Config) // changes the settings of the Tryst server
 }
 
 // start starts a testbed, which ends with the test.
@@ -58,9 +58,9 @@ func start(t testing.TB, o options) *testbed {
 	bed.process, bed.tfAddress = startWorker(t, append([]string{ours}, o.workerArgs...)...)
 	reserved.Close()
 
-	c := config.Default()
+	c := server.Config{}
 	c.Listen = ours
-	c.Task = cluster.Task{Job: "worker", Index: 1}
+	c.Task = cluster.Task{Job: "worker", Index: 1}.String()
 	if c.Cluster, err = cluster.SpecFromLists(map[string][]string{"worker": {bed.tfAddress, ours}}); err != nil {
 		t.Fatal(err)
 	}

@@ -83,11 +83,11 @@ func (n *node) start(text string) error {
 	if err := json.Unmarshal([]byte(text), s); err != nil {
 		return err
 	}
-	c := config.Default()
+	c := server.Config{}
 	c.Listen, c.ShutdownTimeout = "127.0.0.1:0", 30*time.Second
-	c.Transport, c.Provider, c.RDMA.Device = verbstransport.Name, config.ProviderLibibverbs, s.Device
+	c.Transport, c.Provider, c.RDMA.Device = verbstransport.Name, server.ProviderLibibverbs, s.Device
 	c.RDMA.Timeout = 200 * time.Millisecond // long, since an emulated processor may be busy
-	c.Arena = 4 << 20                       // small, since most of a start is registration
+	c.RDMA.Arena = 4 << 20                  // small, since most of a start is registration
 	c.PeerTimeout = 10 * time.Minute
 	if s.Fallback != "" {
 		c.Fallback = s.Fallback
@@ -99,23 +99,25 @@ func (n *node) start(text string) error {
 		c.RDMA.QueueDepth = s.QueueDepth
 	}
 	if s.ArenaLimit != 0 {
-		c.ArenaLimit, c.Arena = s.ArenaLimit, s.ArenaLimit/2
+		c.RDMA.ArenaLimit, c.RDMA.Arena = s.ArenaLimit, s.ArenaLimit/2
 	}
 	n.pool = tensor.NewPool(tensor.PoolOptions{})
 	o := server.Options{Allocator: n.pool, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))}
 	ctx := context.Background()
 	var err error
 	if s.Dial != "" {
-		if n.client, err = server.Dial(ctx, c.Client, s.Dial, o); err != nil {
+		if n.client, err = server.Dial(ctx, c.ForClient(), s.Dial, o); err != nil {
 			return err
 		}
 		n.reply(reply{})
 		return nil
 	}
-	c.Task = task(s.Task)
-	if c.Cluster, err = cluster.NewSpec(map[string]map[int]string{job: s.Cluster}); err != nil {
+	c.Task = task(s.Task).String()
+	spec, err := cluster.NewSpec(map[string]map[int]string{job: s.Cluster})
+	if err != nil {
 		return err
 	}
+	c.Cluster = spec.Lists()
 	if n.server, err = server.Start(ctx, c, o); err != nil {
 		return err
 	}

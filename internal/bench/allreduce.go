@@ -13,7 +13,6 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/collective"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -62,14 +61,12 @@ func startMember(ctx context.Context, s setup) (*member, error) {
 	if len(m.Addresses) != m.Members || m.Rank < 0 || m.Rank >= m.Members {
 		return nil, status.Errorf(status.InvalidArgument, "rank %d of %d members with %d addresses", m.Rank, m.Members, len(m.Addresses))
 	}
-	spec, err := cluster.SpecFromLists(map[string][]string{"worker": m.Addresses})
-	if err != nil {
-		return nil, err
+	c := server.Config{
+		Listen: m.Addresses[m.Rank], Cluster: map[string][]string{"worker": m.Addresses},
+		Task: cluster.Task{Job: "worker", Index: m.Rank}.String(),
 	}
-	c := config.Config{Listen: m.Addresses[m.Rank]}
-	c.Cluster, c.Task = spec, cluster.Task{Job: "worker", Index: m.Rank}
-	s.apply(&c.Client)
-	c.FillDefaults()
+	s.apply(&c)
+	var err error
 	if m.server, err = server.Start(ctx, c, server.Options{}); err != nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/server"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
@@ -22,9 +22,9 @@ func startAll(t *testing.T, provider string) []*member {
 	}
 	s := setup{}
 	if provider != "" {
-		c := config.Default()
+		c := server.Config{}
 		c.Transport, c.Provider = verbstransport.Name, provider
-		s.verbsSetup = new(suite).verbsOf(c.Client)
+		s.verbsSetup = new(suite).verbsOf(c)
 	}
 	var all []*member
 	for rank := range reducers {

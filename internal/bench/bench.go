@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
@@ -27,12 +28,12 @@ type Options struct {
 	// sizes are nearest to Sizes.
 	From string
 	// Client has the settings for dialing that server.
-	Client config.Client
+	Client server.Config
 	// Transports are the transports to measure; empty: grpc. The device of verbs
 	// is that of Client.
 	Transports []string
 	// PeerDevice is the RDMA device of the second process, as
-	// config.RDMA.Device; empty: that of Client.
+	// server.RDMA.Device; empty: that of Client.
 	PeerDevice string
 	// Only has the names of the benchmarks to run; empty: all but those of routes.
 	Only []string
@@ -253,17 +254,16 @@ func (o *Options) complete() error {
 
 // client returns the settings for dialing servers over the transport that is measured, without a
 // fallback.
-func (s *suite) client() config.Client {
-	c := config.Config{Client: s.Client}
-	c.FillDefaults()
+func (s *suite) client() server.Config {
+	c := s.Client
 	c.Transport = grpctransport.Name
 	switch {
 	case s.now.route != nil:
-		s.now.route.apply(&c.Client, s.routeProvider())
+		s.now.route.apply(&c, s.routeProvider())
 	case s.now.transport == verbstransport.Name:
 		c.Transport, c.Fallback = verbstransport.Name, "none"
 	}
-	return c.Client
+	return c
 }
 
 func (s *suite) contest() contest { return contest{pairs: s.Pairs, time: s.PairTime} }

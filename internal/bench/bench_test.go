@@ -94,7 +94,7 @@ func TestProfilesOfBothProcesses(t *testing.T) {
 
 // A peer may be any server that publishes something.
 func TestFromAnotherServer(t *testing.T) {
-	c := config.Default()
+	c := server.Config{}
 	c.Listen = "127.0.0.1:0"
 	s, err := server.Start(t.Context(), c, server.Options{})
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 )
 
@@ -46,7 +46,7 @@ func (c certificate) certificate() tls.Certificate {
 }
 
 // save writes it into dir, and returns the settings by which both processes use it: mutual TLS.
-func (c certificate) save(dir string) (t config.TLS, err error) {
+func (c certificate) save(dir string) (t server.TLS, err error) {
 	key, err := x509.MarshalPKCS8PrivateKey(c.key)
 	if err != nil {
 		return t, err

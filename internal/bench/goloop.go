@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/discovery"
+	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/verbs"
 	libibverbs "github.com/tryst-rdma/tryst/verbs/cgo"
@@ -38,7 +38,7 @@ type loop struct {
 }
 
 // newLoop makes a queue pair whose receive is posted.
-func newLoop(c config.RDMA, event bool) (_ *loop, err error) {
+func newLoop(c server.RDMA, event bool) (_ *loop, err error) {
 	l := &loop{event: event}
 	defer func() {
 		if err != nil {
@@ -197,7 +197,7 @@ func (l *loop) close() (err error) {
 // median. Each run has a second process of its own.
 func (s *suite) goLoop(event bool) side {
 	return func(ctx context.Context, d time.Duration) (r run, err error) {
-		client := s.client()
+		client := s.client().WithDefaults()
 		c, ctx, err := startChild(ctx, s.Command, setup{Profile: s.Profile, Pin: s.second, verbsSetup: verbsSetup{RDMA: s.peerRDMA(client.RDMA)}})
 		if err != nil {
 			return r, err
@@ -236,7 +236,7 @@ type echo struct {
 	done chan struct{}
 }
 
-func startEcho(c config.RDMA, cmd *echoCommand) (*echo, error) {
+func startEcho(c server.RDMA, cmd *echoCommand) (*echo, error) {
 	l, err := newLoop(c, cmd.Event)
 	if err != nil {
 		return nil, err

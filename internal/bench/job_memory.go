@@ -9,7 +9,6 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
@@ -29,13 +28,12 @@ func (j *job) besideMemory(ctx context.Context, route string) (err error) {
 
 // besideMemoryOf is besideMemory with a server at an address.
 func (j *job) besideMemoryOf(ctx context.Context, route, address string) (err error) {
-	c := config.Config{}
-	c.FillDefaults()
+	c := server.Config{}
 	c.Transport = grpctransport.Name
 	if route != grpctransport.Name {
 		c.Transport, c.Provider, c.Fallback = verbstransport.Name, route, "none"
 	}
-	client, err := server.Dial(ctx, c.Client, address, server.Options{})
+	client, err := server.Dial(ctx, c, address, server.Options{})
 	if err != nil {
 		return err
 	}

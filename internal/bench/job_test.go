@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 )
 
@@ -147,7 +146,7 @@ func TestPullIntoMemoryBesideACopy(t *testing.T) {
 	if _, err := checkpoint.Generate(t.Context(), path, checkpoint.GenerateOptions{Model: "tiny"}); err != nil {
 		t.Fatal(err)
 	}
-	c := config.Default()
+	c := server.Config{}
 	c.Listen = "127.0.0.1:0"
 	s, err := server.Start(t.Context(), c, server.Options{})
 	if err != nil {

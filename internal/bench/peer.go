@@ -13,7 +13,6 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -35,7 +34,7 @@ type setup struct {
 	// Reduce makes it a member of an all-reduce, and nothing else.
 	Reduce *reduceSetup `json:"reduce,omitempty"`
 	// TLS has certificates that both processes use; none without it.
-	TLS config.TLS `json:"tls"`
+	TLS server.TLS `json:"tls"`
 	verbsSetup
 }
 
@@ -185,7 +184,7 @@ type peer struct {
 	served    chan struct{} // closed when baselines has ended
 	tcp       *tcpServer
 	udp       *loopServer // nil for none
-	rdma      config.RDMA
+	rdma      server.RDMA
 	echo      *echo // nil for none
 }
 
@@ -232,11 +231,10 @@ func randomTensor(a tensor.Allocator, size int64) (*tensor.Tensor, error) {
 }
 
 func (p *peer) startServer(ctx context.Context, s setup) (err error) {
-	c := config.Config{Listen: loopback}
-	s.apply(&c.Client)
+	c := server.Config{Listen: loopback}
+	s.apply(&c)
 	c.TLS = s.TLS
-	c.TLS.RequireClientCert = s.TLS.Enabled()
-	c.FillDefaults()
+	c.TLS.RequireClientCert = s.TLS != server.TLS{}
 	if p.server, err = server.Start(ctx, c, server.Options{Allocator: p.pool}); err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
-	"github.com/tryst-rdma/tryst/internal/config"
 	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
 	"github.com/tryst-rdma/tryst/internal/proto/trystgrpc"
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -27,7 +26,7 @@ type receiver struct {
 
 // dialReceiver makes the receiver from the server at address. The end of ctx
 // ends what it does.
-func dialReceiver(ctx context.Context, c config.Client, address string, pool tensor.Allocator) (*receiver, error) {
+func dialReceiver(ctx context.Context, c server.Config, address string, pool tensor.Allocator) (*receiver, error) {
 	client, err := server.Dial(ctx, c, address, server.Options{Allocator: pool})
 	if err != nil {
 		return nil, err

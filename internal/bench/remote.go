@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/tensor"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
@@ -15,7 +16,7 @@ import (
 // this one.
 type session struct {
 	child     *child
-	client    config.Client // the settings of ours
+	client    server.Config // the settings of ours
 	pool      *tensor.Pool
 	ours      *receiver
 	baselines *baselines
@@ -30,7 +31,7 @@ func (s *suite) pair(ctx context.Context, sizes []int64) (_ *session, _ context.
 }
 
 // pairAs is pair with settings of its own.
-func (s *suite) pairAs(ctx context.Context, client config.Client, sizes []int64) (_ *session, _ context.Context, err error) {
+func (s *suite) pairAs(ctx context.Context, client server.Config, sizes []int64) (_ *session, _ context.Context, err error) {
 	p := &session{pool: s.newPool(), client: client}
 	if p.child, ctx, err = startChild(ctx, s.Command, setup{Sizes: sizes, Profile: s.Profile, Pin: s.second, TLS: client.TLS, verbsSetup: s.verbsOf(client)}); err != nil {
 		return nil, nil, err
@@ -43,8 +44,9 @@ func (s *suite) pairAs(ctx context.Context, client config.Client, sizes []int64)
 	if p.ours, err = dialReceiver(ctx, client, p.child.Server, p.pool); err != nil {
 		return nil, nil, err
 	}
+	probed := client.WithDefaults().GRPC
 	if p.baselines, err = dialBaselines(p.child.Baselines, p.pool, grpctransport.DialOptions{
-		KeepaliveTime: client.Keepalive.Time, KeepaliveTimeout: client.Keepalive.Timeout,
+		KeepaliveTime: probed.KeepaliveTime, KeepaliveTimeout: probed.KeepaliveTimeout,
 	}); err != nil {
 		return nil, nil, err
 	}

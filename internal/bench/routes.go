@@ -11,6 +11,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
@@ -28,7 +29,7 @@ var (
 	overShm  = &route{name: "shm", provider: "shm"}
 	overTCP  = &route{name: "tcp", provider: "tcp"}
 	overTLS  = &route{name: "tls", provider: "tcp", tls: true}
-	overRoCE = &route{name: "roce", provider: config.ProviderRoCE}
+	overRoCE = &route{name: "roce", provider: server.ProviderRoCE}
 	overGRPC = &route{name: "grpc"}
 )
 
@@ -117,7 +118,7 @@ func contentConnections(pairs int) int { return max(1, pairs-1) }
 
 // apply makes it the only route of a process. provider is the one of the route, or that which
 // stands in for it.
-func (r *route) apply(c *config.Client, provider string) {
+func (r *route) apply(c *server.Config, provider string) {
 	if r.provider == "" {
 		c.Transport = grpctransport.Name
 		return
@@ -278,7 +279,7 @@ func (s *suite) busyBesideGRPC(ctx context.Context) error {
 		return nil
 	}
 	busy, plain := s.client(), s.client()
-	busy.Poll, plain.Transport = "busy", grpctransport.Name
+	busy.RDMA.Poll, plain.Transport = "busy", grpctransport.Name
 	s.say("%s, poll busy, beside %s", config.FormatSize(smallSize), OwnGRPC)
 	o, own, err := s.contest().compare(ctx, s.smallOf(busy, (*receiver).callback), s.smallOf(plain, (*receiver).callback))
 	if err != nil {

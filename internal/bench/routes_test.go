@@ -16,8 +16,8 @@ func routes(t *testing.T, only ...string) Options {
 	o.Routes, o.idlePeers, o.Inflight, o.standIns = true, 2, []int{2}, make(map[string]string)
 	for _, provider := range []string{overShm.provider, overTCP.provider} {
 		if !hasDevice(t, provider) {
-			t.Logf("no device of %s: %s stands in", provider, config.ProviderRoCE)
-			o.standIns[provider] = config.ProviderRoCE
+			t.Logf("no device of %s: %s stands in", provider, server.ProviderRoCE)
+			o.standIns[provider] = server.ProviderRoCE
 		}
 	}
 	return o
@@ -26,7 +26,7 @@ func routes(t *testing.T, only ...string) Options {
 // hasDevice reports whether a provider alone gives a server a device.
 func hasDevice(t *testing.T, provider string) bool {
 	t.Helper()
-	c := config.Default()
+	c := server.Config{}
 	c.Listen, c.Transport, c.Provider = loopback, "verbs", provider
 	s, err := server.Start(t.Context(), c, server.Options{})
 	if err != nil {
@@ -93,7 +93,7 @@ func TestAnotherRouteIsNotMeasured(t *testing.T) {
 	s := &suite{Options: routes(t)}
 	s.now = benchmark{name: "route-x", transport: "verbs", route: overRoCE}
 	err := s.withRoute(t.Context(), []int64{8}, func(ctx context.Context, p *session, targets []target) error {
-		s.now.route = &route{name: "ib", provider: config.ProviderLibibverbs}
+		s.now.route = &route{name: "ib", provider: server.ProviderLibibverbs}
 		return s.checkRoute(ctx, p.ours, targets[0])
 	})
 	if err == nil || !strings.Contains(err.Error(), `a receive over ib went over verbs, device "roce-`) {

@@ -18,7 +18,7 @@ func TestRxeBenchmarks(t *testing.T) {
 	for name, want := range map[string]int{"verbs-recv": 2 * 2, "verbs-latency": 2 * 2 * 2, "verbs-idle": 1} {
 		t.Run(name, func(t *testing.T) {
 			o := smoke(t, name)
-			o.Client = config.Client{RDMA: config.RDMA{Device: devices[0], Timeout: 200 * time.Millisecond}}
+			o.Client = server.Config{RDMA: server.RDMA{Device: devices[0], Timeout: 200 * time.Millisecond}}
 			o.PeerDevice, o.Transports, o.polls = devices[1], []string{"verbs"}, []string{"event"}
 			o.Sizes, o.Inflight, o.Pin = []int64{2 << 20}, []int{2}, true
 			rows, err := Run(t.Context(), o)
@@ -45,7 +45,7 @@ func TestRxeBenchmarks(t *testing.T) {
 func TestRxeBothWires(t *testing.T) {
 	devices := rxeDevices(t)
 	o := smoke(t, "recv", "verbs-recv")
-	o.Client = config.Client{RDMA: config.RDMA{Device: devices[0], Timeout: 200 * time.Millisecond}}
+	o.Client = server.Config{RDMA: server.RDMA{Device: devices[0], Timeout: 200 * time.Millisecond}}
 	o.PeerDevice, o.Transports, o.polls = devices[1], []string{"grpc", "verbs"}, []string{"event"}
 	o.Sizes, o.Inflight = []int64{1 << 20}, []int{2}
 	rows, err := Run(t.Context(), o)

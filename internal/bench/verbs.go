@@ -10,6 +10,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/internal/discovery"
+	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs"
@@ -52,7 +53,7 @@ type endpoints struct{ here, there discovery.Choice }
 //
 // What is measured beside programs of RDMA's own needs devices of the kernel.
 func (s *suite) devices() (d endpoints, err error) {
-	if s.client().Provider == config.ProviderRoCE {
+	if s.client().Provider == server.ProviderRoCE {
 		return d, status.New(status.FailedPrecondition, "it is measured beside programs that need RDMA of the kernel, and --provider roce was asked for")
 	}
 	host, err := discovery.Host()
@@ -70,14 +71,14 @@ func (s *suite) devices() (d endpoints, err error) {
 	return d, err
 }
 
-func chosen(i discovery.Inventory, c config.RDMA) (discovery.Choice, error) {
+func chosen(i discovery.Inventory, c server.RDMA) (discovery.Choice, error) {
 	return discovery.Choose(i, discovery.Want{
 		Device: c.Device, Port: uint8(c.Port), GIDIndex: c.GIDIndex, MTU: verbs.MTU(c.MTU), //nolint:gosec // limits of the settings
 	})
 }
 
 // peerRDMA is how the second process sends: as this one, from its own device.
-func (s *suite) peerRDMA(c config.RDMA) config.RDMA {
+func (s *suite) peerRDMA(c server.RDMA) server.RDMA {
 	if s.PeerDevice != "" {
 		c.Device = s.PeerDevice
 	}
@@ -119,8 +120,8 @@ func (s *suite) recvVerbs(ctx context.Context) error {
 // together: one of 2 MiB and more over several, smaller ones over each in turn, and what
 // fits into a message over the first (PROTOCOL.md section 8.5).
 func (s *suite) queuePairs(size int64, inflight int) int {
-	c := s.client()
-	if size <= c.EagerLimit {
+	c := s.client().WithDefaults()
+	if size <= c.RDMA.EagerLimit {
 		return 1
 	}
 	pairs := c.RDMA.QueuePairs
@@ -286,12 +287,12 @@ func usage() (u syscall.Rusage, err error) {
 // polling takes a processor also when nothing comes.
 func (s *suite) smallReceives(poll string, how func(*receiver, target) side) side {
 	client := s.client()
-	client.Poll = poll
+	client.RDMA.Poll = poll
 	return s.smallOf(client, how)
 }
 
 // smallOf is smallReceives with settings of its own.
-func (s *suite) smallOf(client config.Client, how func(*receiver, target) side) side {
+func (s *suite) smallOf(client server.Config, how func(*receiver, target) side) side {
 	return func(ctx context.Context, d time.Duration) (r run, err error) {
 		p, ctx, err := s.pairAs(ctx, client, []int64{smallSize})
 		if err != nil {
@@ -322,28 +323,23 @@ func (r *run) byMedian() error {
 }
 
 // verbsOf are the settings of the second process.
-func (s *suite) verbsOf(c config.Client) verbsSetup {
+func (s *suite) verbsOf(c server.Config) verbsSetup {
 	return verbsSetup{
-		Transport: c.Transport, Provider: c.Provider, RDMA: s.peerRDMA(c.RDMA), Poll: c.Poll,
-		EagerLimit: c.EagerLimit, Arena: c.Arena, ArenaLimit: c.ArenaLimit,
+		Transport: c.Transport, Provider: c.Provider, RDMA: s.peerRDMA(c.RDMA),
 	}
 }
 
 // verbsSetup is what the second process has to know for verbs.
 type verbsSetup struct {
-	Transport  string      `json:"transport"`
-	Provider   string      `json:"provider"`
-	RDMA       config.RDMA `json:"rdma"`
-	Poll       string      `json:"poll"`
-	EagerLimit int64       `json:"eager_limit"`
-	Arena      int64       `json:"arena"`
-	ArenaLimit int64       `json:"arena_limit"`
+	Transport string      `json:"transport"`
+	Provider  string      `json:"provider"`
+	RDMA      server.RDMA `json:"rdma"`
 }
 
-func (v verbsSetup) apply(c *config.Client) {
+func (v verbsSetup) apply(c *server.Config) {
 	if v.Transport != verbstransport.Name {
 		return
 	}
 	c.Transport, c.Fallback = v.Transport, "none" // another transport would be measured in its place
-	c.Provider, c.RDMA, c.Poll, c.EagerLimit, c.Arena, c.ArenaLimit = v.Provider, v.RDMA, v.Poll, v.EagerLimit, v.Arena, v.ArenaLimit
+	c.Provider, c.RDMA = v.Provider, v.RDMA
 }

@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/status"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
@@ -23,7 +22,7 @@ import (
 
 // ServerCredentials returns the credentials of the listener: TLS if there is a certificate,
 // otherwise none. shared allows clients with queue pairs.
-func ServerCredentials(c config.TLS, shared bool) (credentials.TransportCredentials, error) {
+func ServerCredentials(c Files, shared bool) (credentials.TransportCredentials, error) {
 	if c.Cert == "" {
 		return insecure.NewCredentials(), nil
 	}
@@ -61,7 +60,7 @@ func ClientCredentials(t *tls.Config) credentials.TransportCredentials {
 }
 
 // ClientTLS returns the configuration for connections to peers; nil without TLS.
-func ClientTLS(c config.TLS) (*tls.Config, error) {
+func ClientTLS(c Files) (*tls.Config, error) {
 	if !c.Enabled() {
 		return nil, nil
 	}
@@ -82,7 +81,7 @@ func ClientTLS(c config.TLS) (*tls.Config, error) {
 	return t, nil
 }
 
-func loadCA(c config.TLS) (*x509.CertPool, error) {
+func loadCA(c Files) (*x509.CertPool, error) {
 	if c.CA == "" {
 		return nil, nil
 	}
@@ -107,7 +106,7 @@ type keyPair struct {
 	at     [2]time.Time // modification times of the loaded files
 }
 
-func loadPair(c config.TLS) (*keyPair, error) {
+func loadPair(c Files) (*keyPair, error) {
 	p := &keyPair{cert: c.Cert, key: c.Key}
 	if _, err := p.current(); err != nil {
 		return nil, status.Errorf(status.InvalidArgument, "%w", err)
@@ -188,7 +187,7 @@ func (p *keyPair) changed() (at [2]time.Time, err error) {
 
 // Protection returns how far the gRPC connections of a process are protected. A server proves the
 // names of its peers only if it requires certificates of all.
-func Protection(c config.TLS, listens bool) verbstransport.TLS {
+func Protection(c Files, listens bool) verbstransport.TLS {
 	switch {
 	case !c.Enabled():
 		return verbstransport.NoTLS

@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestTLSFollowsItsFiles(t *testing.T) {
 	a := certtest.New(t)
 	first, _ := a.Make("server", certtest.Loopback)
-	pair, err := loadPair(a.Pair("server"))
+	pair, err := loadPair(Files(a.Pair("server")))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"time"
-
-	"github.com/tryst-rdma/tryst/internal/config"
 )
 
 // A certificate that has expired is found by the other side, which sends an alert that often does not say
@@ -28,7 +26,7 @@ func invalid(c *x509.Certificate, now time.Time) string {
 
 // OutOfDates returns a function that returns how the certificate of this process, which may be renewed
 // meanwhile, is not valid now; "" if it is, and without one.
-func OutOfDates(c config.TLS) func() string {
+func OutOfDates(c Files) func() string {
 	if c.Cert == "" {
 		return func() string { return "" }
 	}
@@ -44,7 +42,7 @@ func OutOfDates(c config.TLS) func() string {
 
 // WarnOutOfDates warns of certificates that are not valid now: that of this process, and those of the
 // authorities that it trusts.
-func WarnOutOfDates(log *slog.Logger, c config.TLS) {
+func WarnOutOfDates(log *slog.Logger, c Files) {
 	if why := OutOfDates(c)(); why != "" {
 		log.Warn("the certificate of this process is not valid: its peers refuse it", "setting", "tls.cert", "file", c.Cert, "reason", why)
 	}

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/config/sources"
 	"github.com/tryst-rdma/tryst/internal/console"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
@@ -88,14 +90,15 @@ func (o *benchOptions) check() (bytes int64, problems []error) {
 	return bytes, problems
 }
 
-func (s streams) bench(cmd *cobra.Command, o *benchOptions, cfg config.Config, name string, bytes int64) error {
+func (s streams) bench(cmd *cobra.Command, o *benchOptions, cfg *sources.Loaded, name string, bytes int64) error {
 	ctx := cmd.Context()
 	if o.from.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, o.from.timeout)
 		defer cancel()
 	}
-	routes := benchRoutesOf(cfg.Client)
+	given, _ := cfg.Given(config.ForClient)
+	routes := benchRoutesOf(given)
 	defer func() {
 		for _, r := range routes {
 			r.close(ctx)
@@ -115,18 +118,18 @@ func (s streams) bench(cmd *cobra.Command, o *benchOptions, cfg config.Config, n
 
 // benchRoutesOf returns the routes that a client may have: gRPC first, then a device of each provider
 // that the settings allow.
-func benchRoutesOf(c config.Client) []*benchRoute {
+func benchRoutesOf(c server.Config) []*benchRoute {
 	grpc := c
 	grpc.Transport = overGRPC
 	routes := []*benchRoute{{name: overGRPC, settings: grpc}}
-	allowed := strings.Split(c.Provider, ",")
+	allowed := strings.Split(cmp.Or(c.Provider, server.ProviderAuto), ",")
 	for _, name := range config.Providers() {
-		if name == config.ProviderAuto || !slices.Contains(allowed, name) && !slices.Contains(allowed, config.ProviderAuto) {
+		if name == server.ProviderAuto || !slices.Contains(allowed, name) && !slices.Contains(allowed, server.ProviderAuto) {
 			continue
 		}
 		one := c
 		// Without a fallback: another route would be measured in its place.
-		one.Transport, one.Fallback, one.Provider = config.Verbs, "none", name
+		one.Transport, one.Fallback, one.Provider = server.TransportVerbs, server.FallbackNone, name
 		routes = append(routes, &benchRoute{name: name, settings: one})
 	}
 	return routes

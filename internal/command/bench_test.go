@@ -10,6 +10,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/server"
 )
 
 // benchRows are the rows of bench --json, by route.
@@ -81,13 +82,13 @@ func TestBenchSaysWhyARouteIsNotUsed(t *testing.T) {
 // TestBenchRoutesHaveNoFallback: a client has one route only, or another would be measured in its
 // place. --provider limits the routes.
 func TestBenchRoutesHaveNoFallback(t *testing.T) {
-	c := config.Default().Client
+	c := server.Config{}
 	all := benchRoutesOf(c)
 	if len(all) != len(config.Providers()) || all[0].name != overGRPC {
 		t.Errorf("%d routes, want gRPC and one for each provider but auto", len(all))
 	}
 	for _, r := range all[1:] {
-		if s := r.settings; s.Transport != config.Verbs || s.Fallback != "none" || s.Provider != r.name {
+		if s := r.settings; s.Transport != server.TransportVerbs || s.Fallback != "none" || s.Provider != r.name {
 			t.Errorf("%s: transport %s, fallback %s, provider %s", r.name, s.Transport, s.Fallback, s.Provider)
 		}
 	}

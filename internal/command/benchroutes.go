@@ -10,7 +10,6 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 )
@@ -30,7 +29,7 @@ const (
 // benchRoute is one route to the server, with a client of its own that has no other.
 type benchRoute struct {
 	name     string // overGRPC, or a provider
-	settings config.Client
+	settings server.Config
 
 	client      *server.Client
 	task        cluster.Task // the server
@@ -138,7 +137,7 @@ func (r *benchRoute) connect(ctx context.Context, from, name string, bytes int64
 	if r.task, err = r.client.Server(ctx); err != nil {
 		return err
 	}
-	if r.settings.Transport == config.Verbs {
+	if r.settings.Transport == server.TransportVerbs {
 		if _, err := r.client.Probe(ctx, r.task); err != nil {
 			return err
 		}

@@ -38,8 +38,8 @@ const logLevelFlag = "log-level" // the flag of the setting log.level
 
 // quiet limits the log of an interactive command to warnings, unless a setting
 // gives the level. Events such as reconnects are for the log of a server.
-func quiet(c config.Config) config.Log {
-	for _, e := range config.Describe(c) {
+func quiet(c *sources.Loaded) config.Log {
+	for _, e := range c.Describe() {
 		if e.Key == "log.level" && e.Source.Kind == config.FromDefault {
 			c.Log.Level = slog.LevelWarn
 		}
@@ -49,14 +49,14 @@ func quiet(c config.Config) config.Log {
 
 // check returns the settings. The error has all that is wrong: the flags, the settings, and
 // others, the problems of the command's own flags.
-func (f *source) check(cmd *cobra.Command, s streams, others ...error) (config.Config, error) {
+func (f *source) check(cmd *cobra.Command, s streams, others ...error) (*sources.Loaded, error) {
 	cfg, err := s.load(cmd, config.ForClient)
 	var problems []error
 	switch {
 	case f.from == "":
 		problems = append(problems, usagef("--from is missing: HOST[:PORT] of the server, or a task of --cluster"))
 	case err == nil: // with errors, the cluster is not known
-		if _, _, _, err := cluster.ResolveTarget(cfg.Cluster, f.from); err != nil {
+		if _, _, _, err := cluster.ResolveTarget(cfg.Spec(), f.from); err != nil {
 			problems = append(problems, status.From(err).WithPrefix("--from"))
 		}
 	}
@@ -80,14 +80,15 @@ func (f *source) with(cmd *cobra.Command, s streams, log io.Writer, do func(cont
 		ctx, cancel = context.WithTimeout(ctx, f.timeout)
 		defer cancel()
 	}
-	logger := server.NewLogger(quiet(cfg), log)
-	server.LogVariables(logger, cfg)
+	logger := newLogger(quiet(cfg), log)
+	logVariables(logger, cfg)
 	traces, err := telemetry.New(ctx, cfg.OTel, "")
 	if err != nil {
 		return err
 	}
 	defer closeTraces(ctx, traces, closeTimeout)
-	c, err := server.Dial(ctx, cfg.Client, f.from, server.Options{Logger: logger, ClientStats: traces.Client()})
+	given, _ := cfg.Given(config.ForClient)
+	c, err := server.Dial(ctx, given, f.from, server.Options{Logger: logger, ClientStats: traces.Client()})
 	if err != nil {
 		return err
 	}

@@ -138,8 +138,8 @@ func devices(*cobra.Command, string) (names []string, _ cobra.ShellCompDirective
 func (s streams) tasks(cmd *cobra.Command, _ string) (names []string, _ cobra.ShellCompDirective) {
 	cfg, err := s.load(cmd, config.ForClient) // a server would need its task in the cluster
 	if err == nil {
-		for _, t := range cfg.Cluster.Tasks() {
-			address, _ := cfg.Cluster.Address(t)
+		for _, t := range cfg.Spec().Tasks() {
+			address, _ := cfg.Spec().Address(t)
 			names = append(names, t.String()+"\t"+address)
 		}
 	}

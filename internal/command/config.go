@@ -27,7 +27,7 @@ TF_CONFIG, the defaults.`,
 				return err
 			}
 			rows := [][]string{{"SETTING", "VALUE", "SOURCE"}}
-			for _, e := range config.Describe(cfg) {
+			for _, e := range cfg.Describe() {
 				if json {
 					err := writeJSON(s.out, struct {
 						Key    string `json:"key"`

@@ -33,7 +33,7 @@ func deployed(t *testing.T, name string) string {
 }
 
 // served returns the settings of a tryst serve with arguments and variables, which must be valid.
-func served(t *testing.T, args []string, env ...string) config.Config {
+func served(t *testing.T, args []string, env ...string) *sources.Loaded {
 	t.Helper()
 	cmd, rest, err := newRoot(streams{}).Find(args)
 	if err != nil || cmd.Name() != "serve" {

@@ -56,21 +56,22 @@ func (s streams) doctorCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			o := doctor.Options{Client: cfg.Client, From: from, Measure: measure}.OnThisHost()
+			given, _ := cfg.Given(config.ForClient | config.ForServer)
+			o := doctor.Options{Client: given, From: from, Measure: measure}.OnThisHost()
 			target := clientOf(cfg, from)
-			if o.LocalAddr, o.LocalAddrWhy, err = server.LocalAddrFor(cmd.Context(), cfg, target); err != nil {
+			if o.LocalAddr, o.LocalAddrWhy, err = server.LocalAddrFor(cmd.Context(), given, target); err != nil {
 				return err
 			}
-			if cfg.Fabric() != "" {
+			if config.NewProviderSet(cfg.Provider, cfg.SHM).Fabric() != "" {
 				o.Select = func(ctx context.Context) (server.Selection, error) {
-					return server.SelectFor(ctx, cfg, target)
+					return server.SelectFor(ctx, given, target)
 				}
 			}
-			for _, e := range config.Describe(cfg) {
+			for _, e := range cfg.Describe() {
 				switch {
 				case e.Source.Kind == config.FromDefault:
 				case e.Key == "task":
-					o.Self = &cfg.Task
+					o.Self = new(cfg.Self())
 				case strings.HasPrefix(e.Key, "rdma."), e.Key == "provider", strings.HasPrefix(e.Key, "shm"):
 					o.Settings = append(o.Settings, e)
 				}
@@ -107,11 +108,11 @@ func (s streams) doctorCommand() *cobra.Command {
 
 // clientOf returns the server that a client with these settings would pull from: that of --from, or
 // the first task of the cluster if this process is none of its tasks. It is "" for a server.
-func clientOf(c config.Config, from string) string {
-	if from != "" || c.Cluster == nil || c.TaskIsSet() {
+func clientOf(c *sources.Loaded, from string) string {
+	if from != "" || c.IsMember() {
 		return from
 	}
-	for _, t := range c.Cluster.Tasks() {
+	for _, t := range c.Spec().Tasks() {
 		return t.String()
 	}
 	return ""

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/config/sources"
 	"github.com/tryst-rdma/tryst/tensorflow/graph"
 	"github.com/tryst-rdma/tryst/tensorflow/ops"
 )
@@ -60,11 +61,11 @@ func TestListeningOfServe(t *testing.T) {
 		t.Errorf("exit status %d at %v: %s", code, got, log.String())
 	}
 	for _, kernels := range []string{config.KernelsGo, config.KernelsNone} {
-		if (streams{options: o}).listening(config.Config{Kernels: kernels}) != nil {
+		if (streams{options: o}).listening(&sources.Loaded{Own: config.Own{Kernels: kernels}}) != nil {
 			t.Errorf("the address is checked although the kernels are %s", kernels)
 		}
 	}
-	mutual := config.Config{Kernels: config.KernelsTensorFlow}
+	mutual := &sources.Loaded{Own: config.Own{Kernels: config.KernelsTensorFlow}}
 	mutual.TLS.RequireClientCert = true
 	if err := (streams{options: o}).listening(mutual)(got); !strings.Contains(err.Error(), "mutual TLS true") {
 		t.Error(err)

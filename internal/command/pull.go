@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 )
@@ -224,7 +223,7 @@ func tensorsText(p checkpoint.Progress, by map[string]int, device string) string
 	text := fmt.Sprintf("%d/%d tensors", p.Tensors, p.Total)
 	names := mostUsed(by)
 	for i, name := range names {
-		if name == config.Verbs && device != "" {
+		if name == server.TransportVerbs && device != "" {
 			names[i] += " (" + device + ")"
 		}
 	}

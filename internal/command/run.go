@@ -149,10 +149,10 @@ func lines(err error) []string {
 }
 
 // load returns the settings for a command.
-func (s streams) load(cmd *cobra.Command, use config.Use) (config.Config, error) {
+func (s streams) load(cmd *cobra.Command, use config.Use) (*sources.Loaded, error) {
 	c, err := sources.Load(sources.Options{Flags: cmd.Flags(), Environ: s.env, Use: use})
 	if err != nil {
-		return config.Config{}, usageError{err}
+		return nil, usageError{err}
 	}
 	return c, nil
 }

@@ -149,8 +149,8 @@ func (s streams) endsWithTerminal() bool {
 	return s.signals != nil && s.in != nil && isTerminal(s.in) && !signal.Ignored(syscall.SIGHUP)
 }
 
-func (s streams) serve(ctx context.Context, cfg config.Config, offers []offer) error {
-	log := server.NewLogger(cfg.Log, s.err)
+func (s streams) serve(ctx context.Context, cfg *sources.Loaded, offers []offer) error {
+	log := newLogger(cfg.Log, s.err)
 	systemd := &notifier{socket: sources.NotifySocket(s.env), log: log}
 	reload := make(chan os.Signal, 1) // with space for a signal during the start, which is handled after it
 	defer signal.Stop(reload)
@@ -164,13 +164,16 @@ func (s streams) serve(ctx context.Context, cfg config.Config, offers []offer) e
 		return err
 	}
 	defer end()
-	traces, err := telemetry.New(ctx, cfg.OTel, cfg.Task.String())
+	traces, err := telemetry.New(ctx, cfg.OTel, cfg.Task)
 	if err != nil {
 		return err
 	}
 	defer closeTraces(ctx, traces, min(tracesTimeout, cfg.ShutdownTimeout))
-	srv, err := server.Start(ctx, cfg, server.Options{
-		Logger: log, LimitHeap: true, ServerStats: traces.Server(), ClientStats: traces.Client(), Kernels: kernels,
+	logVariables(log, cfg)
+	given, limits := cfg.Given(config.ForServer)
+	srv, err := server.Start(ctx, given, server.Options{
+		GraphLimits: limits,
+		Logger:      log, LimitHeap: true, ServerStats: traces.Server(), ClientStats: traces.Client(), Kernels: kernels,
 		Listening: s.listening(cfg),
 		Prepare: func(ctx context.Context, srv *server.Server) error {
 			for _, o := range offers {
@@ -213,7 +216,7 @@ func (s streams) kernels(log *slog.Logger, name string) (set graph.KernelSet, en
 
 // listening returns what checks the address that graphs are accepted at; nil when these are none, or run
 // with the kernels in Go, which reach nothing but memory.
-func (s streams) listening(cfg config.Config) func(net.Addr) error {
+func (s streams) listening(cfg *sources.Loaded) func(net.Addr) error {
 	if s.options.Listening == nil || s.options.Kernels == nil || cfg.Kernels == config.KernelsNone || cfg.Kernels == config.KernelsGo {
 		return nil
 	}

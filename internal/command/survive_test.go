@@ -19,7 +19,6 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/proto/tensorflowgrpc"
 	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
 	"github.com/tryst-rdma/tryst/internal/proto/trystgrpc"
@@ -204,7 +203,7 @@ func TestPullOverVerbsOutlivesItsServer(t *testing.T) {
 		return srv
 	}
 	srv := serve()
-	cfg := config.Default().Client
+	cfg := server.Config{}
 	cfg.Transport, cfg.Provider = "verbs", "roce"
 	c, err := server.Dial(t.Context(), cfg, listen, server.Options{})
 	if err != nil {

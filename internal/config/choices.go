@@ -8,7 +8,7 @@ import (
 // Values returns the valid values of the setting where they are few, such as the names of
 // transports; nil otherwise. Shells complete them.
 func (s Setting) Values() []string {
-	switch v := s.value(new(Config)).(type) {
+	switch v := s.value(nil).(type) {
 	case choice:
 		return v.known
 	case providerText:
@@ -38,3 +38,14 @@ const (
 	// KernelsNone refuses graphs.
 	KernelsNone = "none"
 )
+
+// Transports returns the valid values of the setting transport.
+//
+// Another value is InvalidArgument, as for every setting. TensorFlow's server factory returns
+// NotFound for an unknown protocol.
+func Transports() []string { return []string{"grpc", Verbs} }
+
+// Providers returns the names in the setting provider.
+func Providers() []string {
+	return []string{ProviderAuto, ProviderLibibverbs, ProviderRoCE, ProviderTCP, ProviderShm}
+}

@@ -9,5 +9,6 @@
 //	environment   TRYST_LOG_LEVEL       upper case, dots and dashes become _
 //
 // [Settings] is the table of all settings. The flags, the variables, the keys of the file, the
-// output of [Describe] and the table in docs/settings.md are derived from it.
+// output of tryst config and the table in docs/settings.md are derived from it. The values are in the
+// structs that [Bind] takes: server.Config, server.GraphLimits and [Own].
 package config

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -45,27 +46,42 @@ func parseProviders(s string) ([]string, error) {
 	return slices.DeleteFunc(Providers(), func(name string) bool { return !given[name] }), nil
 }
 
-// Names reports whether the setting provider names a provider.
-func (c *Client) Names(provider string) bool {
-	names, err := parseProviders(c.Provider)
-	return err == nil && slices.Contains(names, provider)
+// ProviderSet is what the settings provider and shm allow.
+type ProviderSet struct {
+	names []string
+	noSHM bool
 }
+
+// NewProviderSet returns what the values of provider and shm allow; an empty one is the default.
+func NewProviderSet(provider, shm string) ProviderSet {
+	names, err := parseProviders(cmp.Or(provider, ProviderAuto))
+	if err != nil {
+		names = nil // the settings are not valid
+	}
+	return ProviderSet{names, shm == SHMOff}
+}
+
+// providers returns what the settings allow.
+func (f Fields) providers() ProviderSet { return NewProviderSet(f.Text("provider"), f.Text("shm")) }
+
+// Names reports whether the setting provider names a provider.
+func (s ProviderSet) Names(provider string) bool { return slices.Contains(s.names, provider) }
 
 // Takes reports whether devices of a provider may be used: whether the setting provider names it,
 // or auto stands for it.
-func (c *Client) Takes(provider string) bool {
-	if provider == ProviderShm && c.SHM == SHMOff {
+func (s ProviderSet) Takes(provider string) bool {
+	if provider == ProviderShm && s.noSHM {
 		return false
 	}
-	return c.Names(provider) || c.Names(ProviderAuto)
+	return s.Names(provider) || s.Names(ProviderAuto)
 }
 
 // FabricOnly returns the setting provider without the devices that are no RDMA; "" if there are none
 // left.
-func (c *Client) FabricOnly() string {
+func (s ProviderSet) FabricOnly() string {
 	var names []string
 	for _, name := range []string{ProviderLibibverbs, ProviderRoCE} {
-		if c.Takes(name) {
+		if s.Takes(name) {
 			names = append(names, name)
 		}
 	}
@@ -74,8 +90,8 @@ func (c *Client) FabricOnly() string {
 
 // Fabric returns the provider of the RDMA device among several devices: ProviderLibibverbs,
 // ProviderRoCE, ProviderAuto for the first of them with a usable device, or "" for none.
-func (c *Client) Fabric() string {
-	kernel, software := c.Takes(ProviderLibibverbs), c.Takes(ProviderRoCE)
+func (s ProviderSet) Fabric() string {
+	kernel, software := s.Takes(ProviderLibibverbs), s.Takes(ProviderRoCE)
 	switch {
 	case kernel && software:
 		return ProviderAuto

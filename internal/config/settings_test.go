@@ -1,8 +1,10 @@
 package config
 
 import (
+	"log/slog"
 	"regexp"
 	"testing"
+	"time"
 )
 
 // TestTable holds the table's rules: the names are of one form, no two
@@ -23,8 +25,7 @@ func TestTable(t *testing.T) {
 		if s.Use == 0 || s.Help == "" || s.Type() == "" {
 			t.Errorf("%s: something is missing: %+v", s.Key, s)
 		}
-		var c Config
-		v := s.value(&c)
+		v := fresh(t, s)
 		if s.Default == "" {
 			if v.String() != "" {
 				t.Errorf("%s: the default is empty and the zero value %q is not", s.Key, v)
@@ -40,14 +41,52 @@ func TestTable(t *testing.T) {
 	}
 }
 
+// fresh returns a value of a setting, with a field of its own that has its zero value.
+func fresh(t *testing.T, s Setting) value {
+	t.Helper()
+	switch s.value(nil).(type) {
+	case anyText, choice, address, providerText, task, maybeTask:
+		return s.value(new(string))
+	case boolean:
+		return s.value(new(bool))
+	case count, oneOf, trafficClass:
+		return s.value(new(int))
+	case size:
+		return s.value(new(int64))
+	case duration, maybeDuration:
+		return s.value(new(time.Duration))
+	case maybeCount:
+		return s.value(new(*int))
+	case ratio:
+		return s.value(new(float64))
+	case level:
+		return s.value(new(slog.Level))
+	case spec:
+		return s.value(new(map[string][]string))
+	}
+	t.Fatalf("%s: an unknown kind", s.Key)
+	return nil
+}
+
 func TestFillDefaultsKeepsWhatIsSet(t *testing.T) {
-	c := Config{Listen: ":0", MaxWaiting: 7}
-	c.FillDefaults()
-	want := Default()
-	want.Listen, want.MaxWaiting = ":0", 7
-	for _, s := range settings {
-		if got, want := s.value(&c).String(), s.value(&want).String(); got != want {
-			t.Errorf("%s: got %q, want %q", s.Key, got, want)
+	c := struct {
+		Listen  string `setting:"listen"`
+		Waiting struct {
+			Most  int   `setting:"max-waiting"`
+			Bytes int64 `setting:"max-waiting-bytes"`
 		}
+		Retry *int `setting:"rdma.retry"`
+		Other int
+	}{Listen: ":0"}
+	c.Waiting.Most = 7
+	f := Bind(&c)
+	if f.FillDefaults(); c.Listen != ":0" || c.Waiting.Most != 7 || c.Waiting.Bytes != 256*mib || *c.Retry != 6 || c.Other != 0 {
+		t.Errorf("%+v", c)
+	}
+	if f.Path("max-waiting") != "Waiting.Most" || f.Path("task") != "" {
+		t.Errorf("the fields are %q and %q", f.Path("max-waiting"), f.Path("task"))
+	}
+	if f.Restrict(ForClient); f.IsSet("listen") || !f.IsSet("rdma.retry") {
+		t.Errorf("of a client: %+v", c)
 	}
 }

@@ -2,27 +2,39 @@ package config
 
 import (
 	"errors"
+	"net"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// Validate checks each field and the rules between fields. It is for a Config that a program
-// made, after [Config.FillDefaults]; sources.Load has checked what it returns. The error joins all
-// errors. Each is an InvalidArgument *status.Error of one line that names the setting by its key.
-func (c *Config) Validate(use Use) error {
+// Validate checks each field and the rules between fields, after [Fields.FillDefaults]. Each error is an
+// InvalidArgument *status.Error of one line that names the setting by its key, or by its source. source
+// returns the sources of settings; nil for a program, which has none.
+func (f Fields) Validate(use Use, source func(key string) Source) error {
 	var errs []error
 	failed := make(map[string]bool)
 	for _, s := range settings {
-		v := s.value(c)
+		v, ok := f[s.Key]
+		if !ok {
+			continue
+		}
 		if err := v.check(); err != nil {
-			errs = append(errs, ValueError(c.Source(s.Key), s.Key, v.String(), err))
+			errs = append(errs, ValueError(sourceOf(source, s.Key), s.Key, v.String(), err))
 			failed[s.Key] = true
 		}
 	}
-	return errors.Join(append(errs, c.broken(use, failed)...)...)
+	return errors.Join(append(errs, f.Broken(use, failed, source)...)...)
+}
+
+func sourceOf(source func(string) Source, key string) Source {
+	if source == nil {
+		return Source{Kind: FromProgram}
+	}
+	return source(key)
 }
 
 // rule is a condition on several settings.
@@ -30,90 +42,91 @@ type rule struct {
 	keys []string // of the settings that it reads; the error names the first
 	use  Use      // the processes that it applies to
 	// check returns the error and what to do, or "".
-	check func(*Config) string
+	check func(Fields, func(string) Source) string
 }
 
 var rules = []rule{
-	{[]string{"tls.cert", "tls.key"}, both, func(c *Config) string {
-		if c.TLS.Cert != "" && c.TLS.Key == "" {
+	{[]string{"tls.cert", "tls.key"}, both, func(f Fields, _ func(string) Source) string {
+		if f.Text("tls.cert") != "" && f.Text("tls.key") == "" {
 			return "it requires the private key; set tls.key, too"
 		}
 		return ""
 	}},
-	{[]string{"tls.key", "tls.cert"}, both, func(c *Config) string {
-		if c.TLS.Key != "" && c.TLS.Cert == "" {
+	{[]string{"tls.key", "tls.cert"}, both, func(f Fields, _ func(string) Source) string {
+		if f.Text("tls.key") != "" && f.Text("tls.cert") == "" {
 			return "it requires the certificate; set tls.cert, too"
 		}
 		return ""
 	}},
-	{[]string{"tls.require-client-cert", "tls.cert", "tls.ca"}, ForServer, func(c *Config) string {
-		if c.TLS.RequireClientCert && (c.TLS.Cert == "" || c.TLS.CA == "") {
+	{[]string{"tls.require-client-cert", "tls.cert", "tls.ca"}, ForServer, func(f Fields, _ func(string) Source) string {
+		if f.Text("tls.require-client-cert") == "true" && (f.Text("tls.cert") == "" || f.Text("tls.ca") == "") {
 			return "it requires tls.cert, tls.key and tls.ca; set all three"
 		}
 		return ""
 	}},
-	{[]string{"tls.ca", "tls.cert", "tls.key", "tls.require-client-cert"}, ForServer, func(c *Config) string {
-		if c.TLS.CA != "" {
-			return noListener(c.TLS)
+	{[]string{"tls.ca", "tls.cert", "tls.key", "tls.require-client-cert"}, ForServer, func(f Fields, _ func(string) Source) string {
+		if f.Text("tls.ca") != "" {
+			return noListener(f)
 		}
 		return ""
 	}},
-	{[]string{"tls.server-name", "tls.ca", "tls.cert", "tls.key", "tls.require-client-cert"}, ForServer, func(c *Config) string {
-		if c.TLS.ServerName != "" && c.TLS.CA == "" { // the rule above checks tls.ca
-			return noListener(c.TLS)
+	{[]string{"tls.server-name", "tls.ca", "tls.cert", "tls.key", "tls.require-client-cert"}, ForServer, func(f Fields, _ func(string) Source) string {
+		if f.Text("tls.server-name") != "" && f.Text("tls.ca") == "" { // the rule above checks tls.ca
+			return noListener(f)
 		}
 		return ""
 	}},
-	{[]string{"task", "cluster"}, ForServer, func(c *Config) string {
-		switch _, listed := c.Cluster.Address(c.Task); {
-		case c.Cluster.Len() == 0 || besideCluster(c):
+	{[]string{TaskKey, ClusterKey}, ForServer, func(f Fields, source func(string) Source) string {
+		spec, task := f.Spec(), f.Self()
+		switch _, listed := spec.Address(task); {
+		case spec.Len() == 0 || besideCluster(spec, task):
 			return ""
 		case !listed:
-			return "it is not in the cluster " + Quote(c.Cluster.String()) + "; name one of its tasks"
-		case c.sources != nil && c.Source(TaskKey).Kind == FromDefault && c.Cluster.Len() > 1:
+			return "it is not in the cluster " + Quote(spec.String()) + "; name one of its tasks"
+		case source != nil && source(TaskKey).Kind == FromDefault && spec.Len() > 1:
 			return "the cluster has several tasks, and task is not set; set it to the one that this process is"
 		}
 		return ""
 	}},
-	{[]string{"provider", "shm"}, all, func(c *Config) string {
-		if c.Names(ProviderShm) && c.SHM == SHMOff {
+	{[]string{"provider", "shm"}, all, func(f Fields, _ func(string) Source) string {
+		if f.providers().Names(ProviderShm) && f.Text("shm") == SHMOff {
 			return "it names shm, and the setting shm is off; leave shm out of provider, or set shm to auto"
 		}
 		return ""
 	}},
-	{[]string{"rdma.device", "provider"}, all, func(c *Config) string {
-		if c.RDMA.Device != "" && c.FabricOnly() == "" {
-			return "it names an RDMA device, and provider (" + c.Provider + ") names none; leave it out, or add libibverbs or roce to provider"
+	{[]string{"rdma.device", "provider"}, all, func(f Fields, _ func(string) Source) string {
+		if f.Text("rdma.device") != "" && f.providers().FabricOnly() == "" {
+			return "it names an RDMA device, and provider (" + f.Text("provider") + ") names none; leave it out, or add libibverbs or roce to provider"
 		}
 		return ""
 	}},
-	{[]string{"shm-dir"}, all, func(c *Config) string {
-		if c.SHMDir != "" && !filepath.IsAbs(c.SHMDir) {
+	{[]string{"shm-dir"}, all, func(f Fields, _ func(string) Source) string {
+		if f.Text("shm-dir") != "" && !filepath.IsAbs(f.Text("shm-dir")) {
 			return "it is no absolute path, and processes that run elsewhere must find it, too"
 		}
 		return ""
 	}},
-	{[]string{"shm-dir", "shm"}, all, func(c *Config) string {
-		if c.SHMDir != "" && c.SHM == SHMOff {
+	{[]string{"shm-dir", "shm"}, all, func(f Fields, _ func(string) Source) string {
+		if f.Text("shm-dir") != "" && f.Text("shm") == SHMOff {
 			return "it is for shared memory, and the setting shm is off; leave it out, or set shm to auto"
 		}
 		return ""
 	}},
-	{[]string{"arena", "arena-limit"}, both, func(c *Config) string {
-		if c.Arena > c.ArenaLimit/2 {
-			return "it must be at most half of arena-limit, which is " + FormatSize(c.ArenaLimit) + "; lower it, or raise arena-limit"
+	{[]string{"arena", "arena-limit"}, both, func(f Fields, _ func(string) Source) string {
+		if limit := f.size("arena-limit"); f.size("arena") > limit/2 {
+			return "it must be at most half of arena-limit, which is " + FormatSize(limit) + "; lower it, or raise arena-limit"
 		}
 		return ""
 	}},
-	apart("metrics-address", ListenKey, func(c *Config) (string, string) { return c.MetricsAddress, c.Listen }),
-	apart("pprof-address", ListenKey, func(c *Config) (string, string) { return c.PprofAddress, c.Listen }),
-	apart("pprof-address", "metrics-address", func(c *Config) (string, string) { return c.PprofAddress, c.MetricsAddress }),
+	apart("metrics-address", ListenKey),
+	apart("pprof-address", ListenKey),
+	apart("pprof-address", "metrics-address"),
 }
 
 // noListener is the error of a server that dials with TLS and listens without, unless another
 // rule reports the missing settings.
-func noListener(t TLS) string {
-	if t.Cert == "" && t.Key == "" && !t.RequireClientCert {
+func noListener(f Fields) string {
+	if f.Text("tls.cert") == "" && f.Text("tls.key") == "" && f.Text("tls.require-client-cert") != "true" {
 		return "the server would dial with TLS and listen without it; set tls.cert and tls.key, too"
 	}
 	return ""
@@ -121,32 +134,48 @@ func noListener(t TLS) string {
 
 // besideCluster reports whether the process is an evaluator that is not in the cluster.
 // TensorFlow allows that.
-func besideCluster(c *Config) bool {
+func besideCluster(spec *cluster.Spec, task cluster.Task) bool {
 	const evaluator = "evaluator"
-	return c.Task.Job == evaluator && !slices.Contains(c.Cluster.Jobs(), evaluator)
+	return task.Job == evaluator && !slices.Contains(spec.Jobs(), evaluator)
 }
 
 // apart is the rule that two listeners have different addresses, unless the port is 0.
-func apart(key, other string, addresses func(*Config) (string, string)) rule {
-	return rule{[]string{key, other}, ForServer, func(c *Config) string {
-		a, b := addresses(c)
-		if a == "" || a != b || strings.HasSuffix(a, ":0") {
+func apart(key, other string) rule {
+	return rule{[]string{key, other}, ForServer, func(f Fields, _ func(string) Source) string {
+		a := f.Text(key)
+		if a == "" || a != f.Text(other) || strings.HasSuffix(a, ":0") {
 			return ""
 		}
 		return "it is also the address of " + other + "; set another port"
 	}}
 }
 
-// broken returns the errors of the rules. It skips rules that read a setting in failed.
-func (c *Config) broken(use Use, failed map[string]bool) []error {
+// hasPort reports whether an address is HOST:PORT.
+func hasPort(address string) bool {
+	_, _, err := net.SplitHostPort(address)
+	return err == nil
+}
+
+// size returns the value of a setting in bytes.
+func (f Fields) size(key string) int64 {
+	n, err := ParseSize(f.Text(key))
+	if err != nil {
+		return 0 // its own error is reported
+	}
+	return n
+}
+
+// Broken returns the errors of the rules. It skips rules that read a setting in failed, or one without a
+// field. source is as for Validate.
+func (f Fields) Broken(use Use, failed map[string]bool, source func(key string) Source) []error {
 	var errs []error
 	for _, r := range rules {
-		if r.use&use == 0 || slices.ContainsFunc(r.keys, func(k string) bool { return failed[k] }) {
+		if r.use&use == 0 || slices.ContainsFunc(r.keys, func(k string) bool { return failed[k] || f.Path(k) == "" }) {
 			continue
 		}
-		if why := r.check(c); why != "" {
-			s, _ := byKey(r.keys[0])
-			errs = append(errs, ValueError(c.Source(s.Key), s.Key, s.value(c).String(), errors.New(why)))
+		if why := r.check(f, source); why != "" {
+			key := r.keys[0]
+			errs = append(errs, ValueError(sourceOf(source, key), key, f.Text(key), errors.New(why)))
 		}
 	}
 	return errs

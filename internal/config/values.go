@@ -12,7 +12,7 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 )
 
-// Value accesses a field of a Config as text. Set parses the text of a source; if it returns an
+// Value accesses a field as text. Set parses the text of a source; if it returns an
 // error, which says what to write instead, the field is unchanged. String returns a text that Set
 // accepts. Type names the kind of value. It is a pflag.Value.
 type Value interface {
@@ -26,6 +26,14 @@ type value interface {
 	Value
 	limits() string
 	check() error
+}
+
+// to returns p as a pointer to a T; nil if p is nil.
+func to[T any](p any) *T {
+	if p == nil {
+		return nil
+	}
+	return p.(*T) //nolint:forcetypeassert // TestBind binds all fields
 }
 
 // mustSet sets a value to a default of the table. A test checks that all defaults parse.
@@ -284,30 +292,24 @@ func (v level) Set(s string) error {
 }
 
 // task is a task's full name.
-type task struct{ p *cluster.Task }
+type task struct{ p *string }
 
+func (v task) String() string { return *v.p }
 func (v task) Type() string   { return "task" }
 func (v task) limits() string { return "" }
-
-func (v task) String() string {
-	if *v.p == (cluster.Task{}) {
-		return ""
-	}
-	return v.p.String()
-}
 
 func (v task) Set(s string) error {
 	t, err := cluster.ParseTask(s)
 	if err != nil {
 		return Reason(err, s)
 	}
-	*v.p = t
+	*v.p = t.String()
 	return nil
 }
 
 func (v task) check() error {
-	_, err := cluster.ParseTask(v.String())
-	return Reason(err, v.String())
+	_, err := cluster.ParseTask(*v.p)
+	return Reason(err, *v.p)
 }
 
 // maybeTask is a task that need not be given.
@@ -315,35 +317,46 @@ type maybeTask struct{ task }
 
 func (v maybeTask) Set(s string) error {
 	if s == "" {
-		*v.p = cluster.Task{}
+		*v.p = ""
 		return nil
 	}
 	return v.task.Set(s)
 }
 
 func (v maybeTask) check() error {
-	if *v.p == (cluster.Task{}) {
+	if *v.p == "" {
 		return nil
 	}
 	return v.task.check()
 }
 
-// spec is a cluster spec.
-type spec struct{ p **cluster.Spec }
+// spec is a cluster: the addresses of the tasks of each job, as [cluster.ParseLists] takes them.
+type spec struct{ p *map[string][]string }
 
-func (v spec) String() string { return (*v.p).String() }
 func (v spec) Type() string   { return "cluster" }
 func (v spec) limits() string { return "" }
-func (v spec) check() error   { return nil } // a Spec is always valid
+
+func (v spec) String() string {
+	s, err := cluster.ParseLists(*v.p)
+	if err != nil {
+		return fmt.Sprint(*v.p) // check reports it
+	}
+	return s.String()
+}
+
+func (v spec) check() error {
+	_, err := cluster.ParseLists(*v.p)
+	return Reason(err, "")
+}
 
 func (v spec) Set(s string) error {
 	parsed, err := cluster.ParseSpec(s)
 	if err != nil {
 		return Reason(err, s)
 	}
-	if parsed.Len() == 0 {
-		parsed = nil
+	*v.p = nil
+	if parsed.Len() > 0 {
+		*v.p = parsed.Lists()
 	}
-	*v.p = parsed
 	return nil
 }

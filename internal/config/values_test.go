@@ -67,8 +67,7 @@ func TestLimits(t *testing.T) {
 			continue
 		}
 		for _, text := range test.good {
-			var c Config
-			v := s.value(&c)
+			v := fresh(t, s)
 			if err := v.Set(text); err != nil {
 				t.Errorf("%s %q: %v", test.key, text, err)
 			} else if err := v.check(); err != nil {
@@ -80,8 +79,10 @@ func TestLimits(t *testing.T) {
 			}
 		}
 		for _, text := range test.refused {
-			c := Default()
-			v := s.value(&c)
+			v := fresh(t, s)
+			if s.Default != "" {
+				mustSet(v, s.Default)
+			}
 			before := v.String()
 			if err := v.Set(text); err == nil {
 				t.Errorf("%s takes %q", test.key, text)

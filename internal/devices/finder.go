@@ -61,7 +61,7 @@ type FinderOptions struct {
 	// Settings choose a device and how its packets are sent. Provider is that of the device:
 	// ProviderLibibverbs, ProviderRoCE, ProviderAuto for the first of them with a usable device, or ""
 	// for none.
-	Settings config.RDMA
+	Settings RDMA
 	Provider string
 	// Named reports whether the settings name a provider.
 	Named func(provider string) bool

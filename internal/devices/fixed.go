@@ -31,7 +31,7 @@ type FixedOptions struct {
 	// Takes reports whether devices of a provider may be used, and Named whether the settings name it.
 	Takes, Named func(provider string) bool
 	// Timeout, Retry and QueuePairs of the settings apply to queue pairs of these devices, too.
-	Settings config.RDMA
+	Settings RDMA
 	// Addresses are those at which peers dial the process, as "host:port"; none for one that only dials.
 	Addresses []string
 	// Dial connects to a peer for a queue pair over TCP.
@@ -150,7 +150,7 @@ func (f *Fixed) Devices() []Selection { return f.all }
 func (f *Fixed) Ports() []verbstransport.PortOptions {
 	var ports []verbstransport.PortOptions
 	for _, s := range f.all {
-		p := portOptions(s, config.RDMA{Timeout: f.o.Settings.Timeout, Retry: f.o.Settings.Retry, QueuePairs: f.o.Settings.QueuePairs})
+		p := portOptions(s, RDMA{Timeout: f.o.Settings.Timeout, Retry: f.o.Settings.Retry, QueuePairs: f.o.Settings.QueuePairs})
 		p.Again = nil // the address never changes
 		switch s.Choice.Link {
 		case verbs.LinkTCP:

@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/discovery"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs"
@@ -56,7 +55,7 @@ func queuePairsOf(set int, p verbs.Provider) int {
 }
 
 // portOptions are a device, with its port and address, as the transport takes them.
-func portOptions(s Selection, c config.RDMA) verbstransport.PortOptions {
+func portOptions(s Selection, c RDMA) verbstransport.PortOptions {
 	return verbstransport.PortOptions{
 		Device:  s.Device,
 		Address: verbs.GIDEntry{Index: s.Choice.GIDIndex, GID: s.Choice.GID, Type: s.Choice.Type},
@@ -65,7 +64,7 @@ func portOptions(s Selection, c config.RDMA) verbstransport.PortOptions {
 }
 
 // path returns the attributes with which queue pairs send.
-func path(on Selection, s config.RDMA) verbs.Path {
+func path(on Selection, s RDMA) verbs.Path {
 	p := verbs.Path{
 		Port: on.Choice.Port, MTU: on.Choice.MTU, PKeyIndex: uint16(s.PKeyIndex), TrafficClass: uint8(s.TrafficClass), ServiceLevel: uint8(s.ServiceLevel), //nolint:gosec // limits of the settings
 		Timeout: verbs.TimeoutCode(timeoutOf(s.Timeout, on)), RNRRetry: rnrRetries,
@@ -78,12 +77,12 @@ func path(on Selection, s config.RDMA) verbs.Path {
 
 // namesDevice reports whether the settings name a device, port or address. Then its absence is
 // an error and no reason for the fallback.
-func namesDevice(c config.RDMA) bool { return c.Device != "" || c.Port != 0 || c.GIDIndex != nil }
+func namesDevice(c RDMA) bool { return c.Device != "" || c.Port != 0 || c.GIDIndex != nil }
 
 // replacementAddress returns the function that finds another address of the device when the chosen
 // one is permanently gone, for example because DHCP assigned another one. It returns nil if the
 // settings name the address.
-func replacementAddress(c config.RDMA) func([]verbs.GIDEntry, verbs.GIDEntry) (verbs.GIDEntry, bool, error) {
+func replacementAddress(c RDMA) func([]verbs.GIDEntry, verbs.GIDEntry) (verbs.GIDEntry, bool, error) {
 	if _, err := netip.ParseAddr(c.Device); err == nil || c.GIDIndex != nil {
 		return nil
 	}

@@ -8,7 +8,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/discovery"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/roce"
@@ -123,7 +122,7 @@ func TestQueuePairsByProvider(t *testing.T) {
 func TestPathOfTheSettings(t *testing.T) {
 	on := Selection{Provider: roce.New(roce.Options{}), Choice: discovery.Choice{Port: 2, MTU: verbs.MTU1024}}
 	retry := 5
-	got := path(on, config.RDMA{PKeyIndex: 3, TrafficClass: 106, ServiceLevel: 4, Timeout: 500 * time.Millisecond, Retry: &retry})
+	got := path(on, RDMA{PKeyIndex: 3, TrafficClass: 106, ServiceLevel: 4, Timeout: 500 * time.Millisecond, Retry: &retry})
 	want := verbs.Path{
 		Port: 2, MTU: verbs.MTU1024, PKeyIndex: 3, TrafficClass: 106, ServiceLevel: 4,
 		Timeout: verbs.TimeoutCode(500 * time.Millisecond), Retry: 5, RNRRetry: rnrRetries,
@@ -131,7 +130,7 @@ func TestPathOfTheSettings(t *testing.T) {
 	if got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	usual := config.Default().RDMA
+	usual := RDMA{Retry: new(6)}
 	if got := path(on, usual); got.Retry != 6 || got.TrafficClass != uint8(usual.TrafficClass) || got.Timeout != 16 { //nolint:gosec // a test's
 		t.Errorf("unless something is set it is %+v", got)
 	}

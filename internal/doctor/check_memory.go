@@ -4,14 +4,14 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/server"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
 // registers reports whether the process will register memory with a device.
 func (e *examiner) registers() bool {
 	provider, _ := e.facts.uses()
-	return e.facts.NoDiscovery == nil && len(e.facts.Inventory.Devices) > 0 && provider != config.ProviderRoCE
+	return e.facts.NoDiscovery == nil && len(e.facts.Inventory.Devices) > 0 && provider != server.ProviderRoCE
 }
 
 func (e *examiner) memlock() {

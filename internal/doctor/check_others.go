@@ -5,17 +5,17 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/server"
 )
 
 // otherWords describes the devices that are no RDMA.
 var otherWords = map[string]struct{ device, do, missed string }{
-	config.ProviderTCP: {
+	server.ProviderTCP: {
 		"queue pairs over TCP, to the port that gRPC listens on",
 		"name tcp in --provider there, or auto; if something between the hosts ends TLS or forwards HTTP/2 only, let TCP connections through",
 		"do what the text asks for, or leave tcp out of --provider",
 	},
-	config.ProviderShm: {
+	server.ProviderSHM: {
 		"shared memory with processes of this host",
 		"for processes of one host: name shm in --provider there, or auto; give processes in several network namespaces one --shm-dir; run both as one user, or use mutual TLS",
 		"do what the text asks for, or set --shm off: processes of this host are then reached over tcp",
@@ -51,13 +51,13 @@ const shmDir = "shm-dir"
 
 // hasShm reports whether shared memory was checked.
 func (e *examiner) hasShm() bool {
-	return slices.ContainsFunc(e.facts.Others, func(o Other) bool { return o.Provider == config.ProviderShm })
+	return slices.ContainsFunc(e.facts.Others, func(o Other) bool { return o.Provider == server.ProviderSHM })
 }
 
 // dirText says what the directory of the sockets is for, if one is set.
 func (e *examiner) dirText(provider string) string {
 	for _, s := range e.facts.Settings {
-		if provider == config.ProviderShm && s.Key == shmDir && s.Value != "" {
+		if provider == server.ProviderSHM && s.Key == shmDir && s.Value != "" {
 			return fmt.Sprintf("; from other network namespaces by the directory %s, which both sides have to share (shm-dir, %s)", s.Value, s.Source)
 		}
 	}
@@ -76,17 +76,17 @@ func (e *examiner) usable() []string {
 // transport/verbs chooses them.
 func (e *examiner) sorted(fabric bool, has func(provider string) bool) (all []string) {
 	device, _ := e.facts.uses()
-	if has(config.ProviderShm) {
-		all = append(all, config.ProviderShm)
+	if has(server.ProviderSHM) {
+		all = append(all, server.ProviderSHM)
 	}
-	if fabric && device == config.ProviderLibibverbs {
+	if fabric && device == server.ProviderLibibverbs {
 		all = append(all, device)
 	}
-	if has(config.ProviderTCP) {
-		all = append(all, config.ProviderTCP)
+	if has(server.ProviderTCP) {
+		all = append(all, server.ProviderTCP)
 	}
-	if fabric && device != config.ProviderLibibverbs {
-		all = append(all, config.ProviderRoCE)
+	if fabric && device != server.ProviderLibibverbs {
+		all = append(all, server.ProviderRoCE)
 	}
 	return all
 }
@@ -94,7 +94,7 @@ func (e *examiner) sorted(fabric bool, has func(provider string) bool) (all []st
 // inOrder lists providers. Whether roce is taken, and before tcp, depends on the device of the peer.
 func (e *examiner) inOrder(providers []string) string {
 	text := strings.Join(providers, ", ")
-	tcp, roce := slices.Contains(providers, config.ProviderTCP), slices.Contains(providers, config.ProviderRoCE)
+	tcp, roce := slices.Contains(providers, server.ProviderTCP), slices.Contains(providers, server.ProviderRoCE)
 	switch {
 	case roce && !e.facts.NamesRoCE:
 		text += " (roce: before tcp to a peer with an RDMA device of its kernel, otherwise only if a provider names it)"
@@ -107,7 +107,7 @@ func (e *examiner) inOrder(providers []string) string {
 // replaced reports whether another device than that of the kernel carries tensors. A process does not
 // start without an RDMA device that its settings name.
 func (f *Facts) replaced() bool {
-	if provider, _ := f.uses(); provider == config.ProviderRoCE {
+	if provider, _ := f.uses(); provider == server.ProviderRoCE {
 		return true
 	}
 	if f.Want.Device != "" || f.Want.Port != 0 || f.Want.GIDIndex != nil {

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/loss"
+	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 )
 
@@ -62,7 +62,7 @@ func (p *Peer) answersOver(provider string) bool {
 // should be reached in preference to TCP.
 func (e *examiner) kernelReaches() bool {
 	provider, _ := e.facts.uses()
-	return provider == config.ProviderLibibverbs
+	return provider == server.ProviderLibibverbs
 }
 
 // withoutDevice reports a peer that serves verbs and has no device for now. Its tensors go over gRPC,
@@ -106,11 +106,11 @@ func (e *examiner) path(check, wire string, r Reached) {
 		text += ", by " + m.Device
 	}
 	rate, few := loss.Rate, m.Lost < leastLost
-	if m.Device == "" || m.Provider == config.ProviderTCP {
+	if m.Device == "" || m.Provider == server.ProviderTCP {
 		rate, few = loss.TCPRate, m.Lost < leastLostTCP || m.Expect >= loss.TCPEnough
 	}
 	switch {
-	case m.Provider == config.ProviderShm: // it has no packets
+	case m.Provider == server.ProviderSHM: // it has no packets
 		e.ok(check, "%s", text)
 		return
 	case m.Sent == 0:
@@ -121,9 +121,9 @@ func (e *examiner) path(check, wire string, r Reached) {
 	default:
 		text += fmt.Sprintf("; %.2f %% of packets to it were lost (%d of %d)", 100*m.Loss(), m.Lost, m.Sent)
 	}
-	if m.Expect > 0 && (m.Provider == config.ProviderRoCE || !few) {
+	if m.Expect > 0 && (m.Provider == server.ProviderRoCE || !few) {
 		text += ": expect " + loss.ThroughputText(m.Expect, m.Min)
-		if m.Provider != config.ProviderRoCE {
+		if m.Provider != server.ProviderRoCE {
 			text += " at most"
 		}
 	}

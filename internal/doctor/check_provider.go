@@ -1,9 +1,9 @@
 package doctor
 
 import (
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/internal/discovery"
+	"github.com/tryst-rdma/tryst/server"
 )
 
 // noKernel returns why no RDMA port of the kernel can be used, or nil if one can.
@@ -39,18 +39,18 @@ func (f *Facts) uses() (provider, why string) {
 	err := f.noKernel()
 	software := f.Software.works()
 	switch {
-	case f.Provider == config.ProviderRoCE:
+	case f.Provider == server.ProviderRoCE:
 		if software {
-			return config.ProviderRoCE, "the setting provider names it"
+			return server.ProviderRoCE, "the setting provider names it"
 		}
-	case f.Provider == config.ProviderLibibverbs:
+	case f.Provider == server.ProviderLibibverbs:
 		if err == nil {
-			return config.ProviderLibibverbs, "the setting provider names it"
+			return server.ProviderLibibverbs, "the setting provider names it"
 		}
 	case err == nil:
-		return config.ProviderLibibverbs, devices.Auto(nil)
+		return server.ProviderLibibverbs, devices.Auto(nil)
 	case software:
-		return config.ProviderRoCE, devices.Auto(err)
+		return server.ProviderRoCE, devices.Auto(err)
 	}
 	return "", ""
 }
@@ -67,13 +67,13 @@ func (e *examiner) provider() {
 		return // the devices that are no RDMA have lines of their own
 	}
 	switch provider, why := f.uses(); {
-	case provider == config.ProviderRoCE && f.Provider != config.ProviderRoCE && len(f.Inventory.Devices) > 0:
+	case provider == server.ProviderRoCE && f.Provider != server.ProviderRoCE && len(f.Inventory.Devices) > 0:
 		e.warn(check, "fix what is reported about the RDMA devices above, or set --provider roce", "%s, a device in user space, although there are RDMA devices: %s", provider, why)
-	case provider == config.ProviderRoCE:
+	case provider == server.ProviderRoCE:
 		e.ok(check, "RDMA by %s, a device in user space: %s", provider, why)
 	case provider != "":
 		e.ok(check, "RDMA by %s: %s", provider, why)
-	case f.Provider == config.ProviderLibibverbs && f.Software.works():
+	case f.Provider == server.ProviderLibibverbs && f.Software.works():
 		e.lacks(check, "fix what is reported above, or use the device in user space: --provider auto", "the setting provider names libibverbs, which has no usable device")
 	}
 }

@@ -43,14 +43,14 @@ func exempt(n uint64) func() (verbstransport.Memlock, error) {
 }
 
 // settings are the defaults of a transport, with a device that is asked for.
-func settings(transport string, r config.RDMA) config.Client {
-	c := config.Default().Client
+func settings(transport string, r server.RDMA) server.Config {
+	c := server.Config{}
 	c.Transport, c.RDMA = transport, r
 	return c
 }
 
 // roceOn are settings with the device in software of an interface.
-func roceOn(device string) config.Client {
+func roceOn(device string) server.Config {
 	c := verbsOn(device)
 	c.Provider = "roce"
 	return c
@@ -76,7 +76,7 @@ func softly(o Options, k Sockets) Options {
 	return o
 }
 
-func verbsOn(device string) config.Client { return settings("verbs", config.RDMA{Device: device}) }
+func verbsOn(device string) server.Config { return settings("verbs", server.RDMA{Device: device}) }
 
 // library is a verbs.Provider that knows some devices.
 type library struct {
@@ -121,7 +121,7 @@ var hosts = []struct {
 	options    Options
 	worst      Level
 }{
-	{name: "nothing of RDMA, and gRPC will do", tree: "no-rdma", options: Options{Client: settings("grpc", config.RDMA{}), Memlock: limit(8 << 20)}, worst: OK},
+	{name: "nothing of RDMA, and gRPC will do", tree: "no-rdma", options: Options{Client: settings("grpc", server.RDMA{}), Memlock: limit(8 << 20)}, worst: OK},
 	{name: "nothing of RDMA, and it was asked for", tree: "no-rdma", options: Options{Client: verbsOn(""), Memlock: limit(8 << 20)}, worst: Fail},
 	{name: "no device", tree: "no-devices", options: Options{Client: verbsOn(""), Memlock: limit(unlimited)}, worst: Fail},
 	{
@@ -144,7 +144,7 @@ var hosts = []struct {
 			h.Set("kernel/mm/transparent_hugepage/enabled", "always [madvise] never")
 		},
 		options: Options{
-			Client: settings("verbs", config.RDMA{TrafficClass: 106}), Memlock: limit(unlimited),
+			Client: settings("verbs", server.RDMA{TrafficClass: 106}), Memlock: limit(unlimited),
 			Provider: &library{devices: []string{"mlx5_0"}, port: verbs.PortInfo{ActiveMTU: 4096}},
 		},
 		worst: OK,
@@ -190,12 +190,12 @@ var hosts = []struct {
 	},
 	{
 		name: "a small MTU on Soft-RoCE", tree: "rxe",
-		options: Options{Client: settings("grpc", config.RDMA{Device: "rxe1"}), Memlock: limit(unlimited), Provider: &library{devices: []string{"rxe0", "rxe1", "rxe_lo"}, port: verbs.PortInfo{ActiveMTU: 1024}}},
+		options: Options{Client: settings("grpc", server.RDMA{Device: "rxe1"}), Memlock: limit(unlimited), Provider: &library{devices: []string{"rxe0", "rxe1", "rxe_lo"}, port: verbs.PortInfo{ActiveMTU: 1024}}},
 		worst:   Warn,
 	},
 	{
 		name: "an MTU that the open port does not have", tree: "infiniband",
-		options: Options{Client: settings("verbs", config.RDMA{MTU: 4096}), Memlock: limit(unlimited), Provider: &library{devices: []string{"mlx5_0", "mlx5_1"}, port: verbs.PortInfo{ActiveMTU: 2048}}},
+		options: Options{Client: settings("verbs", server.RDMA{MTU: 4096}), Memlock: limit(unlimited), Provider: &library{devices: []string{"mlx5_0", "mlx5_1"}, port: verbs.PortInfo{ActiveMTU: 2048}}},
 		worst:   Fail,
 	},
 	{
@@ -222,12 +222,12 @@ var hosts = []struct {
 			h.Set("class/infiniband/rxe0/ports/1/hw_counters/sent_pkts", "many")
 			h.Fail("kernel/mm/transparent_hugepage/enabled", syscall.EACCES)
 		},
-		options: Options{Client: settings("grpc", config.RDMA{})},
+		options: Options{Client: settings("grpc", server.RDMA{})},
 		worst:   Warn,
 	},
 	{
 		name: "settings by TensorFlow's names", tree: "no-rdma",
-		options: Options{Client: settings("grpc", config.RDMA{}), Memlock: limit(8 << 20), Settings: []config.Entry{
+		options: Options{Client: settings("grpc", server.RDMA{}), Memlock: limit(8 << 20), Settings: []config.Entry{
 			{Key: "rdma.mtu", Value: "1024", Source: config.Source{Kind: config.FromTensorFlow, Name: "RDMA_QP_MTU"}},
 		}},
 		worst: OK,
@@ -275,7 +275,7 @@ var hosts = []struct {
 	},
 	{
 		name: "libibverbs asked for, and there is none", tree: "no-rdma",
-		options: softly(Options{Client: func() config.Client { c := verbsOn(""); c.Provider = "libibverbs"; return c }()}, Sockets{}),
+		options: softly(Options{Client: func() server.Config { c := verbsOn(""); c.Provider = "libibverbs"; return c }()}, Sockets{}),
 		worst:   Fail,
 	},
 	{name: "another system", tree: "no-rdma", options: Options{Client: verbsOn(""), NoSystem: errors.New("discover RDMA devices: this is no Linux")}, worst: Fail},
@@ -354,12 +354,12 @@ func TestTheOpenedDeviceIsClosed(t *testing.T) {
 // startServer starts a server that lives as long as the test.
 func startServer(t *testing.T) string {
 	t.Helper()
-	cfg := config.Default()
+	cfg := server.Config{}
 	cfg.Listen = "127.0.0.1:0"
 	return start(t, cfg, server.Options{})
 }
 
-func start(t *testing.T, cfg config.Config, o server.Options) string {
+func start(t *testing.T, cfg server.Config, o server.Options) string {
 	t.Helper()
 	s, err := server.Start(t.Context(), cfg, o)
 	if err != nil {
@@ -408,10 +408,10 @@ func TestPeers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := config.Default()
-	cfg.Cluster = spec
+	cfg := server.Config{}
+	cfg.Cluster = spec.Lists()
 	f := Gather(t.Context(), Options{
-		Client: cfg.Client, Self: &self, NoSystem: errors.New("not looked for"),
+		Client: cfg, Self: &self, NoSystem: errors.New("not looked for"),
 		ReachVerbs: func(_ context.Context, task cluster.Task, _ string) Reached {
 			if task.Index == 0 {
 				return Reached{Text: "over rxe0"}
@@ -460,15 +460,16 @@ func TestPeersByRDMA(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, transport := range []string{"verbs", "grpc"} {
-		cfg := config.Default()
-		cfg.Task = cluster.Task{Job: "worker", Index: i}
-		cfg.Transport, cfg.Cluster = transport, spec
-		cfg.Listen, _ = spec.Address(cfg.Task)
-		cfg.Arena, cfg.ArenaLimit = 4<<20, 64<<20
+		cfg := server.Config{}
+		task := cluster.Task{Job: "worker", Index: i}
+		cfg.Task = task.String()
+		cfg.Transport, cfg.Cluster = transport, spec.Lists()
+		cfg.Listen, _ = spec.Address(task)
+		cfg.RDMA.Arena, cfg.RDMA.ArenaLimit = 4<<20, 64<<20
 		start(t, cfg, server.Options{Provider: fabric.Provider(fmt.Sprint("host", i))})
 	}
 	client := verbsOn("")
-	client.Cluster = spec
+	client.Cluster = spec.Lists()
 	r := Examine(Gather(t.Context(), Options{
 		Client: client, NoSystem: errors.New("not looked for"),
 		ReachVerbs: ReachVerbs(client, server.Options{Provider: fabric.Provider("doctor")}, false),
@@ -490,16 +491,16 @@ func TestPeersByRDMA(t *testing.T) {
 // TestPeersBySoftware: full packets reach a peer with a device in software, on any
 // machine.
 func TestPeersBySoftware(t *testing.T) {
-	cfg := config.Default()
+	cfg := server.Config{}
 	cfg.Transport, cfg.Provider, cfg.Listen = "verbs", "roce", nobody(t)
-	cfg.Arena, cfg.ArenaLimit = 4<<20, 64<<20
+	cfg.RDMA.Arena, cfg.RDMA.ArenaLimit = 4<<20, 64<<20
 	spec, err := cluster.ParseSpec("worker=" + cfg.Listen)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Cluster = spec
+	cfg.Cluster = spec.Lists()
 	start(t, cfg, server.Options{})
-	o := Options{Client: cfg.Client}.OnThisHost()
+	o := Options{Client: cfg}.OnThisHost()
 	o.LocalAddr, o.LocalAddrWhy = server.LocalAddr(t.Context(), cfg)
 	r := Examine(Gather(t.Context(), o))
 	var s strings.Builder
@@ -519,10 +520,7 @@ func TestPeersBySoftware(t *testing.T) {
 // Peers are not asked by RDMA with a device that cannot be used: that is told once.
 func TestPeersAreNotAskedWithoutADevice(t *testing.T) {
 	client := verbsOn("")
-	var err error
-	if client.Cluster, err = cluster.ParseSpec("worker=" + startServer(t)); err != nil {
-		t.Fatal(err)
-	}
+	client.Cluster = map[string][]string{"worker": {startServer(t)}}
 	for _, tt := range []Options{
 		{NoSystem: errors.New("this is no Linux"), Provider: &library{}},
 		{System: discoverytest.Load(t, "no-devices").System(), Provider: &library{}},

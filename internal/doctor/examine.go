@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
@@ -13,7 +13,7 @@ import (
 func Examine(f Facts) Report {
 	e := examiner{facts: &f}
 	e.settings()
-	if f.Provider != config.ProviderRoCE && f.Provider != "" {
+	if f.Provider != server.ProviderRoCE && f.Provider != "" {
 		e.kernel()
 		e.library()
 		e.devices()
@@ -64,7 +64,7 @@ func (e *examiner) lacks(check, do, format string, args ...any) {
 // with the transport grpc, and beside another device.
 func (e *examiner) absent(check, do, format string, args ...any) {
 	f := e.facts
-	named := f.Provider == config.ProviderLibibverbs || f.Want.Device != "" || f.Want.Port != 0 || f.Want.GIDIndex != nil
+	named := f.Provider == server.ProviderLibibverbs || f.Want.Device != "" || f.Want.Port != 0 || f.Want.GIDIndex != nil
 	switch {
 	case named || len(f.Inventory.Devices) > 0, f.Required && !f.replaced():
 		e.lacks(check, do, format, args...)

@@ -19,7 +19,7 @@ type Facts struct {
 	NoFallback bool
 	// Settings are the settings of RDMA that are not the defaults.
 	Settings []config.Entry
-	// Provider is the provider of the RDMA device by the settings (config.Client.Fabric); "" for
+	// Provider is the provider of the RDMA device by the settings (config.ProviderSet); "" for
 	// none.
 	Provider string
 	// NamesRoCE reports whether the setting provider names roce.

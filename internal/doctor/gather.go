@@ -21,7 +21,7 @@ import (
 type Options struct {
 	// Client has the settings: the device, the memory limits, the cluster and how
 	// to dial its tasks. With the transport verbs, missing RDMA is a FAIL.
-	Client config.Client
+	Client server.Config
 	// Settings are the settings of RDMA that are not the defaults. The report
 	// lists them with their sources.
 	Settings []config.Entry
@@ -74,18 +74,18 @@ func (o Options) OnThisHost() Options {
 	software := devices.RoCESource(nil)
 	o.Software, o.Sockets = &software, hostSockets
 	fabric := o.Client
-	fabric.Provider = o.Client.FabricOnly()
+	fabric.Provider = o.providers().FabricOnly()
 	verbs := o.Client.Transport == verbstransport.Name
 	if verbs && fabric.Provider != "" {
 		o.ReachVerbs = ReachVerbs(fabric, server.Options{}, o.Measure)
 	}
-	for _, name := range []string{config.ProviderTCP, config.ProviderShm} {
-		if !o.Client.Takes(name) {
+	for _, name := range []string{server.ProviderTCP, server.ProviderSHM} {
+		if !o.providers().Takes(name) {
 			continue
 		}
 		only := o.Client
 		only.Provider = name
-		fixed := devices.FixedOptions{Directory: o.Client.SHMDir, Trusted: certificates.Protection(o.Client.TLS, true) == verbstransport.MutualTLS, Logger: slog.New(slog.DiscardHandler)}
+		fixed := devices.FixedOptions{Directory: o.Client.SHMDir, Trusted: certificates.Protection(certificates.Files(o.Client.TLS), true) == verbstransport.MutualTLS, Logger: slog.New(slog.DiscardHandler)}
 		s := OtherSource{Provider: name, Check: func() (string, error) { return devices.CheckFixed(fixed, name) }}
 		if verbs {
 			s.Reach = ReachVerbs(only, server.Options{}, o.Measure)
@@ -95,11 +95,16 @@ func (o Options) OnThisHost() Options {
 	return o
 }
 
+// providers returns the providers that the settings allow.
+func (o *Options) providers() config.ProviderSet {
+	return config.NewProviderSet(o.Client.Provider, o.Client.SHM)
+}
+
 // others checks the devices that are no RDMA. It keeps those that can be used in o.
 func others(o *Options) (all []Other) {
 	var usable []OtherSource
 	for _, s := range o.Others {
-		found := Other{Provider: s.Provider, Named: o.Client.Names(s.Provider)}
+		found := Other{Provider: s.Provider, Named: o.providers().Names(s.Provider)}
 		if found.Device, found.Err = s.Check(); found.Err == nil {
 			usable = append(usable, s)
 		}
@@ -110,17 +115,18 @@ func others(o *Options) (all []Other) {
 }
 
 // wanted converts the settings for the choice of a device.
-func wanted(c config.RDMA) discovery.Want {
+func wanted(c server.RDMA) discovery.Want {
 	return discovery.Want{Device: c.Device, Port: uint8(c.Port), GIDIndex: c.GIDIndex, MTU: verbs.MTU(c.MTU), ServiceLevel: uint8(c.ServiceLevel)}
 }
 
 // Gather reads the facts. If ctx ends, it returns those that it has. It waits for each peer for
 // at most dialTimeout and probeTimeout.
 func Gather(ctx context.Context, o Options) Facts {
+	registered := o.Client.WithDefaults().RDMA
 	f := Facts{
-		Required: o.Client.Transport == "verbs", NoFallback: o.Client.Fallback == "none", Provider: o.Client.Fabric(), NamesRoCE: o.Client.Names(config.ProviderRoCE), Want: wanted(o.Client.RDMA),
+		Required: o.Client.Transport == server.TransportVerbs, NoFallback: o.Client.Fallback == server.FallbackNone, Provider: o.providers().Fabric(), NamesRoCE: o.providers().Names(server.ProviderRoCE), Want: wanted(o.Client.RDMA),
 		// One pool to send and one to receive.
-		RegisterLeast: 2 * uint64(o.Client.Arena), RegisterMost: 2 * uint64(o.Client.ArenaLimit), Messages: server.MessageMemory(o.Client),
+		RegisterLeast: 2 * uint64(registered.Arena), RegisterMost: 2 * uint64(registered.ArenaLimit), Messages: server.MessageMemory(o.Client),
 	}
 	f.NoDiscovery, f.Settings = o.NoSystem, o.Settings
 	f.TrafficClass = uint8(o.Client.RDMA.TrafficClass) //nolint:gosec // a limit of the setting
@@ -133,7 +139,7 @@ func Gather(ctx context.Context, o Options) Facts {
 	if f.NoDiscovery == nil {
 		f.Kernel = o.System.Kernel(f.Inventory)
 		f.Choice, f.NoChoice = discovery.Choose(f.Inventory, f.Want)
-		if f.Selected.Provider == config.ProviderLibibverbs && f.Selected.Err == nil {
+		if f.Selected.Provider == server.ProviderLibibverbs && f.Selected.Err == nil {
 			f.Choice, f.NoChoice = f.Selected.Choice, nil
 		}
 		f.HugePages = hugePages(o.System.Sys)

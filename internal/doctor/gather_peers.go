@@ -14,7 +14,6 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
@@ -25,12 +24,13 @@ import (
 // ReachVerbs returns a function for Options.ReachVerbs that sets up a channel of its own to the
 // peer, as any client with the device of c does, sends packets of full size over it, and measures the
 // path. With rate it also pulls some of what the peer publishes. It does not disturb the peer.
-func ReachVerbs(c config.Client, o server.Options, rate bool) func(context.Context, cluster.Task, string) Reached {
-	c.Transport = verbstransport.Name
-	c.Fallback = "none" // so that the error without a device is reported
-	c.Arena, c.ArenaLimit = probeArena, probeArenaLimit
+func ReachVerbs(c server.Config, o server.Options, rate bool) func(context.Context, cluster.Task, string) Reached {
+	c = c.ForClient()
+	c.Transport = server.TransportVerbs
+	c.Fallback = server.FallbackNone // so that the error without a device is reported
+	c.RDMA.Arena, c.RDMA.ArenaLimit = probeArena, probeArenaLimit
 	if rate {
-		c.Arena, c.ArenaLimit = rateArena, rateArenaLimit
+		c.RDMA.Arena, c.RDMA.ArenaLimit = rateArena, rateArenaLimit
 	}
 	return func(ctx context.Context, task cluster.Task, address string) (r Reached) {
 		cl, err := server.Dial(ctx, c, address, o)
@@ -72,7 +72,7 @@ func measurePath(ctx context.Context, cl *server.Client, task cluster.Task, rece
 	if err != nil {
 		return nil, err
 	}
-	if receives && (m.Provider == config.ProviderShm || m.Provider == config.ProviderTCP) {
+	if receives && (m.Provider == server.ProviderSHM || m.Provider == server.ProviderTCP) {
 		err = cl.MeasureReceives(ctx, &m)
 	}
 	return &m, err
@@ -131,19 +131,17 @@ type peerTarget struct {
 
 // targets returns the server of --from, or all other tasks of the cluster.
 func targets(o Options) (list []peerTarget) {
+	spec, _ := cluster.ParseLists(o.Client.Cluster) // the settings are valid
 	if o.From != "" {
-		address, task, _, err := cluster.ResolveTarget(o.Client.Cluster, o.From)
+		address, task, _, err := cluster.ResolveTarget(spec, o.From)
 		if err != nil {
 			address = o.From
 		}
 		return []peerTarget{{task, address}}
 	}
-	if o.Client.Cluster == nil {
-		return nil
-	}
-	for _, t := range o.Client.Cluster.Tasks() {
+	for _, t := range spec.Tasks() {
 		if o.Self == nil || t != *o.Self {
-			address, _ := o.Client.Cluster.Address(t)
+			address, _ := spec.Address(t)
 			list = append(list, peerTarget{t, address})
 		}
 	}
@@ -200,8 +198,9 @@ func timed(ctx context.Context, limit time.Duration, reach func(context.Context)
 
 // reachGRPC requests the health of a peer, and measures the connection. A peer without a health
 // service, such as a worker of TensorFlow, is reachable, too.
-func reachGRPC(ctx context.Context, c config.Client, address string, rate bool) Reached {
-	c.Transport = "grpc" // no channel is needed
+func reachGRPC(ctx context.Context, c server.Config, address string, rate bool) Reached {
+	c = c.ForClient()
+	c.Transport = server.TransportGRPC // no channel is needed
 	cl, err := server.Dial(ctx, c, address, server.Options{})
 	if err != nil {
 		return Reached{Err: err}

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 )
 
@@ -15,9 +14,9 @@ func TestMeasuredIsOneTable(t *testing.T) {
 	measured := func(device, provider string, median time.Duration, lost uint64, rate float64) Reached {
 		return Reached{Rate: rate, Path: &server.Measured{Device: device, Provider: provider, Echoes: 100, Median: median, P99: 2 * median, Sent: 4000, Lost: lost}}
 	}
-	shm := measured("shm0", config.ProviderShm, 20*time.Microsecond, 0, 4.2e9)
+	shm := measured("shm0", server.ProviderSHM, 20*time.Microsecond, 0, 4.2e9)
 	shm.Path.Sent = 0
-	rdma := measured("roce-eth0", config.ProviderRoCE, 2100*time.Microsecond, 20, 9.7e6)
+	rdma := measured("roce-eth0", server.ProviderRoCE, 2100*time.Microsecond, 20, 9.7e6)
 	f := Facts{Peers: []Peer{
 		{Task: "a", GRPC: measured("", "", 60*time.Microsecond, 0, 875e6), Verbs: &rdma, Others: []OtherReached{{"shm", shm}, {"tcp", Reached{Err: errors.New("refused")}}}},
 		{Task: "b", GRPC: Reached{Err: errors.New("is not up")}},

@@ -18,8 +18,8 @@ import (
 // against one that does not reach it. That is no fault while another route does.
 func TestEveryRouteHasALine(t *testing.T) {
 	const peer = "peer x"
-	timed := Reached{Path: &server.Measured{Device: "shm0", Provider: config.ProviderShm, Echoes: 100, Median: 9 * time.Microsecond, Bytes: 8}}
-	works := Reached{Path: &server.Measured{Device: "shm0", Provider: config.ProviderShm, Echoes: 100, Median: 20 * time.Microsecond}, Rate: 4.2e9}
+	timed := Reached{Path: &server.Measured{Device: "shm0", Provider: server.ProviderSHM, Echoes: 100, Median: 9 * time.Microsecond, Bytes: 8}}
+	works := Reached{Path: &server.Measured{Device: "shm0", Provider: server.ProviderSHM, Echoes: 100, Median: 20 * time.Microsecond}, Rate: 4.2e9}
 	refused := status.New(status.FailedPrecondition, "they run on two hosts")
 	for name, c := range map[string]struct {
 		facts Facts
@@ -37,7 +37,7 @@ func TestEveryRouteHasALine(t *testing.T) {
 		"its round trip": {Facts{Peers: []Peer{{Task: "x", Others: []OtherReached{{"shm", works}}}}}, peer, "round trip over shm: median 20µs", OK},
 		"a route beside another": {Facts{Required: true, Peers: []Peer{{Task: "x", Others: []OtherReached{{"shm", Reached{Err: refused}}, {"tcp", works}}}}},
 			peer, "not over shm: FailedPrecondition: they run on two hosts", OK},
-		"RDMA beside another": {Facts{Required: true, Provider: config.ProviderRoCE, Peers: []Peer{{Task: "x", Verbs: &Reached{Err: refused}, Others: []OtherReached{{"tcp", works}}}}},
+		"RDMA beside another": {Facts{Required: true, Provider: server.ProviderRoCE, Peers: []Peer{{Task: "x", Verbs: &Reached{Err: refused}, Others: []OtherReached{{"tcp", works}}}}},
 			peer, "not over rdma: FailedPrecondition: they run on two hosts", OK},
 		"no route": {Facts{Required: true, Peers: []Peer{{Task: "x", Others: []OtherReached{{"tcp", Reached{Err: refused}}}}}},
 			peer, "it cannot be reached over tcp: FailedPrecondition: they run on two hosts", Fail},
@@ -63,7 +63,7 @@ func TestDirectoryForSocketsIsNoLineOfItsOwn(t *testing.T) {
 		"it works":    {nil, OK, "shm0 works: shared memory with processes of this host; from other network namespaces by the directory /run/tryst"},
 		"it does not": {errors.New("the directory for sockets does not exist"), Warn, "shm cannot be used: the directory for sockets does not exist"},
 	} {
-		r := Examine(Facts{Settings: dir, Others: []Other{{Provider: config.ProviderShm, Device: "shm0", Err: c.err}}})
+		r := Examine(Facts{Settings: dir, Others: []Other{{Provider: server.ProviderSHM, Device: "shm0", Err: c.err}}})
 		if got := lines(r, "setting", ""); len(got) > 0 {
 			t.Errorf("%s: %+v", name, got)
 		}
@@ -78,11 +78,11 @@ func TestDirectoryForSocketsIsNoLineOfItsOwn(t *testing.T) {
 
 // TestOthersReplaceRDMA: a host without RDMA lacks nothing while another device works.
 func TestOthersReplaceRDMA(t *testing.T) {
-	f := Facts{Required: true, Provider: config.ProviderAuto, NoDiscovery: errors.New("no RDMA here")}
+	f := Facts{Required: true, Provider: server.ProviderAuto, NoDiscovery: errors.New("no RDMA here")}
 	if Examine(f).Worst() != Fail {
 		t.Error("missing RDMA is no FAIL")
 	}
-	f.Others = []Other{{Provider: config.ProviderTCP, Device: "tcp0"}}
+	f.Others = []Other{{Provider: server.ProviderTCP, Device: "tcp0"}}
 	if worst := Examine(f).Worst(); worst != OK {
 		t.Errorf("with tcp it is %v", worst)
 	}
@@ -95,7 +95,7 @@ func TestOthersReplaceRDMA(t *testing.T) {
 // TestGRPCNeedsNoRDMA: a host without RDMA and the default transport gets no WARN of the kernel, and
 // the report says what verbs would take.
 func TestGRPCNeedsNoRDMA(t *testing.T) {
-	f := Facts{Provider: config.ProviderAuto, NoDiscovery: errors.New("no RDMA here"), Others: []Other{{Provider: config.ProviderTCP, Device: "tcp0"}}}
+	f := Facts{Provider: server.ProviderAuto, NoDiscovery: errors.New("no RDMA here"), Others: []Other{{Provider: server.ProviderTCP, Device: "tcp0"}}}
 	r := Examine(f)
 	if r.Worst() != OK || len(lines(r, "kernel", "gRPC needs none")) != 1 {
 		t.Errorf("%+v", r)
@@ -103,7 +103,7 @@ func TestGRPCNeedsNoRDMA(t *testing.T) {
 	if got := lines(r, "routes", "with --transport verbs each peer is reached over the first of these that it has, too, and that works: tcp"); len(got) != 1 {
 		t.Errorf("%+v", r)
 	}
-	f.Provider = config.ProviderLibibverbs
+	f.Provider = server.ProviderLibibverbs
 	if worst := Examine(f).Worst(); worst != Warn {
 		t.Errorf("with libibverbs named it is %v", worst)
 	}
@@ -111,8 +111,8 @@ func TestGRPCNeedsNoRDMA(t *testing.T) {
 
 // TestOrderOfRoutes: the report has the devices in the order in which a process takes them.
 func TestOrderOfRoutes(t *testing.T) {
-	all := []Other{{Provider: config.ProviderTCP}, {Provider: config.ProviderShm}}
-	works := []OtherReached{{config.ProviderTCP, Reached{}}, {config.ProviderShm, Reached{}}}
+	all := []Other{{Provider: server.ProviderTCP}, {Provider: server.ProviderSHM}}
+	works := []OtherReached{{server.ProviderTCP, Reached{}}, {server.ProviderSHM, Reached{}}}
 	refused := status.New(status.FailedPrecondition, "they run on two hosts")
 	const peer = "its tensors come over the first of these that works: "
 	for name, c := range map[string]struct {
@@ -121,20 +121,20 @@ func TestOrderOfRoutes(t *testing.T) {
 		routes   string
 		text     string
 	}{
-		"an RDMA device of the kernel": {config.ProviderLibibverbs, Peer{Verbs: &Reached{}, Others: works}, "works: shm, libibverbs, tcp", peer + "shm, libibverbs, tcp"},
-		"roce":                         {config.ProviderRoCE, Peer{Verbs: &Reached{}, Others: works}, "works: shm, tcp, roce (roce: before tcp to a peer with an RDMA device of its kernel)", peer + "shm, tcp, roce (roce: before tcp to a peer with an RDMA device of its kernel)"},
-		"roce alone":                   {config.ProviderRoCE, Peer{Verbs: &Reached{}}, "works: shm, tcp, roce", peer + "roce"},
-		"tcp alone":                    {config.ProviderRoCE, Peer{Verbs: &Reached{Err: refused}, Others: works[:1]}, "works: shm, tcp, roce", peer + "tcp"},
+		"an RDMA device of the kernel": {server.ProviderLibibverbs, Peer{Verbs: &Reached{}, Others: works}, "works: shm, libibverbs, tcp", peer + "shm, libibverbs, tcp"},
+		"roce":                         {server.ProviderRoCE, Peer{Verbs: &Reached{}, Others: works}, "works: shm, tcp, roce (roce: before tcp to a peer with an RDMA device of its kernel)", peer + "shm, tcp, roce (roce: before tcp to a peer with an RDMA device of its kernel)"},
+		"roce alone":                   {server.ProviderRoCE, Peer{Verbs: &Reached{}}, "works: shm, tcp, roce", peer + "roce"},
+		"tcp alone":                    {server.ProviderRoCE, Peer{Verbs: &Reached{Err: refused}, Others: works[:1]}, "works: shm, tcp, roce", peer + "tcp"},
 	} {
 		c.peer.Task = "x"
-		f := Facts{Required: true, Provider: config.ProviderAuto, NamesRoCE: true, Selected: Selected{Asked: true, Provider: c.provider}, Others: all, Peers: []Peer{c.peer}}
+		f := Facts{Required: true, Provider: server.ProviderAuto, NamesRoCE: true, Selected: Selected{Asked: true, Provider: c.provider}, Others: all, Peers: []Peer{c.peer}}
 		r := Examine(f)
 		if len(lines(r, "routes", c.routes)) != 1 || len(lines(r, "peer x", c.text)) != 1 {
 			t.Errorf("%s: %+v", name, r)
 		}
 		f.NamesRoCE = false
 		const only = "roce (roce: before tcp to a peer with an RDMA device of its kernel, otherwise only if a provider names it)"
-		if got := lines(Examine(f), "routes", only); (len(got) == 1) != (c.provider == config.ProviderRoCE) {
+		if got := lines(Examine(f), "routes", only); (len(got) == 1) != (c.provider == server.ProviderRoCE) {
 			t.Errorf("%s, which no setting names: %+v", name, Examine(f))
 		}
 	}
@@ -145,13 +145,13 @@ func TestOrderOfRoutes(t *testing.T) {
 func TestNoRouteToAPeerFails(t *testing.T) {
 	refused := Reached{Err: status.New(status.FailedPrecondition, "nothing in common")}
 	for name, p := range map[string]Peer{
-		"tcp":      {Task: "x", Others: []OtherReached{{config.ProviderTCP, refused}}},
+		"tcp":      {Task: "x", Others: []OtherReached{{server.ProviderTCP, refused}}},
 		"roce":     {Task: "x", Verbs: &refused},
-		"all":      {Task: "x", Verbs: &refused, Others: []OtherReached{{config.ProviderTCP, refused}, {config.ProviderShm, refused}}},
-		"only tcp": {Task: "x", Verbs: &refused, Others: []OtherReached{{config.ProviderTCP, Reached{}}}},
+		"all":      {Task: "x", Verbs: &refused, Others: []OtherReached{{server.ProviderTCP, refused}, {server.ProviderSHM, refused}}},
+		"only tcp": {Task: "x", Verbs: &refused, Others: []OtherReached{{server.ProviderTCP, Reached{}}}},
 	} {
-		f := Facts{Required: true, Provider: config.ProviderAuto, Selected: Selected{Asked: true, Provider: config.ProviderRoCE}, Peers: []Peer{p},
-			Others: []Other{{Provider: config.ProviderTCP, Device: "tcp0"}, {Provider: config.ProviderShm, Device: "shm0"}}}
+		f := Facts{Required: true, Provider: server.ProviderAuto, Selected: Selected{Asked: true, Provider: server.ProviderRoCE}, Peers: []Peer{p},
+			Others: []Other{{Provider: server.ProviderTCP, Device: "tcp0"}, {Provider: server.ProviderSHM, Device: "shm0"}}}
 		if worst := Examine(f).Worst(); (worst == Fail) != (name != "only tcp") {
 			t.Errorf("%s: %v: %+v", name, worst, Examine(f))
 		}
@@ -161,8 +161,8 @@ func TestNoRouteToAPeerFails(t *testing.T) {
 // TestTakenPortIsNoFault: another process of the host has the port of RoCE. That is a WARN only where
 // roce is all that the settings allow.
 func TestTakenPortIsNoFault(t *testing.T) {
-	for provider, want := range map[string]Level{config.ProviderAuto: OK, config.ProviderRoCE: Warn} {
-		f := Facts{Required: true, Provider: provider, Selected: Selected{Asked: true, Provider: config.ProviderRoCE},
+	for provider, want := range map[string]Level{server.ProviderAuto: OK, server.ProviderRoCE: Warn} {
+		f := Facts{Required: true, Provider: provider, Selected: Selected{Asked: true, Provider: server.ProviderRoCE},
 			Software: Software{Asked: true, Sockets: Sockets{Taken: errors.New("another socket has it")}}}
 		if got := lines(Examine(f), "UDP port 4791", "another socket has it"); len(got) != 1 || got[0].Level != want {
 			t.Errorf("%s: %+v", provider, got)
@@ -173,8 +173,8 @@ func TestTakenPortIsNoFault(t *testing.T) {
 // TestMeasuresEachRoute: over TCP and shared memory the doctor reaches a real server by that device
 // alone, and pulls some of what it publishes.
 func TestMeasuresEachRoute(t *testing.T) {
-	cfg := config.Default()
-	cfg.Listen, cfg.Transport, cfg.Arena, cfg.ArenaLimit = "127.0.0.1:0", "verbs", 4<<20, 64<<20
+	cfg := server.Config{}
+	cfg.Listen, cfg.Transport, cfg.RDMA.Arena, cfg.RDMA.ArenaLimit = "127.0.0.1:0", "verbs", 4<<20, 64<<20
 	cfg.Provider = "tcp"
 	if _, err := shm.New(shm.Options{}).Devices(); err == nil {
 		cfg.Provider = "tcp,shm"
@@ -197,7 +197,7 @@ func TestMeasuresEachRoute(t *testing.T) {
 	if _, err := s.Catalog().PublishTensors(t.Context(), "m", x.Named("w [1]"), small.Named("step")); err != nil {
 		t.Fatal(err)
 	}
-	o := Options{Client: cfg.Client, From: s.Addr().String(), Measure: true}.OnThisHost()
+	o := Options{Client: cfg, From: s.Addr().String(), Measure: true}.OnThisHost()
 	o.NoSystem = errors.New("not looked for")
 	f := Gather(t.Context(), o)
 	if len(f.Peers) != 1 || len(f.Peers[0].Others) != len(strings.Split(cfg.Provider, ",")) || f.Peers[0].GRPC.Rate <= 0 {

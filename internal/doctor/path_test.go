@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/discovery"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/verbs"
@@ -70,11 +68,11 @@ func TestPathsSayWhatToExpect(t *testing.T) {
 // TestPathsAreMeasured: over gRPC and by the device in user space, also to a server that only an
 // address names.
 func TestPathsAreMeasured(t *testing.T) {
-	cfg := config.Default()
+	cfg := server.Config{}
 	cfg.Transport, cfg.Provider, cfg.Listen = "verbs", "roce", "127.0.0.1:0"
-	cfg.Arena, cfg.ArenaLimit = 4<<20, 64<<20
+	cfg.RDMA.Arena, cfg.RDMA.ArenaLimit = 4<<20, 64<<20
 	address := start(t, cfg, server.Options{})
-	f := Gather(t.Context(), Options{Client: cfg.Client, From: address, NoSystem: errors.New("not looked for"), ReachVerbs: ReachVerbs(cfg.Client, server.Options{}, false)})
+	f := Gather(t.Context(), Options{Client: cfg, From: address, NoSystem: errors.New("not looked for"), ReachVerbs: ReachVerbs(cfg, server.Options{}, false)})
 	if len(f.Peers) != 1 || f.Peers[0].Verbs == nil {
 		t.Fatalf("%+v", f.Peers)
 	}
@@ -96,13 +94,10 @@ func TestPathsAreMeasured(t *testing.T) {
 func TestAPeerWithoutADeviceIsToldApart(t *testing.T) {
 	fabric := verbstest.NewFabric(verbstest.Options{})
 	t.Cleanup(fabric.Close)
-	cfg := config.Default()
+	cfg := server.Config{}
 	cfg.Transport, cfg.Listen = "verbs", nobody(t)
-	cfg.Arena, cfg.ArenaLimit = 4<<20, 64<<20
-	var err error
-	if cfg.Cluster, err = cluster.ParseSpec("worker=" + cfg.Listen); err != nil {
-		t.Fatal(err)
-	}
+	cfg.RDMA.Arena, cfg.RDMA.ArenaLimit = 4<<20, 64<<20
+	cfg.Cluster = map[string][]string{"worker": {cfg.Listen}}
 	host := fabric.Provider("server")
 	fabric.Host("server").NIC("mem0").PortDown(1)
 	start(t, cfg, server.Options{Provider: host})

@@ -15,7 +15,7 @@ import (
 )
 
 // examineHost is the report about this host with the transport verbs.
-func examineHost(t *testing.T, r config.RDMA) (Report, string) {
+func examineHost(t *testing.T, r server.RDMA) (Report, string) {
 	t.Helper()
 	if os.Getenv("TRYST_TEST_DEVICES") == "" {
 		t.Skip("TRYST_TEST_DEVICES is not set: there are no Soft-RoCE devices made for tests")
@@ -33,7 +33,7 @@ func examineHost(t *testing.T, r config.RDMA) (Report, string) {
 // the open port has the MTU that follows from the netdev's. (Packets that other tests
 // have lost are counted, too.)
 func TestRxeDoctor(t *testing.T) {
-	r, text := examineHost(t, config.RDMA{})
+	r, text := examineHost(t, server.RDMA{})
 	if r.Worst() == Fail {
 		t.Error("a check fails")
 	}
@@ -62,11 +62,11 @@ func TestRxeDoctorSeesASmallMTUAndAPortThatIsDown(t *testing.T) {
 	}
 	t.Cleanup(func() { ip("link", "set", "v0", "mtu", "9000") })
 	ip("link", "set", "v0", "mtu", "1500")
-	r, text := examineHost(t, config.RDMA{Device: "rxe0"})
+	r, text := examineHost(t, server.RDMA{Device: "rxe0"})
 	if r.Worst() != Warn || !strings.Contains(text, "v0 has MTU 1500, which makes a path MTU of 1024") {
 		t.Errorf("%s; want a WARN about the MTU of v0", r.Worst())
 	}
-	r, text = examineHost(t, config.RDMA{Device: "rxe0", MTU: 4096})
+	r, text = examineHost(t, server.RDMA{Device: "rxe0", MTU: 4096})
 	if r.Worst() != Fail || !strings.Contains(text, "4096") {
 		t.Errorf("%s; want a FAIL for an MTU that the port does not have", r.Worst())
 	}
@@ -75,7 +75,7 @@ func TestRxeDoctorSeesASmallMTUAndAPortThatIsDown(t *testing.T) {
 		ip("addr", "replace", "2001:db8::2/64", "dev", "v1", "nodad")
 	})
 	ip("link", "set", "v1", "down")
-	r, text = examineHost(t, config.RDMA{Device: "rxe1"})
+	r, text = examineHost(t, server.RDMA{Device: "rxe1"})
 	if r.Worst() != Fail || !strings.Contains(text, "rxe1 port 1: the port is DOWN") {
 		t.Errorf("%s; want a FAIL for the port that is down", r.Worst())
 	}
@@ -87,13 +87,10 @@ func TestRxeDoctorReachesAPeer(t *testing.T) {
 	if os.Getenv("TRYST_TEST_DEVICES") == "" {
 		t.Skip("TRYST_TEST_DEVICES is not set: there are no Soft-RoCE devices made for tests")
 	}
-	cfg := config.Default()
+	cfg := server.Config{}
 	cfg.Listen, cfg.Transport, cfg.RDMA.Device = nobody(t), "verbs", "rxe1"
-	cfg.Arena, cfg.ArenaLimit = 4<<20, 64<<20
-	var err error
-	if cfg.Cluster, err = cluster.ParseSpec("worker=" + cfg.Listen); err != nil {
-		t.Fatal(err)
-	}
+	cfg.RDMA.Arena, cfg.RDMA.ArenaLimit = 4<<20, 64<<20
+	cfg.Cluster = map[string][]string{"worker": {cfg.Listen}}
 	start(t, cfg, server.Options{})
 	client := verbsOn("rxe0")
 	client.Cluster = cfg.Cluster

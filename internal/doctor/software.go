@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/discovery"
+	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/verbs/roce"
 )
 
@@ -45,7 +45,7 @@ func chooseSoftware(o Options, want discovery.Want, selected Selected) Software 
 		return s
 	}
 	want.LocalAddr, want.LocalAddrWhy = o.LocalAddr, o.LocalAddrWhy
-	if selected.Provider == config.ProviderRoCE && selected.Err == nil {
+	if selected.Provider == server.ProviderRoCE && selected.Err == nil {
 		s.Choice = selected.Choice
 	} else if s.Choice, s.Err = discovery.Choose(s.Inventory, want); s.Err != nil {
 		return s

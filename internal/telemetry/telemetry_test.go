@@ -50,13 +50,13 @@ func TestTracesGoToTheCollector(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := config.Default()
+	cfg := server.Config{}
 	cfg.Listen = "127.0.0.1:0"
 	s, err := server.Start(t.Context(), cfg, server.Options{ServerStats: traces.Server(), ClientStats: traces.Client()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	cl, err := server.Dial(t.Context(), config.Default().Client, s.Addr().String(), server.Options{ClientStats: traces.Client()})
+	cl, err := server.Dial(t.Context(), server.Config{}, s.Addr().String(), server.Options{ClientStats: traces.Client()})
 	if err != nil {
 		t.Fatal(err)
 	}

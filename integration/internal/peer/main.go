@@ -18,7 +18,6 @@ import (
 	"strconv"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -58,16 +57,17 @@ func run(ctx context.Context, args []string) error {
 
 // start starts the server of a task; peers has the addresses of the cluster, or is nil.
 func start(ctx context.Context, task string, peers map[int]string, a tensor.Allocator) (*server.Server, error) {
-	c := config.Default()
-	c.Listen = "127.0.0.1:0"
-	var err error
-	if c.Task, err = cluster.ParseTask(task); err != nil {
+	self, err := cluster.ParseTask(task)
+	if err != nil {
 		return nil, err
 	}
+	spec, err := cluster.NewSpec(map[string]map[int]string{self.Job: peers})
+	if err != nil {
+		return nil, err
+	}
+	c := server.Config{Listen: "127.0.0.1:0", Task: task}
 	if peers != nil {
-		if c.Cluster, err = cluster.NewSpec(map[string]map[int]string{c.Task.Job: peers}); err != nil {
-			return nil, err
-		}
+		c.Cluster = spec.Lists()
 	}
 	return server.Start(ctx, c, server.Options{Allocator: a})
 }

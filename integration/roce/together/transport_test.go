@@ -170,11 +170,11 @@ func (p serverConfig) start(log io.Writer) (*server.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := config.Default()
-	c.Listen, c.Task, c.Cluster = p.Listen[p.Task], task(p.Task), spec
+	c := server.Config{}
+	c.Listen, c.Task, c.Cluster = p.Listen[p.Task], task(p.Task).String(), spec.Lists()
 	c.Transport, c.Fallback, c.Provider = verbstransport.Name, p.Fallback, p.Provider
 	c.RDMA.Device, c.RDMA.GIDIndex, c.RDMA.Timeout = p.Device, &p.GIDIndex, 200*time.Millisecond
-	c.Arena, c.PeerTimeout, c.ShutdownTimeout = 4<<20, testTimeout, testTimeout
+	c.RDMA.Arena, c.PeerTimeout, c.ShutdownTimeout = 4<<20, testTimeout, testTimeout
 	return server.Start(context.Background(), c, server.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
 }
 

@@ -14,8 +14,6 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
-
-	"github.com/tryst-rdma/tryst/internal/config"
 )
 
 // Authority is a certificate authority, with files in Dir.
@@ -88,9 +86,15 @@ func (a *Authority) Write(name, kind string, der []byte) {
 // Path returns the path of a file of the authority.
 func (a *Authority) Path(name string) string { return filepath.Join(a.Dir, name) }
 
+// Files are the settings of TLS: certificates.Files and server.TLS are converted from it.
+type Files struct {
+	Cert, Key, CA, ServerName string
+	RequireClientCert         bool
+}
+
 // Pair returns the settings of a process with the certificate name.
-func (a *Authority) Pair(name string) config.TLS {
-	return config.TLS{Cert: a.Path(name + ".pem"), Key: a.Path(name + ".key"), CA: a.Path("ca.pem")}
+func (a *Authority) Pair(name string) Files {
+	return Files{Cert: a.Path(name + ".pem"), Key: a.Path(name + ".key"), CA: a.Path("ca.pem")}
 }
 
 // Loopback has the addresses of a certificate for processes of this host.

@@ -8,8 +8,6 @@ import (
 
 // Short names for the tests.
 type (
-	Config     = config.Config
-	Client     = config.Client
 	Setting    = config.Setting
 	Source     = config.Source
 	SourceKind = config.SourceKind
@@ -23,7 +21,6 @@ const (
 	FromFile       = config.FromFile
 	FromEnv        = config.FromEnv
 	FromFlag       = config.FromFlag
-	FromProgram    = config.FromProgram
 	ForServer      = config.ForServer
 	ForClient      = config.ForClient
 	both           = config.ForServer | config.ForClient

@@ -45,7 +45,7 @@ func TestYAMLForms(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := byKey(test.key)
-			if got := s.Value(&c).String(); got != test.want {
+			if got := c.fields().Text(s.Key); got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
@@ -180,7 +180,7 @@ func FuzzYAML(f *testing.F) {
 			return
 		}
 		var args []string
-		for _, e := range config.Describe(c) {
+		for _, e := range c.Describe() {
 			if e.Source.Kind == FromFile {
 				s := byKey(e.Key)
 				args = append(args, "--"+s.Flag()+"="+e.Value)
@@ -191,7 +191,7 @@ func FuzzYAML(f *testing.F) {
 			t.Fatalf("%q: %v", args, err)
 		}
 		for _, s := range config.Settings() {
-			if got, want := s.Value(&again).String(), s.Value(&c).String(); got != want && s.InFile() {
+			if got, want := again.fields().Text(s.Key), c.fields().Text(s.Key); got != want && s.InFile() {
 				t.Errorf("%s: got %q by flag, %q by file", s.Key, got, want)
 			}
 		}

@@ -3,7 +3,6 @@ package sources
 import (
 	"testing"
 
-	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/config"
 )
 
@@ -40,42 +39,13 @@ func TestListensAtTheOwnAddressOfTheCluster(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got.Listen != c.want || got.Source(config.ListenKey).String() != c.source || got.ListensInCluster() != c.own {
-				t.Errorf("got %q from %v, own %v; want %q from %s, own %v", got.Listen, got.Source(config.ListenKey), got.ListensInCluster(), c.want, c.source, c.own)
+			if got.Listen != c.want || got.Source(config.ListenKey).String() != c.source || got.inCluster != c.own {
+				t.Errorf("got %q from %v, own %v; want %q from %s, own %v", got.Listen, got.Source(config.ListenKey), got.inCluster, c.want, c.source, c.own)
 			}
-			got.Listen = ":8"
-			if s := got.Source(config.ListenKey); s.Kind != FromProgram || got.ListensInCluster() {
-				t.Errorf("after a change by the program: from %v", s)
+			if given, _ := got.Given(ForServer); (given.Listen == "") != (c.own || c.source == "default") {
+				t.Errorf("%q is given", given.Listen)
 			}
 		})
-	}
-}
-
-// TestFillDefaultsTakesTheOwnAddress: a program that gives cluster and task as fields gets the same.
-func TestFillDefaultsTakesTheOwnAddress(t *testing.T) {
-	spec, err := cluster.ParseSpec("worker=h1:2,h2:3")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, tt := range []struct {
-		c    Config
-		want string
-	}{
-		{Config{Client: Client{Cluster: spec}, Task: cluster.Task{Job: "worker", Index: 1}}, "h2:3"},
-		{Config{Client: Client{Cluster: spec}}, "h1:2"}, // the default task
-		{Config{Client: Client{Cluster: spec}, Task: cluster.Task{Job: "worker", Index: 9}}, "127.0.0.1:2222"},
-		{Config{Client: Client{Cluster: spec}, Listen: "127.0.0.1:2222"}, "127.0.0.1:2222"},
-		{Config{}, "127.0.0.1:2222"},
-	} {
-		c := tt.c
-		c.FillDefaults()
-		if c.Listen != tt.want || c.ListensInCluster() != (tt.want[0] == 'h') {
-			t.Errorf("%v in %v: got %q, own %v; want %q", tt.c.Task, tt.c.Cluster, c.Listen, c.ListensInCluster(), tt.want)
-		}
-		c.FillDefaults()
-		if c.Listen != tt.want {
-			t.Errorf("the second time: got %q", c.Listen)
-		}
 	}
 }
 
@@ -102,20 +72,8 @@ func TestTaskIsSetByASource(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if got.TaskIsSet() != c.want {
-			t.Errorf("%s: %v", name, got.TaskIsSet())
-		}
-	}
-	spec, err := cluster.ParseSpec("worker=h1:2")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for task, want := range map[cluster.Task]bool{{}: false, {Job: "worker"}: true} {
-		c := Config{Client: Client{Cluster: spec}, Task: task}
-		c.FillDefaults()
-		c.FillDefaults()
-		if c.TaskIsSet() != want {
-			t.Errorf("a program with task %v: %v", task, c.TaskIsSet())
+		if got.IsMember() != c.want {
+			t.Errorf("%s: %v", name, got.IsMember())
 		}
 	}
 }

@@ -35,7 +35,7 @@ const testPrefix = config.EnvPrefix + "TEST_"
 // Load reads all sources and returns the settings. The error joins all errors. Each is an
 // InvalidArgument *status.Error of one line with the source, the value, and what to write
 // instead.
-func Load(o Options) (config.Config, error) {
+func Load(o Options) (*Loaded, error) {
 	if o.Environ == nil {
 		o.Environ = os.Environ()
 	}
@@ -67,10 +67,10 @@ func Load(o Options) (config.Config, error) {
 			all[s.Key] = g
 		}
 	}
-	c, errs := config.FromGiven(all, o.Use, passedOver)
-	l.errs = append(l.errs, errs...)
-	if len(l.errs) > 0 {
-		return config.Config{}, errors.Join(l.errs...)
+	c, errs := fromGiven(all, o.Use)
+	c.passedOver = passedOver
+	if l.errs = append(l.errs, errs...); len(l.errs) > 0 {
+		return nil, errors.Join(l.errs...)
 	}
 	return c, nil
 }

@@ -26,7 +26,7 @@ type world struct {
 	use     Use    // 0: no rules between settings hold
 }
 
-func (w world) load(t testing.TB) (Config, error) {
+func (w world) load(t testing.TB) (*Loaded, error) {
 	t.Helper()
 	flags := pflag.NewFlagSet("tryst", pflag.ContinueOnError)
 	RegisterFlags(flags, both)
@@ -171,7 +171,7 @@ func TestPrecedence(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%+v: %v", w, err)
 				}
-				if got := s.Value(&c).String(); got != want {
+				if got := c.fields().Text(s.Key); got != want {
 					t.Errorf("%+v: got %q, want %q", w, got, want)
 				}
 				got := c.Source(s.Key)
@@ -195,7 +195,7 @@ func TestSourceString(t *testing.T) {
 		"TF_CONFIG":          {Kind: FromTFConfig, Name: "TF_CONFIG"},
 		"env RDMA_PKEY":      {Kind: FromTensorFlow, Name: "RDMA_PKEY"},
 		"default":            {},
-		"program":            {Kind: FromProgram},
+		"program":            {Kind: config.FromProgram},
 	} {
 		if got := s.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -214,8 +214,8 @@ func TestEmptyVariablesAreUnset(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.MetricsAddress != "h:1" || c.Keepalive.Time != 20*time.Second {
-		t.Errorf("metrics-address %q, keepalive.time %v: the file does not count", c.MetricsAddress, c.Keepalive.Time)
+	if c.MetricsAddress != "h:1" || c.GRPC.KeepaliveTime != 20*time.Second {
+		t.Errorf("metrics-address %q, keepalive.time %v: the file does not count", c.MetricsAddress, c.GRPC.KeepaliveTime)
 	}
 	for _, s := range config.Settings() {
 		if got := c.Source(s.Key); got.Kind == FromEnv {
@@ -227,16 +227,16 @@ func TestEmptyVariablesAreUnset(t *testing.T) {
 // TestQuantitiesOfKubernetes are sizes.
 func TestQuantitiesOfKubernetes(t *testing.T) {
 	c, err := world{environ: []string{"TRYST_ARENA_LIMIT=2Gi", "TRYST_FILE_CACHE=512Mi"}}.load(t)
-	if err != nil || c.ArenaLimit != 2<<30 || c.FileCache != 512<<20 {
-		t.Errorf("arena-limit %d, file-cache %d, %v", c.ArenaLimit, c.FileCache, err)
+	if err != nil || c.RDMA.ArenaLimit != 2<<30 || c.Publications.FileCache != 512<<20 {
+		t.Errorf("arena-limit %d, file-cache %d, %v", c.RDMA.ArenaLimit, c.Publications.FileCache, err)
 	}
 }
 
 // TestBareBool takes --flag for --flag=true.
 func TestBareBool(t *testing.T) {
 	c, err := world{args: []string{"--cache-rpc-response", "--other"}, yaml: "publish-mmap: true\n"}.load(t)
-	if err != nil || !c.CacheRPCResponse || !c.PublishMMap {
-		t.Errorf("got %v, %v, %v", c.CacheRPCResponse, c.PublishMMap, err)
+	if err != nil || !c.GRPC.CacheRPCResponse || !c.Publications.MMap {
+		t.Errorf("got %v, %v, %v", c.GRPC.CacheRPCResponse, c.Publications.MMap, err)
 	}
 }
 
@@ -278,10 +278,10 @@ func TestNoSources(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Listen != "127.0.0.1:2222" || c.Task.String() != "/job:worker/replica:0/task:0" || c.Cluster != nil || c.Transport != "grpc" {
+	if c.Listen != "127.0.0.1:2222" || c.Task != "/job:worker/replica:0/task:0" || c.Cluster != nil || c.Transport != "grpc" {
 		t.Errorf("got %+v", c)
 	}
-	for _, e := range config.Describe(c) {
+	for _, e := range c.Describe() {
 		if e.Source.Kind != FromDefault {
 			t.Errorf("%s is from %v, want the default", e.Key, e.Source)
 		}
@@ -294,9 +294,9 @@ func TestDescribeChanged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Listen, c.Digest = ":2", "sha256"
-	want := map[string]SourceKind{"listen": FromProgram, "digest": FromProgram, "max-waiting": FromFlag}
-	for _, e := range config.Describe(c) {
+	c.Listen, c.Publications.Digest = ":2", "sha256"
+	want := map[string]SourceKind{"listen": config.FromProgram, "digest": config.FromProgram, "max-waiting": FromFlag}
+	for _, e := range c.Describe() {
 		if e.Source.Kind != want[e.Key] {
 			t.Errorf("%s: got %v, want %v", e.Key, e.Source, Source{Kind: want[e.Key]})
 		}
@@ -378,8 +378,8 @@ func FuzzEnv(f *testing.F) {
 			if got := c.Source(s.Key); (got.Kind == FromEnv) != (value != "") {
 				t.Errorf("%s=%q: the value is from %v", name, value, got)
 			}
-			v, text := s.Value(&c), s.Value(&c).String()
-			if err := v.Set(text); err != nil || v.String() != text {
+			text := c.fields().Text(s.Key)
+			if err := c.fields().SetText(s.Key, text); err != nil || c.fields().Text(s.Key) != text {
 				t.Errorf("%s=%q reads back as %q: %v", name, value, text, err)
 			}
 		}
@@ -393,10 +393,10 @@ func TestTFConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := c.Cluster.String(), "chief=h0:1;worker=5@h5:2"; got != want {
+	if got, want := c.Spec().String(), "chief=h0:1;worker=5@h5:2"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if want := (cluster.Task{Job: "worker", Index: 5}); c.Task != want {
+	if want := (cluster.Task{Job: "worker", Index: 5}); c.Self() != want {
 		t.Errorf("got %v, want %v", c.Task, want)
 	}
 	if want := "h5:2"; c.Listen != want {
@@ -422,7 +422,10 @@ func TestX9UnknownTransport(t *testing.T) {
 			refused(t, err, name)
 		})
 	}
-	c := config.Default()
+	c, err := world{}.load(t)
+	if err != nil {
+		t.Fatal(err)
+	}
 	c.Transport = "carrier-pigeon"
-	refused(t, c.Validate(both), "transport")
+	refused(t, c.fields().Validate(both, nil), "transport")
 }

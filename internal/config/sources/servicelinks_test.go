@@ -4,8 +4,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/tryst-rdma/tryst/internal/config"
 )
 
 // linksOf returns the variables that the kubelet sets for a Service (envvars.FromServices in
@@ -51,7 +49,7 @@ func TestServiceLinksArePassedOver(t *testing.T) {
 			if got := c.PassedOver(); !slices.Equal(got, names) {
 				t.Errorf("%s at %s: passed over %q, want %q", service, address, got, names)
 			}
-			for _, e := range config.Describe(c) {
+			for _, e := range c.Describe() {
 				if e.Source.Kind != FromDefault {
 					t.Errorf("%s at %s: %s is %q from %v", service, address, e.Key, e.Value, e.Source)
 				}

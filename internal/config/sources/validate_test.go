@@ -3,9 +3,6 @@ package sources
 import (
 	"strings"
 	"testing"
-
-	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/internal/config"
 )
 
 // TestRules tries what must hold between settings: each line breaks one rule
@@ -57,33 +54,5 @@ func TestRules(t *testing.T) {
 				t.Errorf("as a client: %v", err)
 			}
 		})
-	}
-}
-
-// TestValidate checks what a program filled in.
-func TestValidate(t *testing.T) {
-	c := config.Default()
-	if err := c.Validate(both); err != nil {
-		t.Error(err)
-	}
-	spec, err := cluster.ParseSpec("worker=h:1,h:2")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Cluster = spec // a program that says task 0 means it
-	if err := c.Validate(both); err != nil {
-		t.Error(err)
-	}
-	c.Listen, c.ConnectionsPerPeer, c.UnaryLimit, c.TLS.Cert, c.Task.Index = "nowhere", 65, -1, "c", -1
-	wantErrors(t, c.Validate(ForServer),
-		[]string{`listen "nowhere"`},
-		[]string{`task "/job:worker/replica:0/task:-1"`},
-		[]string{`connections-per-peer "65"`, "1 to 64"},
-		[]string{`unary-limit "-1B"`, "1KiB to 2047MiB"},
-		[]string{`tls.cert "c"`, "set tls.key"},
-	)
-	// The zero Config is not valid without FillDefaults.
-	if err := new(Config).Validate(both); err == nil {
-		t.Error("the zero Config is valid")
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/config/sources"
 	"github.com/tryst-rdma/tryst/internal/console"
+	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 )
 
@@ -90,7 +91,7 @@ func parse(args []string, s streams) (given, error) {
 	}
 	o.Transports = severalTransports(flags)
 	cfg, err := sources.Load(sources.Options{Flags: flags, Environ: s.env, Use: config.ForClient})
-	problems := append(complete(o, cfg, err == nil, sizes), err)
+	problems := append(complete(o, cfg, sizes), err)
 	if err := errors.Join(problems...); err != nil {
 		return g, usageError{err}
 	}
@@ -101,10 +102,13 @@ func parse(args []string, s streams) (given, error) {
 }
 
 // complete sets the options that the settings and texts give, and returns all that is wrong.
-// loaded is false when the settings are not valid.
-func complete(o *bench.Options, cfg config.Config, loaded bool, sizes []string) (problems []error) {
-	o.Command, o.Client = secondProcess, cfg.Client
-	if len(o.Transports) == 0 {
+// cfg is nil when the settings are not valid.
+func complete(o *bench.Options, cfg *sources.Loaded, sizes []string) (problems []error) {
+	o.Command = secondProcess
+	if cfg != nil {
+		o.Client, _ = cfg.Given(config.ForClient)
+	}
+	if cfg != nil && len(o.Transports) == 0 {
 		o.Transports = []string{cfg.Transport}
 	}
 	for _, text := range sizes {
@@ -120,8 +124,8 @@ func complete(o *bench.Options, cfg config.Config, loaded bool, sizes []string) 
 	if o.PairTime <= 0 {
 		problems = append(problems, fmt.Errorf("--pair-time %v: it must be above 0", o.PairTime))
 	}
-	if o.From != "" && loaded {
-		if _, _, _, err := cluster.ResolveTarget(cfg.Cluster, o.From); err != nil {
+	if o.From != "" && cfg != nil {
+		if _, _, _, err := cluster.ResolveTarget(cfg.Spec(), o.From); err != nil {
 			problems = append(problems, status.From(err).WithPrefix("--from"))
 		}
 	}
@@ -142,8 +146,8 @@ func severalTransports(flags *pflag.FlagSet) []string {
 		return nil
 	}
 	one := transports[0]
-	if slices.Contains(transports, config.Verbs) {
-		one = config.Verbs
+	if slices.Contains(transports, server.TransportVerbs) {
+		one = server.TransportVerbs
 	}
 	_ = f.Value.Set(one) // takes any text, which Validate judges
 	return transports

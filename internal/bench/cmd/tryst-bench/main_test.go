@@ -13,7 +13,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tryst-rdma/tryst/internal/bench"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/tensor"
 )
@@ -74,7 +73,7 @@ func TestBench(t *testing.T) {
 }
 
 func TestBenchFromAServer(t *testing.T) {
-	c := config.Default()
+	c := server.Config{}
 	c.Listen = "127.0.0.1:0"
 	s, err := server.Start(t.Context(), c, server.Options{})
 	if err != nil {
