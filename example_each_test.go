@@ -29,13 +29,13 @@ func ExampleServe() {
 // stay: with gRPC they are not used.
 func ExampleConfig() {
 	ctx := context.Background()
-	for _, transport := range []string{"grpc", "verbs"} {
+	for _, transport := range []string{tryst.TransportGRPC, tryst.TransportVerbs} {
 		s, err := tryst.Serve(ctx, tryst.Config{
 			Listen:    "127.0.0.1:0",
 			Cluster:   map[string][]string{"worker": {"a:2222", "b:2222"}, "ps": {"7@c:2222"}},
 			Task:      "/job:ps/task:7",
 			Transport: transport,
-			Provider:  "roce", // in user space, on any machine
+			Provider:  tryst.ProviderRoCE, // in user space, on any machine
 			RDMA:      tryst.RDMA{QueuePairs: 1, Retry: new(3)},
 		}, tryst.WithLogger(slog.New(slog.DiscardHandler)))
 		if err != nil {

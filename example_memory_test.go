@@ -14,8 +14,8 @@ import (
 // where it is ordinary memory.
 func ExampleServer_Allocator() {
 	ctx := context.Background()
-	for _, transport := range []string{"grpc", "verbs"} {
-		s, err := tryst.Serve(ctx, tryst.Config{Listen: "127.0.0.1:0", Transport: transport, Provider: "roce"})
+	for _, transport := range []string{tryst.TransportGRPC, tryst.TransportVerbs} {
+		s, err := tryst.Serve(ctx, tryst.Config{Listen: "127.0.0.1:0", Transport: transport, Provider: tryst.ProviderRoCE})
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -94,9 +94,9 @@ func startVerbs(ctx context.Context, opts ...tryst.Option) pair {
 		s, err := tryst.Serve(ctx, tryst.Config{
 			Cluster:   map[string][]string{"worker": addresses},
 			Task:      fmt.Sprintf("/job:worker/task:%d", i),
-			Transport: "verbs",
-			Fallback:  "none",
-			Provider:  "roce",
+			Transport: tryst.TransportVerbs,
+			Fallback:  tryst.FallbackNone,
+			Provider:  tryst.ProviderRoCE,
 		}, opts...)
 		if err != nil {
 			log.Fatal(err)

@@ -67,9 +67,9 @@ func config(task, producer, consumer string) tryst.Config {
 	return tryst.Config{
 		Task:      task, // listens at its address in the cluster
 		Cluster:   map[string][]string{"producer": {producer}, "consumer": {consumer}},
-		Transport: "verbs",
-		Fallback:  "none", // on both sides: a receive that verbs cannot serve waits, and then fails
-		Provider:  "roce", // RDMA in user space, on any machine. Leave it out to use an adapter
+		Transport: tryst.TransportVerbs,
+		Fallback:  tryst.FallbackNone, // on both sides: a receive that verbs cannot serve waits, and then fails
+		Provider:  tryst.ProviderRoCE, // RDMA in user space, on any machine. Leave it out to use an adapter
 	}
 }
 

@@ -67,7 +67,7 @@ func ExampleSummarize() {
 
 // startPublisher starts a server with a publication of two tensors, and a client, for verbs.
 func startPublisher(ctx context.Context) (*tryst.Server, *tryst.Client) {
-	s, err := tryst.Serve(ctx, tryst.Config{Listen: "127.0.0.1:0", Transport: "verbs", Provider: "roce"})
+	s, err := tryst.Serve(ctx, tryst.Config{Listen: "127.0.0.1:0", Transport: tryst.TransportVerbs, Provider: tryst.ProviderRoCE})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func startPublisher(ctx context.Context) (*tryst.Server, *tryst.Client) {
 		t.Release()
 	}
 	c, err := tryst.Dial(ctx, s.Addr().String(), tryst.Config{
-		Transport: "verbs", Fallback: "none", Provider: "roce", // no tensor goes over gRPC
+		Transport: tryst.TransportVerbs, Fallback: tryst.FallbackNone, Provider: tryst.ProviderRoCE, // no tensor goes over gRPC
 	})
 	if err != nil {
 		log.Fatal(err)

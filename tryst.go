@@ -28,8 +28,8 @@
 //		s, err := tryst.Serve(ctx, tryst.Config{
 //			Cluster:   map[string][]string{"worker": {"10.0.0.1:2222", "10.0.0.2:2222"}},
 //			Task:      "/job:worker/task:" + index, // listens at its address in the cluster
-//			Transport: "verbs",
-//			Fallback:  "none", // a receive that verbs cannot serve waits, and then fails; set it on both sides
+//			Transport: tryst.TransportVerbs,
+//			Fallback:  tryst.FallbackNone, // a receive that verbs cannot serve waits, and then fails; set it on both sides
 //		})
 //		if err != nil {
 //			return err

@@ -261,7 +261,7 @@ func (s *suite) client() server.Config {
 	case s.now.route != nil:
 		s.now.route.apply(&c, s.routeProvider())
 	case s.now.transport == verbstransport.Name:
-		c.Transport, c.Fallback = verbstransport.Name, "none"
+		c.Transport, c.Fallback = verbstransport.Name, server.FallbackNone
 	}
 	return c
 }

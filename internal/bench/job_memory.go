@@ -31,7 +31,7 @@ func (j *job) besideMemoryOf(ctx context.Context, route, address string) (err er
 	c := server.Config{}
 	c.Transport = grpctransport.Name
 	if route != grpctransport.Name {
-		c.Transport, c.Provider, c.Fallback = verbstransport.Name, route, "none"
+		c.Transport, c.Provider, c.Fallback = verbstransport.Name, route, server.FallbackNone
 	}
 	client, err := server.Dial(ctx, c, address, server.Options{})
 	if err != nil {

@@ -123,7 +123,7 @@ func (r *route) apply(c *server.Config, provider string) {
 		c.Transport = grpctransport.Name
 		return
 	}
-	c.Transport, c.Fallback, c.Provider = verbstransport.Name, "none", provider
+	c.Transport, c.Fallback, c.Provider = verbstransport.Name, server.FallbackNone, provider
 }
 
 // routeProvider returns the provider of the route that is measured, or the one that stands in for

@@ -340,6 +340,6 @@ func (v verbsSetup) apply(c *server.Config) {
 	if v.Transport != verbstransport.Name {
 		return
 	}
-	c.Transport, c.Fallback = v.Transport, "none" // another transport would be measured in its place
+	c.Transport, c.Fallback = v.Transport, server.FallbackNone // another transport would be measured in its place
 	c.Provider, c.RDMA = v.Provider, v.RDMA
 }
