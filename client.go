@@ -14,7 +14,7 @@ import (
 // of a cluster. It is safe for concurrent use.
 type Client struct {
 	c      *server.Client
-	puller *checkpoint.Puller
+	puller *Puller
 }
 
 // Manifest lists the contents of a publication: Entries has the Name, DType, Shape, Bytes and Digest of
@@ -38,7 +38,7 @@ func Dial(ctx context.Context, addr string, cfg Config, opts ...Option) (*Client
 	if o.ServerStats != nil {
 		return nil, status.New(status.InvalidArgument, "WithStatsHandlers: a client accepts no connections; pass nil as the handler for a server")
 	}
-	c, err := server.Dial(ctx, cfg, addr, o.Options)
+	c, err := server.Dial(ctx, cfg, addr, o)
 	if err != nil {
 		return nil, err
 	}
@@ -68,9 +68,18 @@ func (c *Client) Pull(ctx context.Context, name string, opts ...PullOption) iter
 	return c.puller.Pull(ctx, r)
 }
 
+// Puller pulls, as Client.Pull does, and writes the files of a publication: Save, and Stream for an io.Writer.
+type Puller = checkpoint.Puller
+
+// SaveOptions are the arguments of Puller.Save.
+type SaveOptions = checkpoint.SaveOptions
+
+// Found is what a pull finds on the disk (SaveOptions.Found).
+type Found = checkpoint.Found
+
 // Puller returns the puller of the client, which can also write the files of a publication (Save, and
 // Stream for an io.Writer). It is valid until Close.
-func (c *Client) Puller() *checkpoint.Puller { return c.puller }
+func (c *Client) Puller() *Puller { return c.puller }
 
 // Done returns a channel that is closed when Close has ended the client. A client does not end by
 // itself: it connects again.

@@ -31,5 +31,5 @@ const (
 //
 // If ctx ends first, Group returns Cancelled or DeadlineExceeded.
 func (s *Server) Group(ctx context.Context, key int32, size int) (*Group, error) {
-	return s.s.Collectives().NewGroup(ctx, collective.GroupOptions{Key: key, Size: size})
+	return s.s.NewGroup(ctx, key, size)
 }

@@ -14,16 +14,12 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// Option is an argument of Serve and Dial that is not a setting.
-type Option func(*options)
-
-type options struct {
-	server.Options
-}
+// Option is an argument of Serve and Dial that is not a setting. The functions below make them.
+type Option func(*server.Options)
 
 // newOptions applies the options, and chooses the default of the logger.
-func newOptions(opts []Option) (options, error) {
-	var o options
+func newOptions(opts []Option) (server.Options, error) {
+	var o server.Options
 	for i, opt := range opts {
 		if opt == nil {
 			return o, status.Errorf(status.InvalidArgument, "option %d is nil; leave it out", i)
@@ -38,7 +34,7 @@ func newOptions(opts []Option) (options, error) {
 
 // WithLogger sets the logger, whose level decides what is logged. The default is slog.Default() at
 // the time of the call, and then only WARN and above: what somebody should act on.
-func WithLogger(l *slog.Logger) Option { return func(o *options) { o.Logger = l } }
+func WithLogger(l *slog.Logger) Option { return func(o *server.Options) { o.Logger = l } }
 
 // WithRegisterer adds the metrics to r until Close, and Config.MetricsAddress serves r if it is a
 // prometheus.Gatherer, too, as a Registry is. The names are the same for every server and client: a
@@ -48,29 +44,29 @@ func WithLogger(l *slog.Logger) Option { return func(o *options) { o.Logger = l 
 //
 // By default there is no Registerer, and Config.MetricsAddress serves the metrics of this server, of
 // the Go runtime and of the process.
-func WithRegisterer(r prometheus.Registerer) Option { return func(o *options) { o.Registerer = r } }
+func WithRegisterer(r prometheus.Registerer) Option { return func(o *server.Options) { o.Registerer = r } }
 
 // WithAllocator sets the allocator of ordinary memory: what gRPC receives into, and files are read into.
 // It is what Server.Allocator returns with gRPC. Over verbs only small tensors and strings are received
 // into it, others into registered memory. The default is a tensor.Pool.
-func WithAllocator(a tensor.Allocator) Option { return func(o *options) { o.Allocator = a } }
+func WithAllocator(a tensor.Allocator) Option { return func(o *server.Options) { o.Allocator = a } }
 
 // WithProvider sets the provider of RDMA devices, in place of the one that Config.Provider names. It
 // is used with the transport verbs only. docs/providers.md explains how to write one.
-func WithProvider(p verbs.Provider) Option { return func(o *options) { o.Provider = p } }
+func WithProvider(p verbs.Provider) Option { return func(o *server.Options) { o.Provider = p } }
 
 // WithKernels sets the kernels that run the graphs which TensorFlow masters register with a server: those
 // of package tensorflow/ops, of a program's own, or of both. Without them graphs are refused.
-func WithKernels(set graph.KernelSet) Option { return func(o *options) { o.Kernels = set } }
+func WithKernels(set graph.KernelSet) Option { return func(o *server.Options) { o.Kernels = set } }
 
 // WithGraphLimits bounds what these masters make a server with kernels keep.
-func WithGraphLimits(l GraphLimits) Option { return func(o *options) { o.GraphLimits = l } }
+func WithGraphLimits(l GraphLimits) Option { return func(o *server.Options) { o.GraphLimits = l } }
 
-// WithStatsHandlers instruments gRPC, for example for traces with otelgrpc: server sees the calls
-// that a server accepts, client those that a server or a client makes. Nil is none. Dial accepts
+// WithStatsHandlers instruments gRPC, for example for traces with otelgrpc: accepted sees the calls
+// that a server accepts, made those that a server or a client makes. Nil is none. Dial accepts
 // nothing, so a handler for a server is InvalidArgument there.
-func WithStatsHandlers(server, client stats.Handler) Option {
-	return func(o *options) { o.ServerStats, o.ClientStats = server, client }
+func WithStatsHandlers(accepted, made stats.Handler) Option {
+	return func(o *server.Options) { o.ServerStats, o.ClientStats = accepted, made }
 }
 
 // warnings is a handler that drops what is below WARN.

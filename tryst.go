@@ -132,7 +132,7 @@ func Serve(ctx context.Context, cfg Config, opts ...Option) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := server.Start(ctx, cfg, o.Options)
+	s, err := server.Start(ctx, cfg, o)
 	if err != nil {
 		return nil, err
 	}

@@ -36,5 +36,13 @@ func (s *Server) isTryst(ctx context.Context, task cluster.Task) (bool, error) {
 	return peer.Tryst, err
 }
 
-// Collectives returns the collective operations of this process.
-func (s *Server) Collectives() *collective.Collectives { return s.collective }
+// Group is this process's membership in a group of processes that compute together.
+type Group = collective.Group
+
+// Merge is how Group.AllReduce merges the elements of the members.
+type Merge = collective.Merge
+
+// NewGroup enters the group with a key, which is not 0, and waits until size members have entered, or ctx ends.
+func (s *Server) NewGroup(ctx context.Context, key int32, size int) (*Group, error) {
+	return s.collective.NewGroup(ctx, collective.GroupOptions{Key: key, Size: size})
+}

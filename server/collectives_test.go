@@ -19,7 +19,7 @@ func groupOf(t *testing.T, key int32, servers []*Server) []*collective.Group {
 	t.Helper()
 	groups := make([]*collective.Group, len(servers))
 	errs := together(len(servers), func(i int) (err error) {
-		groups[i], err = servers[i].Collectives().NewGroup(t.Context(), collective.GroupOptions{Key: key, Size: len(servers)})
+		groups[i], err = servers[i].collective.NewGroup(t.Context(), collective.GroupOptions{Key: key, Size: len(servers)})
 		return err
 	})
 	if err := errors.Join(errs...); err != nil {
@@ -133,7 +133,7 @@ func TestAGroupNamesWhoIsAbsent(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer stop()
 	for i, err := range together(2, func(i int) error {
-		_, err := servers[i].Collectives().NewGroup(ctx, collective.GroupOptions{Key: 7, Size: 3})
+		_, err := servers[i].collective.NewGroup(ctx, collective.GroupOptions{Key: 7, Size: 3})
 		return err
 	}) {
 		if want := "2 of 3 members have joined, not /job:worker/replica:0/task:2"; status.CodeOf(err) != status.DeadlineExceeded || !strings.Contains(err.Error(), want) {
@@ -239,7 +239,7 @@ func TestCollectivesOfSeveralDevices(t *testing.T) {
 	errs := together(4, func(i int) (err error) {
 		d := servers[i/2].Device()
 		d.Index = i % 2
-		groups[i], err = servers[i/2].Collectives().NewGroup(t.Context(), collective.GroupOptions{Key: 1, Size: 4, Device: d})
+		groups[i], err = servers[i/2].collective.NewGroup(t.Context(), collective.GroupOptions{Key: 1, Size: 4, Device: d})
 		return err
 	})
 	if err := errors.Join(errs...); err != nil {

@@ -282,7 +282,7 @@ func TestNobodyEntersAGroupInAnothersName(t *testing.T) {
 	}
 	groups := make([]*collective.Group, 2)
 	if err := errors.Join(together(2, func(i int) (err error) {
-		groups[i], err = m.servers[i].Collectives().NewGroup(ctx, collective.GroupOptions{Key: 5, Size: 2})
+		groups[i], err = m.servers[i].collective.NewGroup(ctx, collective.GroupOptions{Key: 5, Size: 2})
 		return err
 	})...); err != nil {
 		t.Fatal(err)

@@ -30,6 +30,7 @@ import (
 	"github.com/tryst-rdma/tryst/server/internal/incarnations"
 	"github.com/tryst-rdma/tryst/server/internal/listen"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
@@ -338,8 +339,18 @@ func (s *Server) Incarnation() uint64 { return s.incarnation }
 // Device returns the device of this process.
 func (s *Server) Device() cluster.Device { return cluster.DeviceOf(s.task) }
 
+// Catalog has the publications of a server. Their names, files and versions are those of tryst.Server, which
+// has the same methods.
+type Catalog interface {
+	Publish(ctx context.Context, name string, paths ...string) (checkpoint.Publication, error)
+	PublishTensors(ctx context.Context, name string, tensors ...*tensor.Tensor) (checkpoint.Publication, error)
+	Reload(ctx context.Context) error
+	Withdraw(ctx context.Context, name string) error
+	List() []checkpoint.Publication
+}
+
 // Catalog returns the publications of this server.
-func (s *Server) Catalog() *checkpoint.Catalog { return s.catalog }
+func (s *Server) Catalog() Catalog { return s.catalog }
 
 // Kept returns statistics of the response cache: the requests of peers that wait for their value,
 // and the responses kept for them.

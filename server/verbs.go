@@ -18,6 +18,12 @@ type VerbsServer struct{ *Server }
 // Selection is a device that a process uses, with its provider and the reasons for both.
 type Selection = devices.Selection
 
+// Choice is a device with its port and address, and the reason for them.
+type Choice = discovery.Choice
+
+// Rejected is a device that was not chosen (Choice.Against).
+type Rejected = discovery.Rejected
+
 // StartVerbs is Start for a process that requires verbs. Settings with another transport are
 // InvalidArgument, a host without a usable device is FailedPrecondition.
 func StartVerbs(ctx context.Context, cfg Config, o Options) (*VerbsServer, error) {
@@ -50,7 +56,7 @@ func (s *Server) Verbs() (v *VerbsServer, ok bool) {
 
 // Choice returns the device, port and address in use, with the reason for them. While there is
 // no device it returns the last ones.
-func (v *VerbsServer) Choice() discovery.Choice { return v.Selection().Choice }
+func (v *VerbsServer) Choice() Choice { return v.Selection().Choice }
 
 // Selection returns the first of Devices, with its provider and the reason for it. While there is no
 // device it returns the last one.

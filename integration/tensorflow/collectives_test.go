@@ -121,7 +121,7 @@ func TestCollectivesOfTheEagerRuntime(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			g, err := s.Collectives().NewGroup(t.Context(), collective.GroupOptions{Key: 7, Size: 3})
+			g, err := s.NewGroup(t.Context(), 7, 3)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -19,18 +19,11 @@ import (
 
 // nameless are the types in the exported API of public packages that importers cannot name, and why.
 var nameless = map[string]string{
-	module + ".options":                         "an Option comes from the functions With alone",
-	"proto/tensorflow.isAttrValue_Value":        "generated: a oneof",
-	"proto/tensorflow.isFullTypeDef_Attr":       "generated: a oneof",
-	"internal/checkpoint.Catalog":               "to go: the parts of a server",
-	"internal/checkpoint.Puller":                "to go: the parts of a client",
-	"internal/collective.Collectives":           "to go: the parts of a server",
-	"internal/delivery.Attempt":                 "to go: the names of transport/ledger.go",
-	"internal/delivery.Peer":                    "to go: the names of transport/ledger.go",
-	"internal/delivery.Transfer":                "to go: the names of transport/ledger.go",
-	"internal/discovery.Choice":                 "to go: the choice of a device is no API of the server",
-	"internal/handshake.Inventory":              "to go: the names of transport/verbs/exports.go",
-	"transport/verbs/internal/regmem.LateWrite": "to go: the names of transport/verbs/exports.go",
+	"proto/tensorflow.isAttrValue_Value":  "generated: a oneof",
+	"proto/tensorflow.isFullTypeDef_Attr": "generated: a oneof",
+	"internal/delivery.Attempt":           "to go: the names of transport/ledger.go",
+	"internal/delivery.Peer":              "to go: the names of transport/ledger.go",
+	"internal/delivery.Transfer":          "to go: the names of transport/ledger.go",
 }
 
 // TestImportersCanNameEveryType: each type in the exported API of a public package is exported by a public package, if need be as an

@@ -95,7 +95,7 @@ func (m *member) obey(c command) state {
 // run takes part in the rounds, and returns how long each measured one took here.
 func (m *member) run(ctx context.Context, r reduceRun) (rounds []time.Duration, err error) {
 	if m.group == nil {
-		if m.group, err = m.server.Collectives().NewGroup(ctx, collective.GroupOptions{Key: 1, Size: m.Members}); err != nil {
+		if m.group, err = m.server.NewGroup(ctx, 1, m.Members); err != nil {
 			return nil, err
 		}
 	}

@@ -196,7 +196,7 @@ func (p *port) usable() (name string, err error) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if p.gone {
-		return "", verbs.Errorf("use", p.String(), errNoAddress, "its address %v is gone", p.gid)
+		return "", verbs.Errorf("use", p.String(), ErrNoAddress, "its address %v is gone", p.gid)
 	}
 	return p.device.Info().Name, nil
 }

@@ -16,7 +16,7 @@ import (
 // is gone: not every device reports that by an event.
 func (t *RdmaRemoteRendezvous) withPort(p *port, f func() error) error {
 	if err := t.refresh(p); err != nil {
-		if !errors.Is(err, errInactive) && !errors.Is(err, errNoAddress) {
+		if !errors.Is(err, errInactive) && !errors.Is(err, ErrNoAddress) {
 			t.checkDevice(p)
 		}
 		return err
@@ -114,7 +114,7 @@ func (t *RdmaRemoteRendezvous) refresh(p *port) error {
 		t.opts.Logger.Info("the port is as follows now; new channels use it", "port", p.String(), "GID", gid.String(), "index", path.SGIDIndex, "MTU", int(path.MTU))
 	case errors.Is(err, errInactive):
 		t.opts.Logger.Warn("the port is down; check the cable and the interface; until it is active again new channels wait, and tensors without one go over "+t.fallback(), "port", p.String(), "reason", err)
-	case errors.Is(err, errNoAddress):
+	case errors.Is(err, ErrNoAddress):
 		t.opts.Logger.Warn("the address of the port is gone; until the interface has one again tensors go over "+t.fallback(), "port", p.String(), "reason", err)
 		if t.opts.Lost != nil && p.kind == route.Fabric {
 			t.opts.Lost(err)
@@ -129,7 +129,7 @@ func (t *RdmaRemoteRendezvous) checkDevice(p *port) bool {
 	switch err := t.refresh(p); {
 	case errors.Is(err, errInactive):
 		return true // channels go on if the port is active again before their retries run out
-	case errors.Is(err, errNoAddress):
+	case errors.Is(err, ErrNoAddress):
 		for _, at := range t.all() { // responses to the old address do not reach this host
 			at.leaveAll(p, err)
 		}
@@ -142,7 +142,7 @@ func (t *RdmaRemoteRendezvous) checkDevice(p *port) bool {
 		gid := at.route(p.kind).checkAddress(p)
 		for _, l := range at.existing() {
 			if from := l.own.Rails[0].GID; l.port == p && from != gid {
-				why := verbs.Errorf("use", p.String(), errNoAddress, "its address %v is gone, and %v is used instead", from, gid)
+				why := verbs.Errorf("use", p.String(), ErrNoAddress, "its address %v is gone, and %v is used instead", from, gid)
 				l.leave(why)
 				l.route.offerGone(l, why)
 			}

@@ -13,3 +13,15 @@ import (
 type Exchanger interface {
 	Exchange(ctx context.Context, peer cluster.Task, own handshake.Offer) (handshake.Offer, error)
 }
+
+// Offer describes one end of a channel. The two processes exchange offers.
+type Offer = handshake.Offer
+
+// Rail is one queue pair of an Offer.
+type Rail = handshake.Rail
+
+// Inventory is what an Offer says of the devices of its process.
+type Inventory = handshake.Inventory
+
+// InventoryDevice is a device in an Inventory.
+type InventoryDevice = handshake.Device

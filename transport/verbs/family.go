@@ -144,7 +144,7 @@ func (p *port) pathFrom(gid verbs.GID) (verbs.Path, error) {
 	}
 	index, has := p.findAddress(p.table, gid, -1)
 	if index < 0 {
-		return path, verbs.Errorf("use", p.String(), errNoAddress, "its address %v is gone; %s", gid, has)
+		return path, verbs.Errorf("use", p.String(), ErrNoAddress, "its address %v is gone; %s", gid, has)
 	}
 	path.SGIDIndex = uint8(index) //nolint:gosec // at most MaxUint8
 	return path, nil

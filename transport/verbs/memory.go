@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/regmem"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
@@ -97,3 +98,12 @@ func (a deviceAllocator) AllocateBuffer(b *tensor.Buffer, n int) error {
 func (a deviceAllocator) Reserve(n int64) (*tensor.Buffer, error) {
 	return tensor.Reserve(a.t.opts.Allocator, n)
 }
+
+// Memlock is how much memory this process may lock (RLIMIT_MEMLOCK).
+type Memlock = regmem.Memlock
+
+// NoMemlock is the value of Memlock.Limit without a limit.
+const NoMemlock = regmem.NoMemlock
+
+// ReadMemlock reads the limit of this process, and how much of it is in use.
+func ReadMemlock() (Memlock, error) { return regmem.ReadMemlock() }

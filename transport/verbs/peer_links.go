@@ -120,7 +120,7 @@ func (p *peer) linkDown(l *link) {
 // endedByPlan reports whether this process has ended the link because of what it does next, which
 // says nothing about the route. Called without locks.
 func (l *link) endedByPlan(err error) bool {
-	if errors.Is(err, errNoAddress) {
+	if errors.Is(err, ErrNoAddress) {
 		_, gone := l.port.usable()
 		return gone == nil // it uses another address
 	}

@@ -70,7 +70,7 @@ func reasonKindOf(peer cluster.Task, err error) reasonKind {
 // isOfPort reports whether the error is that of the device or the port in use. It concerns all
 // peers, and is logged once for all (events.go, device.go).
 func isOfPort(err error) bool {
-	return errors.Is(err, errInactive) || errors.Is(err, errNoAddress) || errors.Is(err, verbs.ErrDeviceGone) || errors.Is(err, verbs.ErrClosed)
+	return errors.Is(err, errInactive) || errors.Is(err, ErrNoAddress) || errors.Is(err, verbs.ErrDeviceGone) || errors.Is(err, verbs.ErrClosed)
 }
 
 // details are the parts of a reason that may differ at each attempt: numbers and addresses.

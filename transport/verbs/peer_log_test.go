@@ -142,7 +142,7 @@ func TestEachEndOfAChannelIsLoggedOnce(t *testing.T) {
 		"closed here":                    {fmt.Errorf("%w: overdue", channel.ErrClosedHere), true, `INFO msg="a channel broke"`},
 		"closed here, and logged as why": {fmt.Errorf("%w: no message", channel.ErrClosedHere), false, ""},
 		"a fault of the peer":            {errors.New("HELLO twice"), true, `WARN msg="a channel was left because of a fault`},
-		"the port has lost its address":  {errNoAddress, true, ""},
+		"the port has lost its address":  {ErrNoAddress, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, lines := loggedPeer(t, false)

@@ -3,6 +3,8 @@ package verbstransport
 import (
 	"time"
 
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/handshake"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/route"
 )
@@ -123,3 +125,7 @@ func whyNot(reason error) string {
 	}
 	return reason.Error()
 }
+
+// IsWithoutDevice reports whether err, the reason why there is no channel to a peer, is that the
+// peer has no device for now.
+func IsWithoutDevice(peer cluster.Task, err error) bool { return handshake.IsWithoutDevice(peer, err) }

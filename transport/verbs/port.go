@@ -50,7 +50,7 @@ type port struct {
 // Why a port cannot be used for now although its device works.
 var (
 	errInactive  = errors.New("the port is not active")
-	errNoAddress = errors.New("the port has lost its address")
+	ErrNoAddress = errors.New("the port has lost its address")
 )
 
 // openPort registers the memory with a device and asks what its port supports.
@@ -143,7 +143,7 @@ func (p *port) String() string { return fmt.Sprintf("%s port %d", p.name, p.path
 // refresh reads the attributes that may change while the device is open: the index of the
 // address in the GID table, the path MTU, the LID. An address that was removed and added
 // again gets another index while a queue pair holds the old entry, and the old index may
-// then belong to another address. The error is errInactive, errNoAddress, or an error of the
+// then belong to another address. The error is errInactive, ErrNoAddress, or an error of the
 // device. changed reports whether the result differs from the last one.
 func (p *port) refresh() (changed bool, err error) {
 	p.refreshing.Lock()
@@ -166,7 +166,7 @@ func (p *port) refresh() (changed bool, err error) {
 	gid, index, has := p.chooseAddress(table)
 	gone := index < 0
 	if gone {
-		err = verbs.Errorf("use", p.String(), errNoAddress,
+		err = verbs.Errorf("use", p.String(), ErrNoAddress,
 			"its address %v (%v) is gone; %s. Verbs comes back with the address", p.gid, p.configured.Type, has)
 	} else {
 		path.SGIDIndex = uint8(index) //nolint:gosec // at most MaxUint8

@@ -11,6 +11,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/handshake"
 	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/progress"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/regmem"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
@@ -152,3 +153,22 @@ func (p *peer) countReceived(a *delivery.Transfer, device string, bytes int64) {
 	t.Source, t.Destination, t.Peer = a.Key.Src(), a.Key.Dst(), p.task
 	p.transport.opts.Transfers.Add(t)
 }
+
+// State is the state of the channel to a peer (Connection.State).
+type State = handshake.State
+
+// The states of a channel.
+const (
+	StateDown      = handshake.Down
+	StateHandshake = handshake.InProgress
+	StateUp        = handshake.Up
+)
+
+// PollStats counts what the polling of a channel has done (Connection.Poll).
+type PollStats = progress.Stats
+
+// PoolStats counts the memory registered for one direction (MemoryStats).
+type PoolStats = regmem.PoolStats
+
+// MemoryStats counts registered memory (Transport.Memory).
+type MemoryStats = regmem.Stats
