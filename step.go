@@ -12,6 +12,17 @@ import (
 // Step is one run, within which tensors are sent and received by name. Both sides use the same id,
 // which is not negative, and must not be used again after Close. A Step is safe for concurrent use. It is a handle:
 // Step(7) of a server is the same step each time.
+//
+// # The end of a step
+//
+// Each process that uses a step closes it, and this ends its own side only. A producer closes it when the
+// consumers have all values (Delivery), since the others are released; a consumer, when it has received all.
+// Abort is an earlier end for a reason; Close follows it.
+//
+// Waiting and later calls of this process fail with the error that ended its side: that of Abort, or Aborted
+// after Close. A peer learns of the end by its receives alone: those of values of this process fail with the
+// same error. So a consumer learns that its producer has ended or aborted the step, and a producer does not
+// learn it of its consumer, unless it receives something from it in the same step.
 type Step struct {
 	s  *server.Server
 	id int64
@@ -135,13 +146,11 @@ func (st *Step) Err() error {
 	return st.s.StepErr(st.id)
 }
 
-// Abort ends the step with err: waiting and later calls fail with it, here and at
-// peers that request its values. Only the first error counts. A consumer's Abort tells its producers
-// nothing: only a process that requests a value learns of it.
+// Abort ends the step with err. Only the first error counts. "The end of a step" in Step says which calls fail,
+// and what peers learn.
 func (st *Step) Abort(err error) { st.s.AbortStep(st.id, err) }
 
-// Close ends the step. Values that were not received are released, and waiting calls end with
-// Aborted, here and at peers that request its values: a producer closes the step when the consumer
-// has all (Delivery). A producer is not told of the end of its consumer's step. Closing twice is harmless. A step that nobody closes takes memory until the
+// Close ends the step and releases the values that were not received. "The end of a step" in Step says when to
+// call it, and what peers learn. Closing twice is harmless. A step that nobody closes takes memory until the
 // server ends.
 func (st *Step) Close() { st.s.EndStep(st.id) }

@@ -14,8 +14,7 @@ import (
 // that has ended is aborted.
 func (s *Server) Rendezvous(step int64) rendezvous.Rendezvous { return s.manager.Find(step) }
 
-// AbortStep ends a step with err: waiting and later calls fail with it, here and at
-// peers.
+// AbortStep ends a step with err, as tryst.Step.Abort does; tryst.Step says what peers learn.
 func (s *Server) AbortStep(step int64, err error) { s.manager.AbortStep(step, err) }
 
 // EndStep cleans up a step. Its id must not be used again.
