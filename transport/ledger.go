@@ -29,6 +29,13 @@ type (
 	Unreached = delivery.Unreached
 	// Conn carries requests to one peer.
 	Conn = delivery.Conn
+	// Receive is a receive that a Conn carries, and Attempt one attempt of it.
+	Receive = delivery.Transfer
+	Attempt = delivery.Attempt
+	// Partial is what has come of the content of a Receive.
+	Partial = delivery.Partial
+	// Peer is the process at the other end of a Conn.
+	Peer = delivery.Peer
 	// LostError reports that a request has ended without the peer's response.
 	LostError = delivery.LostError
 	// UndecidedError refuses a request without any effect; it may be repeated.

@@ -21,9 +21,6 @@ import (
 var nameless = map[string]string{
 	"proto/tensorflow.isAttrValue_Value":  "generated: a oneof",
 	"proto/tensorflow.isFullTypeDef_Attr": "generated: a oneof",
-	"internal/delivery.Attempt":           "to go: the names of transport/ledger.go",
-	"internal/delivery.Peer":              "to go: the names of transport/ledger.go",
-	"internal/delivery.Transfer":          "to go: the names of transport/ledger.go",
 }
 
 // TestImportersCanNameEveryType: each type in the exported API of a public package is exported by a public package, if need be as an
