@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 )
 
