@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tryst-rdma/tryst/internal/devices"
+	"github.com/tryst-rdma/tryst/internal/providers"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
 	"github.com/tryst-rdma/tryst/verbs"
@@ -60,9 +60,13 @@ func newKindsTown(t *testing.T, n int) *kindsTown {
 
 // options has the devices of a host.
 func (w *kindsTown) options(i int) Options {
-	o := Options{Provider: w.provider(i), Allocator: tensortest.NewAllocator(w.t), fixed: []devices.Source{}}
+	o := Options{Provider: w.provider(i), Allocator: tensortest.NewAllocator(w.t), rows: []providers.Row{}}
 	for _, name := range []string{ProviderTCP, ProviderSHM} {
-		o.fixed = append(o.fixed, devices.SourceOf(namedProvider{w.fixed[name].Provider(fmt.Sprintf("host%d", i)), name, w.broken[name]}))
+		row, _ := providers.Of(name)
+		row.New = func(providers.Options) verbs.Provider {
+			return namedProvider{w.fixed[name].Provider(fmt.Sprintf("host%d", i)), name, w.broken[name]}
+		}
+		o.rows = append(o.rows, row)
 	}
 	return o
 }

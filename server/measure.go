@@ -17,10 +17,10 @@ import (
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/discovery"
 	"github.com/tryst-rdma/tryst/internal/loss"
+	"github.com/tryst-rdma/tryst/internal/providers"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/roce"
 )
 
 // How much a measurement sends. The full messages make some 4,000 packets of an MTU of 1024, of
@@ -134,8 +134,8 @@ func (c *Client) Measure(ctx context.Context, task cluster.Task) (Measured, erro
 	}
 	// A device has no part in the time that the processes take, so the shortest round trip is
 	// closest to that of the path.
-	if m.Provider == roce.Name {
-		m.Expect = roce.Throughput(s.Choice.MTU, m.Min, m.Loss(), 0)
+	if p, _ := providers.Of(m.Provider); p.Throughput != nil {
+		m.Expect = p.Throughput(s.Choice.MTU, m.Min, m.Loss())
 	} else if m.Lost > 0 {
 		m.Expect = loss.GoBackN(s.Choice.MTU, m.Min, m.Loss(), math.Inf(1))
 	}

@@ -15,8 +15,8 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/certificates"
-	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/internal/loss"
+	"github.com/tryst-rdma/tryst/internal/providers"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -62,7 +62,7 @@ type Options struct {
 
 	memory     int64               // of this process; 0: that which it may use
 	clientTask func() cluster.Task // draws the task of a client; nil: cluster.ClientTask
-	fixed      []devices.Source    // of devices over TCP and shared memory; nil: those of this host
+	rows       []providers.Row     // the providers; nil: the table, or none but Provider
 
 	incarnation uint64 // of the process; 0 draws one
 }

@@ -38,7 +38,7 @@ type rdma struct {
 // verbsOptions are the arguments of openVerbs.
 type verbsOptions struct {
 	Finder devices.FinderOptions
-	Fixed  *devices.FixedOptions // nil: none, since the program has passed a provider
+	Fixed  devices.FixedOptions
 	// Spec is the cluster. Resolve returns the address of a peer that is not in it; nil if there are none.
 	Spec     *cluster.Spec
 	Resolve  func(cluster.Task) (string, bool)
@@ -58,12 +58,10 @@ type verbsOptions struct {
 // the settings do not exclude the fallback, it logs the reason: all tensors go over gRPC until
 // there is one. A device that the settings name has to exist, but its link may be down.
 func (n *node) openVerbs(ctx context.Context, o verbsOptions) error {
-	r := &rdma{task: n.task, spec: o.Spec, required: o.Required, finder: devices.NewFinder(o.Finder), fixed: new(devices.Fixed)}
-	if o.Fixed != nil {
-		var err error
-		if r.fixed, err = devices.OpenFixed(*o.Fixed); err != nil {
-			return err
-		}
+	r := &rdma{task: n.task, spec: o.Spec, required: o.Required, finder: devices.NewFinder(o.Finder)}
+	var err error
+	if r.fixed, err = devices.OpenFixed(o.Fixed); err != nil {
+		return err
 	}
 	s, err := n.findDevice(ctx, r)
 	if err != nil {

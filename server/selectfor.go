@@ -8,6 +8,7 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/devices"
+	"github.com/tryst-rdma/tryst/internal/providers"
 	"github.com/tryst-rdma/tryst/server/internal/listen"
 	"github.com/tryst-rdma/tryst/status"
 )
@@ -17,10 +18,10 @@ import (
 // device.
 func SelectFor(ctx context.Context, c Config, target string) (Selection, error) {
 	log := slog.New(slog.DiscardHandler)
-	return selectFor(ctx, c, target, devices.KernelSource(), devices.RoCESource(log), log)
+	return selectFor(ctx, c, target, providers.All(), log)
 }
 
-func selectFor(ctx context.Context, c Config, target string, kernel, software devices.Source, log *slog.Logger) (Selection, error) {
+func selectFor(ctx context.Context, c Config, target string, rows []providers.Row, log *slog.Logger) (Selection, error) {
 	all, err := c.check(config.ForDoctor, GraphLimits{})
 	if err != nil {
 		return Selection{}, err
@@ -30,7 +31,7 @@ func selectFor(ctx context.Context, c Config, target string, kernel, software de
 		return Selection{}, err
 	}
 	o := finderOptions(&all, local, log)
-	o.Kernel, o.Software = kernel, software
+	o.Sources = devices.RDMASources(rows, all.providers().Takes, providers.Options{Logger: log})
 	f := devices.NewFinder(o)
 	if !f.Allowed() {
 		return Selection{}, status.Errorf(status.FailedPrecondition, "the setting provider, %s, names no RDMA", all.Provider)

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/tryst-rdma/tryst/internal/devices"
+	"github.com/tryst-rdma/tryst/internal/providers"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
@@ -19,8 +19,10 @@ func TestSelectForTakesTheDeviceOfAClient(t *testing.T) {
 	for device, addr := range map[string]string{"soft0": "127.0.0.1", "soft1": "::1"} {
 		f.Host("h").NIC(device).SetGID(1, 0, verbs.GIDFromAddr(netip.MustParseAddr(addr)))
 	}
-	software := devices.SourceOf(p)
-	kernel := devices.SourceOf(noDevices{p})
+	rows := []providers.Row{
+		{Name: "none", Order: 1, New: func(providers.Options) verbs.Provider { return noDevices{p} }},
+		{Name: "soft", Order: 2, New: func(providers.Options) verbs.Provider { return p }},
+	}
 	for _, tt := range []struct{ listen, target, want string }{
 		{"127.0.0.1:0", "127.0.0.1:1", "soft0"},
 		{"127.0.0.1:0", "[::1]:1", "soft1"},
@@ -31,7 +33,7 @@ func TestSelectForTakesTheDeviceOfAClient(t *testing.T) {
 			c.Transport, c.Listen = "verbs", tt.listen
 			c.RDMA.Arena, c.RDMA.ArenaLimit = 4<<20, 64<<20
 		})
-		s, err := selectFor(t.Context(), cfg, tt.target, kernel, software, slog.New(slog.DiscardHandler))
+		s, err := selectFor(t.Context(), cfg, tt.target, rows, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/devices"
+	"github.com/tryst-rdma/tryst/internal/providers"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/server/internal/listen"
 	"github.com/tryst-rdma/tryst/transport"
@@ -67,13 +68,14 @@ func verbsOptionsOf(c *complete, at reach, maxWaiting int, o Options, log *slog.
 		Poll:   mode, PeerTimeout: c.PeerTimeout, MaxWaiting: maxWaiting,
 	}
 	if v.Finder.Passed = o.Provider; o.Provider == nil {
-		v.Finder.Kernel, v.Finder.Software = devices.KernelSource(), devices.RoCESource(log)
-	}
-	if o.Provider == nil || o.fixed != nil {
-		v.Fixed = &devices.FixedOptions{
-			Takes: c.providers().Takes, Named: c.providers().Names, Settings: rdmaOf(c.RDMA), Addresses: at.addresses, Dial: dial, Directory: c.SHMDir,
-			Trusted: v.Security == verbstransport.MutualTLS, Sources: o.fixed, Logger: log,
+		if o.rows == nil {
+			o.rows = providers.All()
 		}
+		v.Finder.Sources = devices.RDMASources(o.rows, c.providers().Takes, providers.Options{Logger: log})
+	}
+	v.Fixed = devices.FixedOptions{
+		Takes: c.providers().Takes, Named: c.providers().Names, Settings: rdmaOf(c.RDMA), Rows: o.rows,
+		Options: providers.Options{Addresses: at.addresses, Dial: dial, Directory: c.SHMDir, Trusted: v.Security == verbstransport.MutualTLS, Logger: log},
 	}
 	return v, nil
 }
@@ -81,14 +83,14 @@ func verbsOptionsOf(c *complete, at reach, maxWaiting int, o Options, log *slog.
 // finderOptions are the settings of the RDMA device. local returns the address by which peers reach the
 // process.
 func finderOptions(c *complete, local func(context.Context) (netip.Addr, string), log *slog.Logger) devices.FinderOptions {
-	return devices.FinderOptions{Settings: rdmaOf(c.RDMA), Provider: c.providers().Fabric(), Named: c.providers().Names, LocalAddr: local, Logger: log}
+	return devices.FinderOptions{Settings: rdmaOf(c.RDMA), Named: c.providers().Names, LocalAddr: local, Logger: log}
 }
 
 // channelOptions are the settings for the number and size of a channel's messages.
 func channelOptions(c *complete) verbstransport.Options {
 	return verbstransport.Options{
 		Window: c.RDMA.QueueDepth / 2, SendQueue: c.RDMA.QueueDepth, EagerLimit: int(c.RDMA.EagerLimit),
-		PortOptions: verbstransport.PortOptions{Rails: cmp.Or(c.RDMA.QueuePairs, devices.DefaultQueuePairs)},
+		PortOptions: verbstransport.PortOptions{Rails: cmp.Or(c.RDMA.QueuePairs, providers.NICQueuePairs)},
 	}
 }
 

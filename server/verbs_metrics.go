@@ -9,6 +9,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/internal/discovery"
+	"github.com/tryst-rdma/tryst/internal/providers"
 	"github.com/tryst-rdma/tryst/status"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
@@ -27,8 +28,15 @@ func (n *node) addVerbsMetrics(r *rdma) {
 	stats("tryst_verbs_message_bytes", "Memory registered for control messages, in bytes.", func(s verbstransport.MemoryStats) int64 { return s.Slots })
 	stats("tryst_verbs_pool_exhausted", "Failed allocations of registered memory.", func(s verbstransport.MemoryStats) int64 { return s.Sending.Exhausted + s.Receiving.Exhausted })
 	stats("tryst_verbs_copied_bytes", "Content copied into registered memory for sending, in bytes.", func(s verbstransport.MemoryStats) int64 { return s.CopiedBytes })
-	n.metrics.counter("tryst_shm_refused_connections_total", "Connections to the socket of shared memory that passed descriptors without a proof. Since Linux 6.16 the kernel refuses these.", func() float64 { return float64(r.fixed.Stats().Refused) })
-	n.metrics.gauge("tryst_shm_closing_descriptors", "Connections and descriptors of other processes whose close has not ended.", func() float64 { return float64(r.fixed.Stats().Closing) })
+	for _, p := range providers.All() {
+		for _, m := range p.Metrics {
+			add := n.metrics.counter
+			if m.Gauge {
+				add = n.metrics.gauge
+			}
+			add(m.Name, m.Help, func() float64 { return r.fixed.Metric(m) })
+		}
+	}
 	r.addKept(n.metrics.kept)
 	n.metrics.gauge("tryst_verbs_device_up", "1 while verbs has a device of any provider with an address (tryst_verbs_kind_up has each), 0 while it has none and tensors go over gRPC.", func() float64 {
 		if _, ok := r.selection(); ok {

@@ -338,7 +338,7 @@ func (noDevices) Devices() ([]verbs.DeviceInfo, error) {
 
 func TestVerbsWithoutADevice(t *testing.T) {
 	w := newVerbsTown(t, 1)
-	none := Options{Provider: noDevices{}}
+	none := Options{Provider: noDevices{w.provider(0)}}
 	s, err := Start(t.Context(), w.settings(0), none)
 	if err != nil {
 		t.Fatal(err)

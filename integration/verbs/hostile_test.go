@@ -23,11 +23,11 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/bootstrap"
 	"github.com/tryst-rdma/tryst/internal/bootstrap/bootstraptest"
-	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/internal/discovery"
 	"github.com/tryst-rdma/tryst/internal/handshake"
 	"github.com/tryst-rdma/tryst/internal/hostiletest"
 	"github.com/tryst-rdma/tryst/internal/proto/tensorflowgrpc"
+	"github.com/tryst-rdma/tryst/internal/providers"
 	"github.com/tryst-rdma/tryst/internal/wire"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -189,7 +189,7 @@ func (bed *testbed) inUse(all ...*process) map[string]discovery.ResourceCounts {
 	m := bed.objects()
 	for d, n := range offers {
 		c := m[d]
-		c.QPs -= devices.DefaultQueuePairs * n
+		c.QPs -= providers.NICQueuePairs * n
 		c.CQs -= n
 		c.MRs -= 2 * n // messages to and from it
 		m[d] = c

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/internal/config"
-	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/internal/discovery"
+	"github.com/tryst-rdma/tryst/internal/providers"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
@@ -126,7 +126,7 @@ func (s *suite) queuePairs(size int64, inflight int) int {
 	}
 	pairs := c.RDMA.QueuePairs
 	if pairs == 0 {
-		pairs = devices.DefaultQueuePairs
+		pairs = providers.NICQueuePairs
 	}
 	return int(min(int64(pairs), int64(inflight)*max(size>>20, 1)))
 }

@@ -3,6 +3,8 @@ package config
 import (
 	"strconv"
 	"strings"
+
+	"github.com/tryst-rdma/tryst/internal/providers"
 )
 
 // Values returns the valid values of the setting where they are few, such as the names of
@@ -45,7 +47,11 @@ const (
 // NotFound for an unknown protocol.
 func Transports() []string { return []string{"grpc", Verbs} }
 
-// Providers returns the names in the setting provider.
+// Providers returns the names in the setting provider: auto, and those of the table in internal/providers.
 func Providers() []string {
-	return []string{ProviderAuto, ProviderLibibverbs, ProviderRoCE, ProviderTCP, ProviderShm}
+	names := []string{ProviderAuto}
+	for _, p := range providers.All() {
+		names = append(names, p.Name)
+	}
+	return names
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/tryst-rdma/tryst/internal/providers"
 )
 
 // providerText is the text of a list of providers, separated by commas. Their order has no meaning:
@@ -70,7 +72,7 @@ func (s ProviderSet) Names(provider string) bool { return slices.Contains(s.name
 // Takes reports whether devices of a provider may be used: whether the setting provider names it,
 // or auto stands for it.
 func (s ProviderSet) Takes(provider string) bool {
-	if provider == ProviderShm && s.noSHM {
+	if p, _ := providers.Of(provider); p.Local() && s.noSHM {
 		return false
 	}
 	return s.Names(provider) || s.Names(ProviderAuto)
@@ -78,27 +80,68 @@ func (s ProviderSet) Takes(provider string) bool {
 
 // FabricOnly returns the setting provider without the devices that are no RDMA; "" if there are none
 // left.
-func (s ProviderSet) FabricOnly() string {
-	var names []string
-	for _, name := range []string{ProviderLibibverbs, ProviderRoCE} {
-		if s.Takes(name) {
-			names = append(names, name)
+func (s ProviderSet) FabricOnly() string { return strings.Join(s.fabric(), ",") }
+
+// fabric returns the providers of RDMA devices that may be used.
+func (s ProviderSet) fabric() (names []string) {
+	for _, p := range providers.All() {
+		if p.RDMA() && s.Takes(p.Name) {
+			names = append(names, p.Name)
 		}
 	}
-	return strings.Join(names, ",")
+	return names
 }
 
-// Fabric returns the provider of the RDMA device among several devices: ProviderLibibverbs,
-// ProviderRoCE, ProviderAuto for the first of them with a usable device, or "" for none.
+// Fabric returns the provider of the RDMA device: its name, ProviderAuto for the first of several with
+// a usable device, or "" for none.
 func (s ProviderSet) Fabric() string {
-	kernel, software := s.Takes(ProviderLibibverbs), s.Takes(ProviderRoCE)
-	switch {
-	case kernel && software:
-		return ProviderAuto
-	case kernel:
-		return ProviderLibibverbs
-	case software:
-		return ProviderRoCE
+	switch names := s.fabric(); len(names) {
+	case 0:
+		return ""
+	case 1:
+		return names[0]
 	}
-	return ""
+	return ProviderAuto
+}
+
+// providersHelp lists the providers for the help of the setting provider, the preferred one first.
+func providersHelp() string {
+	var all []string
+	for _, p := range providers.Preferred(providers.All()) {
+		if p.Help != "" {
+			p.Name += " (" + p.Help + ")"
+		}
+		all = append(all, p.Name)
+	}
+	return strings.Join(all, ", ")
+}
+
+// defaultHelp describes the default of a setting of queue pairs: that of NICs, and those of the
+// providers that have another one, as "2, for roce 1".
+func defaultHelp[T comparable](nic T, of func(providers.Row) T) string {
+	var none T
+	var values []T
+	names := map[T][]string{}
+	for _, p := range providers.All() {
+		if v := of(p); v != none && v != nic {
+			if names[v] == nil {
+				values = append(values, v)
+			}
+			names[v] = append(names[v], p.Name)
+		}
+	}
+	texts := []string{fmt.Sprint(nic)}
+	for _, v := range values {
+		texts = append(texts, fmt.Sprintf("for %s %v", enumerate(names[v]), v))
+	}
+	return strings.Join(texts, ", ")
+}
+
+// enumerate returns "a", "a and b", or "a, b and c".
+func enumerate(names []string) string {
+	last := len(names) - 1
+	if last == 0 {
+		return names[0]
+	}
+	return strings.Join(names[:last], ", ") + " and " + names[last]
 }

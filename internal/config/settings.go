@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/tryst-rdma/tryst/internal/providers"
 )
 
 // Use is a set of kinds of processes.
@@ -111,7 +113,7 @@ var settings = []Setting{
 		all, func(p any) value { return size{to[int64](p), 0, pib} }},
 	{"fallback", "grpc", "transport for peers that verbs does not reach; none = receives wait for verbs up to peer-timeout and then fail",
 		all, func(p any) value { return choice{to[string](p), []string{"grpc", "none"}} }},
-	{"provider", ProviderAuto, "devices of verbs, with commas between them, in any order: shm (shared memory within a host), libibverbs (NICs and Soft-RoCE of the kernel), tcp, roce (RoCE in user space, over UDP); each peer is reached over the best one that both have, in the order of this list, but roce before tcp to a peer with libibverbs; auto = all of them, roce only where no RDMA port is active and between two hosts without libibverbs only if one of them names it",
+	{"provider", ProviderAuto, "devices of verbs, with commas between them, in any order: " + providersHelp() + "; each peer is reached over the best one that both have, in the order of this list, but roce before tcp to a peer with libibverbs; auto = all of them, roce only where no RDMA port is active and between two hosts without libibverbs only if one of them names it",
 		all, func(p any) value { return providerText{to[string](p)} }},
 	{"shm", "auto", "shared memory with processes of this host: of the same user, or proven by mutual TLS",
 		all, func(p any) value { return choice{to[string](p), []string{"auto", SHMOff}} }},
@@ -131,13 +133,13 @@ var settings = []Setting{
 		all, func(p any) value { return count{to[int](p), 0, 15} }},
 	{"rdma.pkey-index", "0", "index in the port's partition key table",
 		all, func(p any) value { return count{to[int](p), 0, 65535} }},
-	{"rdma.timeout", "0s", "time without an acknowledgement after which a packet is retransmitted, rounded up to 4.096µs times a power of two; 0 = 67ms, for roce, tcp and shm 268ms",
+	{"rdma.timeout", "0s", "time without an acknowledgement after which a packet is retransmitted, rounded up to 4.096µs times a power of two; 0 = " + defaultHelp(providers.NICTimeout, func(p providers.Row) time.Duration { return p.Timeout }),
 		all, func(p any) value { return maybeDuration{duration{to[time.Duration](p), minTimeout, MaxTimeout}} }},
 	{"rdma.retry", "6", "number of retransmissions of a packet before the channel breaks",
 		all, func(p any) value { return maybeCount{to[*int](p), 0, 6, "", noRetryForEver} }},
 	{"rdma.queue-depth", "256", "work requests in a send queue; half as many receives are posted",
 		all, func(p any) value { return count{to[int](p), 16, 32768} }},
-	{"rdma.queue-pairs", "0", "queue pairs for each peer; tensors of 2 MiB and more are spread over several, smaller ones use them in turn; 0 = 2, for roce 1",
+	{"rdma.queue-pairs", "0", "queue pairs for each peer; tensors of 2 MiB and more are spread over several, smaller ones use them in turn; 0 = " + defaultHelp(providers.NICQueuePairs, func(p providers.Row) int { return p.QueuePairs }),
 		all, func(p any) value { return count{to[int](p), 0, 8} }},
 	{"eager-limit", "8KiB", "size up to which verbs sends a tensor within a message",
 		all, func(p any) value { return size{to[int64](p), 1, mib} }},

@@ -2,12 +2,14 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/providers"
 	"github.com/tryst-rdma/tryst/status"
 )
 
@@ -89,8 +91,10 @@ var rules = []rule{
 		return ""
 	}},
 	{[]string{"provider", "shm"}, all, func(f Fields, _ func(string) Source) string {
-		if f.providers().Names(ProviderShm) && f.Text("shm") == SHMOff {
-			return "it names shm, and the setting shm is off; leave shm out of provider, or set shm to auto"
+		for _, p := range providers.All() {
+			if p.Local() && f.providers().Names(p.Name) && f.Text("shm") == SHMOff {
+				return fmt.Sprintf("it names %s, and the setting shm is off; leave %s out of provider, or set shm to auto", p.Name, p.Name)
+			}
 		}
 		return ""
 	}},

@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/discovery"
+	"github.com/tryst-rdma/tryst/internal/providers"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs"
 )
@@ -40,8 +40,8 @@ const (
 // It searches while there is no device, and while there is only one that a better one may
 // replace (score).
 type Finder struct {
-	o      FinderOptions
-	passed *Source // FinderOptions.Passed; nil for none
+	o       FinderOptions
+	sources []providers.Source // FinderOptions.Passed alone, or FinderOptions.Sources
 
 	transport *verbstransport.RdmaRemoteRendezvous
 	wake      chan struct{} // holds one: a device was lost
@@ -58,17 +58,15 @@ type Finder struct {
 
 // FinderOptions are the arguments of NewFinder.
 type FinderOptions struct {
-	// Settings choose a device and how its packets are sent. Provider is that of the device:
-	// ProviderLibibverbs, ProviderRoCE, ProviderAuto for the first of them with a usable device, or ""
-	// for none.
+	// Settings choose a device and how its packets are sent.
 	Settings RDMA
-	Provider string
+	// Sources are those that the settings allow: of one that they name, or with auto of several, of which
+	// the first with a usable device is taken (RDMASources). There may be none.
+	Sources []providers.Source
 	// Named reports whether the settings name a provider.
 	Named func(provider string) bool
 	// Passed is the provider that the program has passed, which replaces the others; nil for none.
 	Passed verbs.Provider
-	// Kernel and Software have the devices of this host: KernelSource and RoCESource.
-	Kernel, Software Source
 	// LocalAddr returns the address by which peers reach the process, zero if it is not known, and the
 	// reason for it. It may change with the network. Nil: not known.
 	LocalAddr func(context.Context) (addr netip.Addr, why string)
@@ -77,16 +75,15 @@ type FinderOptions struct {
 
 // NewFinder makes a Finder that has no device yet.
 func NewFinder(o FinderOptions) *Finder {
-	f := &Finder{o: o, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), cancel: func() {}}
+	f := &Finder{o: o, sources: o.Sources, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), cancel: func() {}}
 	if o.Passed != nil {
-		s := SourceOf(o.Passed)
-		f.passed = &s
+		f.sources = []providers.Source{providers.SourceOf(o.Passed)}
 	}
 	return f
 }
 
 // Allowed reports whether the settings allow an RDMA device.
-func (f *Finder) Allowed() bool { return f.passed != nil || f.o.Provider != "" }
+func (f *Finder) Allowed() bool { return len(f.sources) > 0 }
 
 // Find chooses and opens a device. The caller closes it.
 func (f *Finder) Find(ctx context.Context) (Selection, error) {
@@ -100,10 +97,10 @@ func (f *Finder) Find(ctx context.Context) (Selection, error) {
 	f.mu.Lock()
 	want.Before = f.first
 	f.mu.Unlock()
-	if f.passed == nil {
-		return Select(f.o.Provider, want, f.o.Kernel, f.o.Software)
+	if f.o.Passed == nil {
+		return Select(want, f.sources...)
 	}
-	s, _, err := f.passed.open(want)
+	s, _, err := open(f.sources[0], want)
 	s.Why = "the program passed it"
 	return s, err
 }
@@ -120,7 +117,7 @@ func (f *Finder) Lost() uint64 { return f.losses.Load() }
 // Port is a device as the transport takes it.
 func (f *Finder) Port(s Selection) verbstransport.PortOptions {
 	p := portOptions(s, f.o.Settings)
-	p.Asked = f.passed != nil || f.o.Named(s.Name())
+	p.Asked = f.o.Passed != nil || f.o.Named(s.Name())
 	return p
 }
 
@@ -276,7 +273,7 @@ func (f *Finder) mayImprove(s Selection) bool {
 	f.mu.Lock()
 	first := s.Choice.GID == f.first
 	f.mu.Unlock()
-	return !s.Kernel && f.passed == nil && f.o.Provider == config.ProviderAuto || !s.Choice.Near || !first || a.IsLoopback() || a.IsLinkLocalUnicast()
+	return !s.Kernel && len(f.sources) > 1 || !s.Choice.Near || !first || a.IsLoopback() || a.IsLinkLocalUnicast()
 }
 
 // Stop ends the search. Call it before the transport is closed.

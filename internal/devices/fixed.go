@@ -1,19 +1,15 @@
 package devices
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net"
+	"slices"
 
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/discovery"
+	"github.com/tryst-rdma/tryst/internal/providers"
 	"github.com/tryst-rdma/tryst/status"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/shm"
-	"github.com/tryst-rdma/tryst/verbs/tcp"
 )
 
 // fixedPort is the only port of a fixed device.
@@ -32,48 +28,31 @@ type FixedOptions struct {
 	Takes, Named func(provider string) bool
 	// Timeout, Retry and QueuePairs of the settings apply to queue pairs of these devices, too.
 	Settings RDMA
-	// Addresses are those at which peers dial the process, as "host:port"; none for one that only dials.
-	Addresses []string
-	// Dial connects to a peer for a queue pair over TCP.
-	Dial func(ctx context.Context, address string) (net.Conn, error)
-	// Directory is where processes of this host meet for shared memory: the setting shm-dir. Trusted
-	// reports whether mutual TLS proves their names.
-	Directory string
-	Trusted   bool
-	// Sources have the devices; nil for those of this host.
-	Sources []Source
-	Logger  *slog.Logger
-}
-
-// sources returns o.Sources, or those of this host.
-func (o *FixedOptions) sources() []Source {
-	if o.Sources != nil {
-		return o.Sources
-	}
-	return []Source{
-		SourceOf(tcp.New(tcp.Options{Listen: o.Addresses, Dial: o.Dial, Logger: o.Logger})),
-		SourceOf(shm.New(shm.Options{Dir: o.Directory, Trusted: o.Trusted, Logger: o.Logger})),
-	}
+	// Rows are the providers; those of RDMA do not count.
+	Rows []providers.Row
+	// Options are those of the providers.
+	providers.Options
 }
 
 // OpenFixed opens the devices that the settings allow. A device that the setting provider names must
-// open. auto goes without those that do not, and logs why.
+// open. auto goes without those that do not, and logs why. Of two providers for one link layer it
+// takes the first that works.
 func OpenFixed(o FixedOptions) (*Fixed, error) {
 	f := &Fixed{o: o}
-	for _, s := range o.sources() {
-		if !o.Takes(s.Name()) {
+	for _, row := range o.Rows {
+		if row.RDMA() || !o.Takes(row.Name) || !o.Named(row.Name) && f.has(row.Link) {
 			continue
 		}
-		opened, err := openFixed(s)
+		opened, err := openFixed(row.Source(o.Options))
 		if err == nil {
-			opened.Why = "auto: it works here"
-			if o.Named(s.Name()) {
+			opened.Why = worksHere
+			if o.Named(row.Name) {
 				opened.Why = chosenBySetting
 			}
 			f.all = append(f.all, opened)
 			continue
 		}
-		if err := o.without(s.Name(), err); err != nil {
+		if err := o.without(row, err); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
 	}
@@ -83,38 +62,40 @@ func OpenFixed(o FixedOptions) (*Fixed, error) {
 	return f, nil
 }
 
+// has reports whether a device with a link layer is open.
+func (f *Fixed) has(link verbs.LinkLayer) bool {
+	return slices.ContainsFunc(f.all, func(s Selection) bool { return s.Choice.Link == link })
+}
+
 // without logs that a provider has no device. It returns an error if the settings need one.
-func (o *FixedOptions) without(provider string, err error) error {
-	wrong, isWrong := errors.AsType[*shm.DirError](err)
+func (o *FixedOptions) without(p providers.Row, err error) error {
+	if p.WrongSetting != nil {
+		if wrong := p.WrongSetting(o.Options, err); wrong != nil {
+			return wrong
+		}
+	}
 	switch {
-	case isWrong:
-		return status.Errorf(status.InvalidArgument, "shm-dir %s: %s", o.Directory, wrong.Why)
-	case o.Named(provider):
-		return status.Errorf(status.FailedPrecondition, "provider %s: %w", provider, err)
-	case provider == config.ProviderShm && o.Directory != "":
+	case o.Named(p.Name):
+		return status.Errorf(status.FailedPrecondition, "provider %s: %w", p.Name, err)
+	case p.Local() && o.Directory != "":
 		o.Logger.Warn("verbs: there is no shared memory with other processes, although shm-dir is set", "reason", err)
 	default:
-		o.Logger.Info("verbs: a provider cannot be used here", "provider", provider, "reason", err)
+		o.Logger.Info("verbs: a provider cannot be used here", "provider", p.Name, "reason", err)
 	}
 	return nil
 }
 
 // CheckFixed opens the device of a provider and closes it. It returns the name of the device.
-func CheckFixed(o FixedOptions, provider string) (device string, err error) {
-	for _, s := range o.sources() {
-		if s.Name() == provider {
-			opened, err := openFixed(s)
-			if err != nil {
-				return "", err
-			}
-			return opened.Choice.Device, opened.Device.Close()
-		}
+func CheckFixed(p providers.Row, o providers.Options) (device string, err error) {
+	opened, err := openFixed(p.Source(o))
+	if err != nil {
+		return "", err
 	}
-	return "", status.Errorf(status.InvalidArgument, "there is no provider %s", provider)
+	return opened.Choice.Device, opened.Device.Close()
 }
 
 // openFixed opens the only device of a source.
-func openFixed(s Source) (_ Selection, err error) {
+func openFixed(s providers.Source) (_ Selection, err error) {
 	infos, err := s.Devices()
 	if err != nil {
 		return Selection{}, err
@@ -137,7 +118,7 @@ func openFixed(s Source) (_ Selection, err error) {
 	if err != nil {
 		return Selection{}, errors.Join(err, device.Close())
 	}
-	return Selection{Provider: s.Provider, Device: device, Choice: discovery.Choice{
+	return Selection{Provider: s.Provider, Device: device, row: s.Row, Choice: discovery.Choice{
 		Device: infos[0].Name, Port: fixedPort, GIDIndex: gids[0].Index, GID: gids[0].GID, Type: gids[0].Type,
 		Link: port.Link, MTU: port.ActiveMTU, NUMA: -1, Near: true, Reason: "the only device of " + s.Name(),
 	}}, nil
@@ -163,14 +144,10 @@ func (f *Fixed) Ports() []verbstransport.PortOptions {
 	return ports
 }
 
-// Stats returns the sums of the statistics of shared memory.
-func (f *Fixed) Stats() (sum shm.Stats) {
+// Metric returns the sum of a number that the providers of these devices count.
+func (f *Fixed) Metric(m providers.Metric) (sum float64) {
 	for _, s := range f.all {
-		if p, ok := s.Provider.(*shm.Provider); ok {
-			of := p.Stats()
-			sum.Refused += of.Refused
-			sum.Closing += of.Closing
-		}
+		sum += m.Read(s.Provider)
 	}
 	return sum
 }

@@ -1,15 +1,14 @@
 package devices
 
 import (
+	"cmp"
 	"net/netip"
 	"time"
 
 	"github.com/tryst-rdma/tryst/internal/discovery"
+	"github.com/tryst-rdma/tryst/internal/providers"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/roce"
-	"github.com/tryst-rdma/tryst/verbs/shm"
-	"github.com/tryst-rdma/tryst/verbs/tcp"
 )
 
 // rnrRetries is how often a device sends a message again to a peer without a posted
@@ -17,41 +16,14 @@ import (
 // 7 would mean forever.
 const rnrRetries = 6
 
-// The defaults of rdma.timeout: codes 14 and 16 of the specification. With six retries a NIC
-// detects a dead peer after half a second. A device in user space shares the processors with the
-// program, so it gets two seconds.
-const (
-	ackTimeout         = 67 * time.Millisecond
-	softwareAckTimeout = 268 * time.Millisecond
-)
-
 // timeoutOf returns the setting rdma.timeout, or the default of the provider.
-func timeoutOf(set time.Duration, p verbs.Provider) time.Duration {
-	switch {
-	case set != 0:
-		return set
-	case p.Name() == roce.Name, p.Name() == tcp.Name, p.Name() == shm.Name:
-		return softwareAckTimeout
-	}
-	return ackTimeout
+func timeoutOf(set time.Duration, p providers.Row) time.Duration {
+	return cmp.Or(set, p.Timeout, providers.NICTimeout)
 }
 
-// The defaults of rdma.queue-pairs. With one queue pair rxe uses one processor, and a fabric one
-// path (GOTCHAS.md). The device in user space is slower with two.
-const (
-	DefaultQueuePairs  = 2
-	softwareQueuePairs = 1
-)
-
 // queuePairsOf returns the setting rdma.queue-pairs, or the default of the provider.
-func queuePairsOf(set int, p verbs.Provider) int {
-	switch {
-	case set != 0:
-		return set
-	case p.Name() == roce.Name:
-		return softwareQueuePairs
-	}
-	return DefaultQueuePairs
+func queuePairsOf(set int, p providers.Row) int {
+	return cmp.Or(set, p.QueuePairs, providers.NICQueuePairs)
 }
 
 // portOptions are a device, with its port and address, as the transport takes them.
@@ -59,7 +31,7 @@ func portOptions(s Selection, c RDMA) verbstransport.PortOptions {
 	return verbstransport.PortOptions{
 		Device:  s.Device,
 		Address: verbs.GIDEntry{Index: s.Choice.GIDIndex, GID: s.Choice.GID, Type: s.Choice.Type},
-		Again:   replacementAddress(c), Path: path(s, c), Rails: queuePairsOf(c.QueuePairs, s),
+		Again:   replacementAddress(c), Path: path(s, c), Rails: queuePairsOf(c.QueuePairs, s.row),
 	}
 }
 
@@ -67,7 +39,7 @@ func portOptions(s Selection, c RDMA) verbstransport.PortOptions {
 func path(on Selection, s RDMA) verbs.Path {
 	p := verbs.Path{
 		Port: on.Choice.Port, MTU: on.Choice.MTU, PKeyIndex: uint16(s.PKeyIndex), TrafficClass: uint8(s.TrafficClass), ServiceLevel: uint8(s.ServiceLevel), //nolint:gosec // limits of the settings
-		Timeout: verbs.TimeoutCode(timeoutOf(s.Timeout, on)), RNRRetry: rnrRetries,
+		Timeout: verbs.TimeoutCode(timeoutOf(s.Timeout, on.row)), RNRRetry: rnrRetries,
 	}
 	if s.Retry != nil {
 		p.Retry = uint8(*s.Retry) //nolint:gosec // likewise

@@ -1,8 +1,10 @@
 // Package devices opens the devices that a process uses for verbs.
 //
-//	Finder  the RDMA device: of the kernel (libibverbs) or in software (roce), or what the program
-//	        passes. It may go, come back, and be replaced by a better one.
+//	Finder  the RDMA device: of the kernel or in user space, or what the program passes. It may go,
+//	        come back, and be replaced by a better one.
 //	Fixed   devices over TCP and shared memory, which stay from the start to the end
+//
+// The providers come from the table in internal/providers.
 package devices
 
 import (
@@ -10,8 +12,8 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/discovery"
+	"github.com/tryst-rdma/tryst/internal/providers"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
@@ -26,45 +28,62 @@ type Selection struct {
 	Choice discovery.Choice
 	// Unused is the reason why the existing devices of the kernel are not used.
 	Unused error
+
+	row providers.Row // of Provider
 }
 
-// Select opens a device of the provider that the setting provider names, or with auto of
-// the first of the two that has a usable one. want holds for both. Only its LocalAddr is
-// ignored for the kernel's devices: those of roce are on every network interface, but RDMA
-// ports often have a network of their own, by which peers do not dial.
-func Select(provider string, want discovery.Want, kernel, software Source) (Selection, error) {
-	kernelWant := want
-	kernelWant.LocalAddr, kernelWant.LocalAddrWhy = netip.Addr{}, ""
-	switch provider {
-	case config.ProviderLibibverbs:
-		s, _, err := kernel.open(kernelWant)
-		s.Why = chosenBySetting
-		return s, err
-	case config.ProviderRoCE:
-		s, _, err := software.open(want)
-		s.Why = chosenBySetting
-		return s, err
+// RDMASources returns the sources of RDMA devices that may be used, in the order in which auto tries them.
+func RDMASources(rows []providers.Row, takes func(provider string) bool, o providers.Options) (all []providers.Source) {
+	for _, row := range providers.Preferred(rows) {
+		if row.RDMA() && takes(row.Name) {
+			all = append(all, row.Source(o))
+		}
 	}
-	s, exist, err := kernel.open(kernelWant)
-	s.Why = Auto(err)
-	if err == nil {
-		return s, nil
-	}
-	s, _, errSoftware := software.open(want)
-	if errSoftware != nil {
-		return Selection{}, &noDeviceError{err, errSoftware}
-	}
-	s.Why = Auto(err)
-	if exist {
-		s.Unused = err
-	}
-	return s, nil
+	return all
 }
 
-const chosenBySetting = "the setting provider names it"
+// Select opens a device of the first source that has a usable one. Several sources mean that the setting
+// provider is auto, or names them all. want holds for each. Only its LocalAddr is ignored for the
+// kernel's devices: those in user space are on every network interface, but RDMA ports often have a
+// network of their own, by which peers do not dial.
+func Select(want discovery.Want, sources ...providers.Source) (Selection, error) {
+	var before, unused error
+	for i, source := range sources {
+		want := want
+		if source.Row.Kernel {
+			want.LocalAddr, want.LocalAddrWhy = netip.Addr{}, ""
+		}
+		s, exist, err := open(source, want)
+		switch {
+		case err == nil && len(sources) == 1:
+			s.Why = chosenBySetting
+			return s, nil
+		case err == nil:
+			s.Why, s.Unused = worksHere, unused
+			if i > 0 || source.Row.Kernel {
+				s.Why = Auto(before)
+			}
+			return s, nil
+		case i > 0:
+			before = &noDeviceError{before, source.Row.Name, err}
+		default:
+			before = err
+		}
+		if exist && source.Row.Kernel {
+			unused = err
+		}
+	}
+	return Selection{}, before
+}
+
+// Why a provider was chosen.
+const (
+	chosenBySetting = "the setting provider names it"
+	worksHere       = "auto: it works here"
+)
 
 // Auto returns the reason for the provider that auto chose, given the error of the kernel's
-// devices. Nil means that auto chose libibverbs.
+// devices. Nil means that auto chose these.
 func Auto(kernel error) string {
 	if kernel == nil {
 		return "auto: an RDMA port is active"
@@ -72,27 +91,29 @@ func Auto(kernel error) string {
 	return "auto: " + kernel.Error()
 }
 
-// noDeviceError has the reasons why neither provider has a usable device.
-type noDeviceError struct{ kernel, software error }
-
-func (e *noDeviceError) Error() string {
-	return fmt.Sprintf("%v; and %s: %v", e.kernel, config.ProviderRoCE, e.software)
+// noDeviceError has the reasons why a provider and those tried before it have no usable device.
+type noDeviceError struct {
+	before error
+	name   string
+	err    error
 }
 
-func (e *noDeviceError) Unwrap() []error { return []error{e.kernel, e.software} }
+func (e *noDeviceError) Error() string { return fmt.Sprintf("%v; and %s: %v", e.before, e.name, e.err) }
+
+func (e *noDeviceError) Unwrap() []error { return []error{e.before, e.err} }
 
 // waits reports whether a search failed because a port that was meant has no link or address
 // yet.
 func waits(err error) bool {
 	if e := (*noDeviceError)(nil); errors.As(err, &e) {
-		return waits(e.kernel) || waits(e.software)
+		return waits(e.before) || waits(e.err)
 	}
 	e := (*discovery.NoChoice)(nil)
 	return errors.As(err, &e) && e.Waits
 }
 
 // open chooses one of the devices and opens it. exist reports whether there are any.
-func (s Source) open(want discovery.Want) (_ Selection, exist bool, err error) {
+func open(s providers.Source, want discovery.Want) (_ Selection, exist bool, err error) {
 	inv, err := s.Inventory()
 	if err != nil {
 		return Selection{}, false, err
@@ -113,5 +134,5 @@ func (s Source) open(want discovery.Want) (_ Selection, exist bool, err error) {
 	if err != nil {
 		return Selection{}, exist, errors.Join(err, device.Close())
 	}
-	return Selection{Provider: s.Provider, Kernel: s.Kernel, Device: device, Choice: choice}, exist, nil
+	return Selection{Provider: s.Provider, Kernel: s.Row.Kernel, Device: device, Choice: choice, row: s.Row}, exist, nil
 }

@@ -9,7 +9,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tryst-rdma/tryst/internal/discovery"
+	"github.com/tryst-rdma/tryst/internal/providers"
 	"github.com/tryst-rdma/tryst/verbs"
+	libibverbs "github.com/tryst-rdma/tryst/verbs/cgo"
 	"github.com/tryst-rdma/tryst/verbs/roce"
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
@@ -18,12 +20,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // sources are a host with RDMA and one with none, and a device in software.
 type sources struct {
-	kernel, down, none, software Source
+	kernel, down, none, software providers.Source
 }
 
 func newSources(t *testing.T) sources {
 	t.Helper()
-	provider := func(name string) (*verbstest.Host, Source) {
+	provider := func(name, row string) (*verbstest.Host, providers.Source) {
 		f := verbstest.NewFabric(verbstest.Options{Devices: []verbstest.DeviceOptions{{Name: name}}})
 		t.Cleanup(func() {
 			if open := f.Counts(); open != (verbs.Counts{}) {
@@ -32,15 +34,18 @@ func newSources(t *testing.T) sources {
 			f.Close()
 		})
 		h := f.Host("h")
-		return h, SourceOf(h.Provider())
+		as, _ := providers.Of(row)
+		as.Inventory = nil
+		return h, providers.Source{Provider: h.Provider(), Row: as}
 	}
 	var s sources
-	_, s.kernel = provider("hard0")
-	h, down := provider("hard1")
+	_, s.kernel = provider("hard0", libibverbs.Name)
+	h, down := provider("hard1", libibverbs.Name)
 	h.NIC("hard1").PortDown(1)
 	s.down = down
-	s.none = SourceOf(hostWithout{roce.New(roce.Options{})})
-	_, s.software = provider("soft0")
+	s.none = providers.SourceOf(hostWithout{roce.New(roce.Options{})})
+	s.none.Row.Kernel = true
+	_, s.software = provider("soft0", roce.Name)
 	return s
 }
 
@@ -51,7 +56,7 @@ func TestSelect(t *testing.T) {
 	for _, tt := range []struct {
 		name, provider string
 		want           discovery.Want
-		kernel         Source
+		kernel         providers.Source
 		device, why    string
 		unused         bool
 		err            string // instead of a device
@@ -69,7 +74,8 @@ func TestSelect(t *testing.T) {
 		{name: "a name of software for libibverbs", provider: "libibverbs", want: discovery.Want{Device: "soft0"}, kernel: s.kernel, err: "soft0", is: verbs.ErrNotFound},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := Select(tt.provider, tt.want, tt.kernel, s.software)
+			sources := map[string][]providers.Source{"auto": {tt.kernel, s.software}, "libibverbs": {tt.kernel}, "roce": {s.software}}
+			got, err := Select(tt.want, sources[tt.provider]...)
 			if tt.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.err) || !errors.Is(err, tt.is) {
 					t.Errorf("%v; want %q, %v", err, tt.err, tt.is)
@@ -91,14 +97,15 @@ func TestSelect(t *testing.T) {
 
 // The time of a device in software is its own, unless one was set.
 func TestAckTimeoutByProvider(t *testing.T) {
-	soft := RoCESource(nil)
+	soft, _ := providers.Of(roce.Name)
+	kernel, _ := providers.Of(libibverbs.Name)
 	for _, tt := range []struct {
-		p    verbs.Provider
+		p    providers.Row
 		set  time.Duration
 		code uint8
-	}{{soft, 0, 16}, {KernelSource(), 0, 14}, {soft, time.Millisecond, 8}} {
+	}{{soft, 0, 16}, {kernel, 0, 14}, {soft, time.Millisecond, 8}} {
 		if got := verbs.TimeoutCode(timeoutOf(tt.set, tt.p)); got != tt.code {
-			t.Errorf("%s with %v: code %d, want %d", tt.p.Name(), tt.set, got, tt.code)
+			t.Errorf("%s with %v: code %d, want %d", tt.p.Name, tt.set, got, tt.code)
 		}
 	}
 }
@@ -106,13 +113,14 @@ func TestAckTimeoutByProvider(t *testing.T) {
 // TestQueuePairsByProvider: a device in software has one for each peer, others two,
 // unless a number was set.
 func TestQueuePairsByProvider(t *testing.T) {
-	soft := RoCESource(nil)
+	soft, _ := providers.Of(roce.Name)
+	kernel, _ := providers.Of(libibverbs.Name)
 	for _, tt := range []struct {
-		p         verbs.Provider
+		p         providers.Row
 		set, want int
-	}{{soft, 0, 1}, {KernelSource(), 0, 2}, {soft, 3, 3}, {KernelSource(), 1, 1}} {
+	}{{soft, 0, 1}, {kernel, 0, 2}, {soft, 3, 3}, {kernel, 1, 1}} {
 		if got := queuePairsOf(tt.set, tt.p); got != tt.want {
-			t.Errorf("%s with %d: %d queue pairs, want %d", tt.p.Name(), tt.set, got, tt.want)
+			t.Errorf("%s with %d: %d queue pairs, want %d", tt.p.Name, tt.set, got, tt.want)
 		}
 	}
 }
@@ -120,7 +128,8 @@ func TestQueuePairsByProvider(t *testing.T) {
 // TestPathOfTheSettings: what queue pairs are brought up with is what was set, and what
 // the choice is.
 func TestPathOfTheSettings(t *testing.T) {
-	on := Selection{Provider: roce.New(roce.Options{}), Choice: discovery.Choice{Port: 2, MTU: verbs.MTU1024}}
+	row, _ := providers.Of(roce.Name)
+	on := Selection{row: row, Choice: discovery.Choice{Port: 2, MTU: verbs.MTU1024}}
 	retry := 5
 	got := path(on, RDMA{PKeyIndex: 3, TrafficClass: 106, ServiceLevel: 4, Timeout: 500 * time.Millisecond, Retry: &retry})
 	want := verbs.Path{

@@ -4,14 +4,13 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/tryst-rdma/tryst/server"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
 // registers reports whether the process will register memory with a device.
 func (e *examiner) registers() bool {
 	provider, _ := e.facts.uses()
-	return e.facts.NoDiscovery == nil && len(e.facts.Inventory.Devices) > 0 && provider != server.ProviderRoCE
+	return e.facts.NoDiscovery == nil && len(e.facts.Inventory.Devices) > 0 && !e.facts.inUserSpace(provider)
 }
 
 func (e *examiner) memlock() {

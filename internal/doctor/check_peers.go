@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/internal/loss"
-	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/verbs"
 )
 
 func (e *examiner) peers() {
@@ -36,7 +36,7 @@ func (e *examiner) peers() {
 			e.ok(check, "it answers over rdma%s", reachedText(*p.Verbs))
 			e.path(check, "rdma", *p.Verbs)
 		}
-		e.otherRoutes(check, p)
+		e.fixedRoutes(check, p)
 		if p.reachedBy() > 0 {
 			e.ok(check, "its tensors come over the first of these that works: %s", e.inOrder(e.sorted(p.Verbs != nil && p.Verbs.Err == nil, p.answersOver)))
 		}
@@ -55,14 +55,14 @@ func (e *examiner) unreached(check, do, format string, args ...any) {
 
 // answersOver reports whether the peer was reached with the given provider, TCP or shared memory.
 func (p *Peer) answersOver(provider string) bool {
-	return slices.ContainsFunc(p.Others, func(o OtherReached) bool { return o.Provider == provider && o.Err == nil })
+	return slices.ContainsFunc(p.Fixed, func(o FixedReached) bool { return o.Provider == provider && o.Err == nil })
 }
 
 // kernelReaches reports whether this process has an RDMA device of the kernel, over which a peer
 // should be reached in preference to TCP.
 func (e *examiner) kernelReaches() bool {
 	provider, _ := e.facts.uses()
-	return provider == server.ProviderLibibverbs
+	return e.facts.row(provider).Kernel
 }
 
 // withoutDevice reports a peer that serves verbs and has no device for now. Its tensors go over gRPC,
@@ -106,11 +106,12 @@ func (e *examiner) path(check, wire string, r Reached) {
 		text += ", by " + m.Device
 	}
 	rate, few := loss.Rate, m.Lost < leastLost
-	if m.Device == "" || m.Provider == server.ProviderTCP {
+	row := e.facts.row(m.Provider)
+	if m.Device == "" || row.Link == verbs.LinkTCP {
 		rate, few = loss.TCPRate, m.Lost < leastLostTCP || m.Expect >= loss.TCPEnough
 	}
 	switch {
-	case m.Provider == server.ProviderSHM: // it has no packets
+	case row.Local(): // it has no packets
 		e.ok(check, "%s", text)
 		return
 	case m.Sent == 0:
@@ -121,9 +122,9 @@ func (e *examiner) path(check, wire string, r Reached) {
 	default:
 		text += fmt.Sprintf("; %.2f %% of packets to it were lost (%d of %d)", 100*m.Loss(), m.Lost, m.Sent)
 	}
-	if m.Expect > 0 && (m.Provider == server.ProviderRoCE || !few) {
+	if m.Expect > 0 && (row.Throughput != nil || !few) {
 		text += ": expect " + loss.ThroughputText(m.Expect, m.Min)
-		if m.Provider != server.ProviderRoCE {
+		if row.Throughput == nil {
 			text += " at most"
 		}
 	}

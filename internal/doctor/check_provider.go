@@ -3,7 +3,6 @@ package doctor
 import (
 	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/internal/discovery"
-	"github.com/tryst-rdma/tryst/server"
 )
 
 // noKernel returns why no RDMA port of the kernel can be used, or nil if one can.
@@ -38,21 +37,33 @@ func (f *Facts) uses() (provider, why string) {
 	}
 	err := f.noKernel()
 	software := f.Software.works()
+	const named = "the setting provider names it"
 	switch {
-	case f.Provider == server.ProviderRoCE:
+	case f.Provider == softwareProvider:
 		if software {
-			return server.ProviderRoCE, "the setting provider names it"
+			return f.Provider, named
 		}
-	case f.Provider == server.ProviderLibibverbs:
+	case f.inUserSpace(f.Provider): // its device is known when it is selected
+	case f.row(f.Provider).Kernel:
 		if err == nil {
-			return server.ProviderLibibverbs, "the setting provider names it"
+			return f.Provider, named
 		}
 	case err == nil:
-		return server.ProviderLibibverbs, devices.Auto(nil)
+		return f.kernelProvider(), devices.Auto(nil)
 	case software:
-		return server.ProviderRoCE, devices.Auto(err)
+		return softwareProvider, devices.Auto(err)
 	}
 	return "", ""
+}
+
+// kernelProvider returns the provider of the kernel's devices.
+func (f *Facts) kernelProvider() string {
+	for _, row := range f.rows() {
+		if row.Kernel {
+			return row.Name
+		}
+	}
+	return ""
 }
 
 func (e *examiner) provider() {
@@ -67,13 +78,13 @@ func (e *examiner) provider() {
 		return // the devices that are no RDMA have lines of their own
 	}
 	switch provider, why := f.uses(); {
-	case provider == server.ProviderRoCE && f.Provider != server.ProviderRoCE && len(f.Inventory.Devices) > 0:
-		e.warn(check, "fix what is reported about the RDMA devices above, or set --provider roce", "%s, a device in user space, although there are RDMA devices: %s", provider, why)
-	case provider == server.ProviderRoCE:
+	case f.inUserSpace(provider) && f.Provider != provider && len(f.Inventory.Devices) > 0:
+		e.warn(check, "fix what is reported about the RDMA devices above, or set --provider "+provider, "%s, a device in user space, although there are RDMA devices: %s", provider, why)
+	case f.inUserSpace(provider):
 		e.ok(check, "RDMA by %s, a device in user space: %s", provider, why)
 	case provider != "":
 		e.ok(check, "RDMA by %s: %s", provider, why)
-	case f.Provider == server.ProviderLibibverbs && f.Software.works():
-		e.lacks(check, "fix what is reported above, or use the device in user space: --provider auto", "the setting provider names libibverbs, which has no usable device")
+	case f.row(f.Provider).Kernel && f.Software.works():
+		e.lacks(check, "fix what is reported above, or use the device in user space: --provider auto", "the setting provider names %s, which has no usable device", f.Provider)
 	}
 }

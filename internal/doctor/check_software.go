@@ -13,10 +13,10 @@ func (e *examiner) software() {
 	f := e.facts
 	s := f.Software
 	provider, _ := f.uses()
-	if !s.Asked || f.Provider == "" || provider == server.ProviderLibibverbs || f.Provider == server.ProviderLibibverbs {
+	const check = softwareProvider
+	if !s.Asked || provider != "" && provider != check || f.Provider != server.ProviderAuto && f.Provider != check {
 		return
 	}
-	const check = server.ProviderRoCE
 	if s.Err != nil {
 		e.lacks(check, "name an interface that is up and has an address (--rdma-device), or none", "%v", s.Err)
 		return
@@ -35,7 +35,7 @@ func (e *examiner) software() {
 	}
 	port := fmt.Sprintf("UDP port %d", roce.Port)
 	switch {
-	case k.Taken != nil && f.Provider != server.ProviderRoCE: // peers with an RDMA device are reached over tcp
+	case k.Taken != nil && f.Provider != check: // peers with an RDMA device are reached over tcp
 		e.ok(port, "of %v: %v, so roce uses another one; only a peer with an RDMA device of its kernel needs this one", c.GID.Addr(), k.Taken)
 	case k.Taken != nil:
 		e.warn(port, fmt.Sprintf("if peers use the RDMA of a kernel or a NIC, stop the process that uses the port: ss -ulnp 'sport = :%d'", roce.Port),

@@ -20,9 +20,9 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/config"
-	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/internal/discovery"
 	"github.com/tryst-rdma/tryst/internal/discovery/discoverytest"
+	"github.com/tryst-rdma/tryst/internal/providers"
 	"github.com/tryst-rdma/tryst/server"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs"
@@ -71,7 +71,7 @@ func softly(o Options, k Sockets) Options {
 			{Name: "roce-lo", NodeType: discovery.NodeCA, Driver: "roce", NUMA: -1, Ports: port("lo", verbs.MTU4096, "127.0.0.1")},
 		},
 	}
-	o.Software = &devices.Source{Inventory: func() (discovery.Inventory, error) { return inv, nil }}
+	o.Software = &providers.Source{Row: providers.Row{Inventory: func(verbs.Provider) (discovery.Inventory, error) { return inv, nil }}}
 	o.Sockets = func(netip.Addr) Sockets { return k }
 	return o
 }

@@ -13,7 +13,7 @@ import (
 func Examine(f Facts) Report {
 	e := examiner{facts: &f}
 	e.settings()
-	if f.Provider != server.ProviderRoCE && f.Provider != "" {
+	if f.Provider == server.ProviderAuto || f.row(f.Provider).Kernel {
 		e.kernel()
 		e.library()
 		e.devices()
@@ -25,7 +25,7 @@ func Examine(f Facts) Report {
 	}
 	e.provider()
 	e.software()
-	e.others()
+	e.fixed()
 	e.peers()
 	return e.report
 }
@@ -64,7 +64,7 @@ func (e *examiner) lacks(check, do, format string, args ...any) {
 // with the transport grpc, and beside another device.
 func (e *examiner) absent(check, do, format string, args ...any) {
 	f := e.facts
-	named := f.Provider == server.ProviderLibibverbs || f.Want.Device != "" || f.Want.Port != 0 || f.Want.GIDIndex != nil
+	named := f.row(f.Provider).Kernel || f.Want.Device != "" || f.Want.Port != 0 || f.Want.GIDIndex != nil
 	switch {
 	case named || len(f.Inventory.Devices) > 0, f.Required && !f.replaced():
 		e.lacks(check, do, format, args...)
@@ -87,7 +87,7 @@ func (e *examiner) lacksFor(device, check, do, format string, args ...any) {
 
 func (e *examiner) settings() {
 	for _, s := range e.facts.Settings {
-		if s.Key == shmDir && e.hasShm() {
+		if s.Key == shmDir && e.hasLocal() {
 			continue // its check says whether the directory can be used
 		}
 		e.ok("setting", "%s is %q (%s)", s.Key, s.Value, s.Source)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/discovery"
+	"github.com/tryst-rdma/tryst/internal/providers"
 	"github.com/tryst-rdma/tryst/server"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs"
@@ -22,10 +23,12 @@ type Facts struct {
 	// Provider is the provider of the RDMA device by the settings (config.ProviderSet); "" for
 	// none.
 	Provider string
-	// NamesRoCE reports whether the setting provider names roce.
-	NamesRoCE bool
-	// Others are the devices that are no RDMA.
-	Others []Other
+	// NamesUserSpace reports whether the setting provider names RDMA in user space.
+	NamesUserSpace bool
+	// Fixed are the devices that are no RDMA.
+	Fixed []FixedDevice
+	// Rows are the providers; nil: those of this build.
+	Rows []providers.Row
 	// Want has the settings for the choice of a device.
 	Want discovery.Want
 
@@ -120,18 +123,18 @@ type Peer struct {
 	GRPC Reached
 	// Verbs is the result by RDMA; nil if it was not tried.
 	Verbs *Reached
-	// Others are the results of the other devices that were tried: those of TCP and shared memory.
-	Others []OtherReached
+	// Fixed are the results of the devices that are no RDMA.
+	Fixed []FixedReached
 }
 
-// OtherReached is the result of a device of TCP or shared memory.
-type OtherReached struct {
+// FixedReached is the result of a device that is no RDMA.
+type FixedReached struct {
 	Provider string
 	Reached
 }
 
-// Other is a device of TCP or shared memory.
-type Other struct {
+// FixedDevice is a device over TCP or shared memory, which stays (devices.Fixed).
+type FixedDevice struct {
 	Provider, Device string
 	// Named reports whether the setting provider names it; otherwise auto works without the device.
 	Named bool
@@ -153,4 +156,24 @@ type Reached struct {
 	NoRate error
 	// WithoutDevice is set if the peer has no device for now.
 	WithoutDevice bool
+}
+
+// rows returns the providers.
+func (f *Facts) rows() []providers.Row {
+	if f.Rows == nil {
+		return providers.All()
+	}
+	return f.Rows
+}
+
+// row returns the row of a provider; all but its name is zero for one that is not known.
+func (f *Facts) row(provider string) providers.Row {
+	row, _ := providers.In(f.rows(), provider)
+	return row
+}
+
+// inUserSpace reports whether a provider has RDMA devices in user space.
+func (f *Facts) inUserSpace(provider string) bool {
+	row, known := providers.In(f.rows(), provider)
+	return known && row.RDMA() && !row.Kernel
 }

@@ -5,16 +5,17 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"slices"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/certificates"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/internal/discovery"
+	"github.com/tryst-rdma/tryst/internal/providers"
 	"github.com/tryst-rdma/tryst/server"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs"
-	libibverbs "github.com/tryst-rdma/tryst/verbs/cgo"
 )
 
 // Options are the sources of Gather.
@@ -37,7 +38,7 @@ type Options struct {
 	Provider verbs.Provider
 	// Software has the devices in user space; nil: they are not checked. Sockets
 	// checks which sockets the kernel provides for an address; nil: not checked.
-	Software *devices.Source
+	Software *providers.Source
 	Sockets  func(netip.Addr) Sockets
 	// LocalAddr is the address by which peers reach a process with these settings, and
 	// LocalAddrWhy the reason for it (server.LocalAddr); zero: not known.
@@ -51,14 +52,16 @@ type Options struct {
 	// ReachVerbs reaches a peer by RDMA, and describes the result; nil: not tried. The task
 	// is zero if only the address is known.
 	ReachVerbs func(ctx context.Context, task cluster.Task, address string) Reached
-	// Others are the devices of TCP and shared memory that the settings allow.
-	Others []OtherSource
+	// Fixed are the devices that are no RDMA and that the settings allow.
+	Fixed []FixedSource
+	// Rows are the providers; nil: those of this build.
+	Rows []providers.Row
 	// Measure also measures the bandwidth of each route, by a pull.
 	Measure bool
 }
 
-// OtherSource is a device of TCP or shared memory.
-type OtherSource struct {
+// FixedSource opens a device over TCP or shared memory.
+type FixedSource struct {
 	Provider string
 	// Check opens the device and closes it, and returns its name.
 	Check func() (device string, err error)
@@ -70,27 +73,34 @@ type OtherSource struct {
 func (o Options) OnThisHost() Options {
 	o.System, o.NoSystem = discovery.Host()
 	o.Memlock = verbstransport.ReadMemlock
-	o.Provider = libibverbs.New(libibverbs.Options{})
-	software := devices.RoCESource(nil)
-	o.Software, o.Sockets = &software, hostSockets
+	if o.Rows == nil {
+		o.Rows = providers.All()
+	}
+	if i := slices.IndexFunc(o.Rows, func(p providers.Row) bool { return p.Kernel }); i >= 0 {
+		o.Provider = o.Rows[i].New(providers.Options{})
+	}
+	if row, ok := providers.In(o.Rows, softwareProvider); ok {
+		software := row.Source(providers.Options{})
+		o.Software, o.Sockets = &software, hostSockets
+	}
 	fabric := o.Client
 	fabric.Provider = o.providers().FabricOnly()
 	verbs := o.Client.Transport == verbstransport.Name
 	if verbs && fabric.Provider != "" {
 		o.ReachVerbs = ReachVerbs(fabric, server.Options{}, o.Measure)
 	}
-	for _, name := range []string{server.ProviderTCP, server.ProviderSHM} {
-		if !o.providers().Takes(name) {
+	for _, row := range o.Rows {
+		if row.RDMA() || !o.providers().Takes(row.Name) {
 			continue
 		}
 		only := o.Client
-		only.Provider = name
-		fixed := devices.FixedOptions{Directory: o.Client.SHMDir, Trusted: certificates.Protection(certificates.Files(o.Client.TLS), true) == verbstransport.MutualTLS, Logger: slog.New(slog.DiscardHandler)}
-		s := OtherSource{Provider: name, Check: func() (string, error) { return devices.CheckFixed(fixed, name) }}
+		only.Provider = row.Name
+		fixed := providers.Options{Directory: o.Client.SHMDir, Trusted: certificates.Protection(certificates.Files(o.Client.TLS), true) == verbstransport.MutualTLS, Logger: slog.New(slog.DiscardHandler)}
+		s := FixedSource{Provider: row.Name, Check: func() (string, error) { return devices.CheckFixed(row, fixed) }}
 		if verbs {
 			s.Reach = ReachVerbs(only, server.Options{}, o.Measure)
 		}
-		o.Others = append(o.Others, s)
+		o.Fixed = append(o.Fixed, s)
 	}
 	return o
 }
@@ -100,18 +110,23 @@ func (o *Options) providers() config.ProviderSet {
 	return config.NewProviderSet(o.Client.Provider, o.Client.SHM)
 }
 
-// others checks the devices that are no RDMA. It keeps those that can be used in o.
-func others(o *Options) (all []Other) {
-	var usable []OtherSource
-	for _, s := range o.Others {
-		found := Other{Provider: s.Provider, Named: o.providers().Names(s.Provider)}
+// checkFixed checks the devices that are no RDMA. It keeps those that can be used in o.
+func checkFixed(o *Options) (all []FixedDevice) {
+	var usable []FixedSource
+	for _, s := range o.Fixed {
+		found := FixedDevice{Provider: s.Provider, Named: o.providers().Names(s.Provider)}
 		if found.Device, found.Err = s.Check(); found.Err == nil {
 			usable = append(usable, s)
 		}
 		all = append(all, found)
 	}
-	o.Others = usable
+	o.Fixed = usable
 	return all
+}
+
+// namesUserSpace reports whether the setting provider names RDMA in user space.
+func namesUserSpace(f Facts, c config.ProviderSet) bool {
+	return slices.ContainsFunc(f.rows(), func(p providers.Row) bool { return f.inUserSpace(p.Name) && c.Names(p.Name) })
 }
 
 // wanted converts the settings for the choice of a device.
@@ -124,10 +139,11 @@ func wanted(c server.RDMA) discovery.Want {
 func Gather(ctx context.Context, o Options) Facts {
 	registered := o.Client.WithDefaults().RDMA
 	f := Facts{
-		Required: o.Client.Transport == server.TransportVerbs, NoFallback: o.Client.Fallback == server.FallbackNone, Provider: o.providers().Fabric(), NamesRoCE: o.providers().Names(server.ProviderRoCE), Want: wanted(o.Client.RDMA),
+		Required: o.Client.Transport == server.TransportVerbs, NoFallback: o.Client.Fallback == server.FallbackNone, Provider: o.providers().Fabric(), Rows: o.Rows, Want: wanted(o.Client.RDMA),
 		// One pool to send and one to receive.
 		RegisterLeast: 2 * uint64(registered.Arena), RegisterMost: 2 * uint64(registered.ArenaLimit), Messages: server.MessageMemory(o.Client),
 	}
+	f.NamesUserSpace = namesUserSpace(f, o.providers())
 	f.NoDiscovery, f.Settings = o.NoSystem, o.Settings
 	f.TrafficClass = uint8(o.Client.RDMA.TrafficClass) //nolint:gosec // a limit of the setting
 	if f.NoDiscovery == nil {
@@ -139,7 +155,7 @@ func Gather(ctx context.Context, o Options) Facts {
 	if f.NoDiscovery == nil {
 		f.Kernel = o.System.Kernel(f.Inventory)
 		f.Choice, f.NoChoice = discovery.Choose(f.Inventory, f.Want)
-		if f.Selected.Provider == server.ProviderLibibverbs && f.Selected.Err == nil {
+		if f.row(f.Selected.Provider).Kernel && f.Selected.Err == nil {
 			f.Choice, f.NoChoice = f.Selected.Choice, nil
 		}
 		f.HugePages = hugePages(o.System.Sys)
@@ -164,7 +180,7 @@ func Gather(ctx context.Context, o Options) Facts {
 	if provider, _ := f.uses(); provider == "" && (f.Library.Asked || f.Selected.Asked) {
 		o.ReachVerbs = nil // without a usable device no peer can be reached; the report has the reason
 	}
-	f.Others = others(&o)
+	f.Fixed = checkFixed(&o)
 	f.Peers = reachPeers(ctx, o)
 	return f
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
+	"github.com/tryst-rdma/tryst/internal/providers"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
@@ -72,7 +73,7 @@ func measurePath(ctx context.Context, cl *server.Client, task cluster.Task, rece
 	if err != nil {
 		return nil, err
 	}
-	if receives && (m.Provider == server.ProviderSHM || m.Provider == server.ProviderTCP) {
+	if p, known := providers.Of(m.Provider); receives && known && !p.RDMA() {
 		err = cl.MeasureReceives(ctx, &m)
 	}
 	return &m, err
@@ -172,10 +173,10 @@ func reachPeers(ctx context.Context, o Options) []Peer {
 				r := timed(ctx, limit, func(ctx context.Context) Reached { return o.ReachVerbs(ctx, t.task, p.Address) })
 				p.Verbs = &r
 			}
-			for _, s := range o.Others {
+			for _, s := range o.Fixed {
 				if s.Reach != nil && p.GRPC.Err == nil {
 					r := timed(ctx, limit, func(ctx context.Context) Reached { return s.Reach(ctx, t.task, p.Address) })
-					p.Others = append(p.Others, OtherReached{s.Provider, r})
+					p.Fixed = append(p.Fixed, FixedReached{s.Provider, r})
 				}
 			}
 		})

@@ -14,7 +14,7 @@ func WriteMeasured(w io.Writer, f Facts) error {
 	rows := [][]string{{"PEER", "ROUTE", "DEVICE", "ROUND TRIP µs", "P99 µs", "LOSS %", "MB/s"}}
 	for _, p := range f.Peers {
 		rows = append(rows, measuredRow(p.Task, "grpc", p.GRPC)...)
-		for _, o := range p.Others {
+		for _, o := range p.Fixed {
 			rows = append(rows, measuredRow(p.Task, o.Provider, o.Reached)...)
 		}
 		if p.Verbs != nil {

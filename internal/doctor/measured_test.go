@@ -18,7 +18,7 @@ func TestMeasuredIsOneTable(t *testing.T) {
 	shm.Path.Sent = 0
 	rdma := measured("roce-eth0", server.ProviderRoCE, 2100*time.Microsecond, 20, 9.7e6)
 	f := Facts{Peers: []Peer{
-		{Task: "a", GRPC: measured("", "", 60*time.Microsecond, 0, 875e6), Verbs: &rdma, Others: []OtherReached{{"shm", shm}, {"tcp", Reached{Err: errors.New("refused")}}}},
+		{Task: "a", GRPC: measured("", "", 60*time.Microsecond, 0, 875e6), Verbs: &rdma, Fixed: []FixedReached{{"shm", shm}, {"tcp", Reached{Err: errors.New("refused")}}}},
 		{Task: "b", GRPC: Reached{Err: errors.New("is not up")}},
 	}}
 	var b strings.Builder

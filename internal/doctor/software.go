@@ -7,9 +7,11 @@ import (
 	"strings"
 
 	"github.com/tryst-rdma/tryst/internal/discovery"
-	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/verbs/roce"
 )
+
+// softwareProvider is the provider of Software. Its sockets are checked, so this file knows its package.
+const softwareProvider = roce.Name
 
 // Software has the facts about the device in user space that the settings lead to.
 type Software struct {
@@ -45,7 +47,7 @@ func chooseSoftware(o Options, want discovery.Want, selected Selected) Software 
 		return s
 	}
 	want.LocalAddr, want.LocalAddrWhy = o.LocalAddr, o.LocalAddrWhy
-	if selected.Provider == server.ProviderRoCE && selected.Err == nil {
+	if selected.Provider == softwareProvider && selected.Err == nil {
 		s.Choice = selected.Choice
 	} else if s.Choice, s.Err = discovery.Choose(s.Inventory, want); s.Err != nil {
 		return s

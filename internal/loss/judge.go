@@ -10,7 +10,6 @@ import (
 
 	"github.com/tryst-rdma/tryst/internal/discovery"
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/roce"
 )
 
 const (
@@ -52,10 +51,11 @@ type Reading struct {
 	at       time.Time
 	choice   discovery.Choice // of the device; its Device is empty while there is none
 	Software bool             // the device has no hardware
-	roce     bool             // the device is one of package roce
-	Counters map[string]uint64
-	Paths    []verbs.PathStats
-	TCP      []Conn
+	// throughput is that of the device's provider (providers.Row); nil for a device of the kernel.
+	throughput func(mtu verbs.MTU, roundTrip time.Duration, loss float64) float64
+	Counters   map[string]uint64
+	Paths      []verbs.PathStats
+	TCP        []Conn
 }
 
 // Conn are the counters of one connection.
@@ -185,7 +185,7 @@ func deviceFindings(was, now Reading) (all []finding) {
 			kind: k.kind.String(), what: k.text, device: fmt.Sprintf("%s port %d", now.choice.Device, now.choice.Port),
 			lost: l.By[k.kind], of: l.Of(k.kind), do: discovery.LossDo(k.kind, now.Software, now.choice.Link == verbs.LinkInfiniBand),
 		}
-		if k.kind == discovery.LostSent && now.roce {
+		if k.kind == discovery.LostSent && now.throughput != nil {
 			f.lost = l.Names["rcvd_seq_err"] // a timeout alone may be an acknowledgement that a busy host sent late
 		}
 		if k.kind == discovery.LostSent || k.kind == discovery.LostReceived {
@@ -230,9 +230,9 @@ func (f *finding) estimate(now Reading) {
 	mtu, p := cmp.Or(now.choice.MTU, verbs.MTU1024), f.rate()
 	switch {
 	case p == 0 || now.choice.Link == verbs.LinkInfiniBand:
-	case now.roce && f.roundTrip > 0:
-		f.expect = roce.Throughput(mtu, f.roundTrip, p, 0)
-	case !now.roce:
+	case now.throughput != nil && f.roundTrip > 0:
+		f.expect = now.throughput(mtu, f.roundTrip, p)
+	case now.throughput == nil:
 		f.roundTrip = nicRoundTrip
 		f.expect = GoBackN(mtu, f.roundTrip, p, math.Inf(1))
 	}

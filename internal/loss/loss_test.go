@@ -15,6 +15,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/internal/discovery"
 	"github.com/tryst-rdma/tryst/internal/logtest"
+	"github.com/tryst-rdma/tryst/internal/providers"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/roce"
@@ -35,8 +36,9 @@ func (r *readings) next(after time.Duration, sent, lost uint64) Reading {
 	r.path.RoundTrip = 2 * time.Millisecond
 	r.path.Sent, r.path.Lost = r.path.Sent+sent, r.path.Lost+lost
 	r.path.Received += sent
+	roceRow, _ := providers.Of(roce.Name)
 	return Reading{
-		at: r.at, roce: true, Software: true, choice: discovery.Choice{Device: "roce-eth0", Port: 1, MTU: verbs.MTU1024, Link: verbs.LinkEthernet},
+		at: r.at, throughput: roceRow.Throughput, Software: true, choice: discovery.Choice{Device: "roce-eth0", Port: 1, MTU: verbs.MTU1024, Link: verbs.LinkEthernet},
 		Counters: map[string]uint64{
 			"sent_pkts": r.path.Sent, "resent_pkts": 0, "rcvd_seq_err": r.path.Lost, "rcvd_pkts": r.path.Received, "dropped_buffer_full": r.drop,
 		},

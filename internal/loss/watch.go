@@ -17,9 +17,9 @@ import (
 
 	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/internal/discovery"
+	"github.com/tryst-rdma/tryst/internal/providers"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/roce"
 )
 
 // Watch warns of lost packets. Its timer runs only while there is traffic.
@@ -123,9 +123,10 @@ func (w *Watch) readLocked(now time.Time) Reading {
 		return r
 	}
 	r.choice, r.Counters = d.Counters()
-	r.roce = s.Name() == roce.Name
+	row, _ := providers.Of(s.Name())
+	r.throughput = row.Throughput
 	_, rxe := r.Counters["completer_retry_err"]
-	r.Software = r.roce || rxe
+	r.Software = r.throughput != nil || rxe
 	if p, ok := s.Device.(verbs.PathReader); ok {
 		r.Paths = p.Paths()
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/config"
-	"github.com/tryst-rdma/tryst/internal/devices"
+	"github.com/tryst-rdma/tryst/internal/discovery"
 )
 
 // Address is where a server listens and how peers reach it.
@@ -94,7 +94,7 @@ func (a *Address) Dialed(listener net.Addr) []string {
 	if !ok || !at.IP.IsUnspecified() {
 		return []string{listener.String()}
 	}
-	interfaces, err := devices.Interfaces()
+	interfaces, err := discovery.Interfaces()
 	if err != nil {
 		return nil // peers know an address, since they dial gRPC
 	}
@@ -208,7 +208,7 @@ func Lookup(ctx context.Context, name string) []netip.Addr {
 
 // IsLocal reports whether a network interface of this host has the address.
 func IsLocal(a netip.Addr) bool {
-	list, err := devices.Interfaces()
+	list, err := discovery.Interfaces()
 	if err != nil || !a.IsValid() {
 		return false
 	}

@@ -27,21 +27,21 @@ func TestEveryRouteHasALine(t *testing.T) {
 		text  string
 		level Level
 	}{
-		"a device": {Facts{Others: []Other{{Provider: "tcp", Device: "tcp0"}}}, "tcp", "tcp0 works: queue pairs over TCP", OK},
-		"a device that auto does without": {Facts{Required: true, Others: []Other{{Provider: "shm", Err: errors.New("no memfd here")}}},
+		"a device": {Facts{Fixed: []FixedDevice{{Provider: "tcp", Device: "tcp0"}}}, "tcp", "tcp0 works: queue pairs over TCP", OK},
+		"a device that auto does without": {Facts{Required: true, Fixed: []FixedDevice{{Provider: "shm", Err: errors.New("no memfd here")}}},
 			"shm", "shm cannot be used: no memfd here", Warn},
-		"a device that was named": {Facts{Required: true, Others: []Other{{Provider: "shm", Named: true, Err: errors.New("no memfd here")}}},
+		"a device that was named": {Facts{Required: true, Fixed: []FixedDevice{{Provider: "shm", Named: true, Err: errors.New("no memfd here")}}},
 			"shm", "the setting provider names it: no memfd here", Fail},
-		"a route":        {Facts{Peers: []Peer{{Task: "x", Others: []OtherReached{{"shm", works}}}}}, peer, "bandwidth over shm: 4200 MB/s", OK},
-		"its receives":   {Facts{Peers: []Peer{{Task: "x", Others: []OtherReached{{"shm", timed}}}}}, peer, "p99 0s of 100 receives of 8 B", OK},
-		"its round trip": {Facts{Peers: []Peer{{Task: "x", Others: []OtherReached{{"shm", works}}}}}, peer, "round trip over shm: median 20µs", OK},
-		"a route beside another": {Facts{Required: true, Peers: []Peer{{Task: "x", Others: []OtherReached{{"shm", Reached{Err: refused}}, {"tcp", works}}}}},
+		"a route":        {Facts{Peers: []Peer{{Task: "x", Fixed: []FixedReached{{"shm", works}}}}}, peer, "bandwidth over shm: 4200 MB/s", OK},
+		"its receives":   {Facts{Peers: []Peer{{Task: "x", Fixed: []FixedReached{{"shm", timed}}}}}, peer, "p99 0s of 100 receives of 8 B", OK},
+		"its round trip": {Facts{Peers: []Peer{{Task: "x", Fixed: []FixedReached{{"shm", works}}}}}, peer, "round trip over shm: median 20µs", OK},
+		"a route beside another": {Facts{Required: true, Peers: []Peer{{Task: "x", Fixed: []FixedReached{{"shm", Reached{Err: refused}}, {"tcp", works}}}}},
 			peer, "not over shm: FailedPrecondition: they run on two hosts", OK},
-		"RDMA beside another": {Facts{Required: true, Provider: server.ProviderRoCE, Peers: []Peer{{Task: "x", Verbs: &Reached{Err: refused}, Others: []OtherReached{{"tcp", works}}}}},
+		"RDMA beside another": {Facts{Required: true, Provider: server.ProviderRoCE, Peers: []Peer{{Task: "x", Verbs: &Reached{Err: refused}, Fixed: []FixedReached{{"tcp", works}}}}},
 			peer, "not over rdma: FailedPrecondition: they run on two hosts", OK},
-		"no route": {Facts{Required: true, Peers: []Peer{{Task: "x", Others: []OtherReached{{"tcp", Reached{Err: refused}}}}}},
+		"no route": {Facts{Required: true, Peers: []Peer{{Task: "x", Fixed: []FixedReached{{"tcp", Reached{Err: refused}}}}}},
 			peer, "it cannot be reached over tcp: FailedPrecondition: they run on two hosts", Fail},
-		"nothing to pull": {Facts{Peers: []Peer{{Task: "x", Others: []OtherReached{{"tcp", Reached{NoRate: errors.New("it publishes nothing")}}}}}},
+		"nothing to pull": {Facts{Peers: []Peer{{Task: "x", Fixed: []FixedReached{{"tcp", Reached{NoRate: errors.New("it publishes nothing")}}}}}},
 			peer, "the bandwidth over tcp could not be measured: it publishes nothing", Warn},
 	} {
 		got := lines(Examine(c.facts), c.check, c.text)
@@ -63,7 +63,7 @@ func TestDirectoryForSocketsIsNoLineOfItsOwn(t *testing.T) {
 		"it works":    {nil, OK, "shm0 works: shared memory with processes of this host; from other network namespaces by the directory /run/tryst"},
 		"it does not": {errors.New("the directory for sockets does not exist"), Warn, "shm cannot be used: the directory for sockets does not exist"},
 	} {
-		r := Examine(Facts{Settings: dir, Others: []Other{{Provider: server.ProviderSHM, Device: "shm0", Err: c.err}}})
+		r := Examine(Facts{Settings: dir, Fixed: []FixedDevice{{Provider: server.ProviderSHM, Device: "shm0", Err: c.err}}})
 		if got := lines(r, "setting", ""); len(got) > 0 {
 			t.Errorf("%s: %+v", name, got)
 		}
@@ -76,13 +76,13 @@ func TestDirectoryForSocketsIsNoLineOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestOthersReplaceRDMA: a host without RDMA lacks nothing while another device works.
-func TestOthersReplaceRDMA(t *testing.T) {
+// TestFixedDevicesReplaceRDMA: a host without RDMA lacks nothing while another device works.
+func TestFixedDevicesReplaceRDMA(t *testing.T) {
 	f := Facts{Required: true, Provider: server.ProviderAuto, NoDiscovery: errors.New("no RDMA here")}
 	if Examine(f).Worst() != Fail {
 		t.Error("missing RDMA is no FAIL")
 	}
-	f.Others = []Other{{Provider: server.ProviderTCP, Device: "tcp0"}}
+	f.Fixed = []FixedDevice{{Provider: server.ProviderTCP, Device: "tcp0"}}
 	if worst := Examine(f).Worst(); worst != OK {
 		t.Errorf("with tcp it is %v", worst)
 	}
@@ -95,7 +95,7 @@ func TestOthersReplaceRDMA(t *testing.T) {
 // TestGRPCNeedsNoRDMA: a host without RDMA and the default transport gets no WARN of the kernel, and
 // the report says what verbs would take.
 func TestGRPCNeedsNoRDMA(t *testing.T) {
-	f := Facts{Provider: server.ProviderAuto, NoDiscovery: errors.New("no RDMA here"), Others: []Other{{Provider: server.ProviderTCP, Device: "tcp0"}}}
+	f := Facts{Provider: server.ProviderAuto, NoDiscovery: errors.New("no RDMA here"), Fixed: []FixedDevice{{Provider: server.ProviderTCP, Device: "tcp0"}}}
 	r := Examine(f)
 	if r.Worst() != OK || len(lines(r, "kernel", "gRPC needs none")) != 1 {
 		t.Errorf("%+v", r)
@@ -111,8 +111,8 @@ func TestGRPCNeedsNoRDMA(t *testing.T) {
 
 // TestOrderOfRoutes: the report has the devices in the order in which a process takes them.
 func TestOrderOfRoutes(t *testing.T) {
-	all := []Other{{Provider: server.ProviderTCP}, {Provider: server.ProviderSHM}}
-	works := []OtherReached{{server.ProviderTCP, Reached{}}, {server.ProviderSHM, Reached{}}}
+	all := []FixedDevice{{Provider: server.ProviderTCP}, {Provider: server.ProviderSHM}}
+	works := []FixedReached{{server.ProviderTCP, Reached{}}, {server.ProviderSHM, Reached{}}}
 	refused := status.New(status.FailedPrecondition, "they run on two hosts")
 	const peer = "its tensors come over the first of these that works: "
 	for name, c := range map[string]struct {
@@ -121,18 +121,18 @@ func TestOrderOfRoutes(t *testing.T) {
 		routes   string
 		text     string
 	}{
-		"an RDMA device of the kernel": {server.ProviderLibibverbs, Peer{Verbs: &Reached{}, Others: works}, "works: shm, libibverbs, tcp", peer + "shm, libibverbs, tcp"},
-		"roce":                         {server.ProviderRoCE, Peer{Verbs: &Reached{}, Others: works}, "works: shm, tcp, roce (roce: before tcp to a peer with an RDMA device of its kernel)", peer + "shm, tcp, roce (roce: before tcp to a peer with an RDMA device of its kernel)"},
+		"an RDMA device of the kernel": {server.ProviderLibibverbs, Peer{Verbs: &Reached{}, Fixed: works}, "works: shm, libibverbs, tcp", peer + "shm, libibverbs, tcp"},
+		"roce":                         {server.ProviderRoCE, Peer{Verbs: &Reached{}, Fixed: works}, "works: shm, tcp, roce (roce: before tcp to a peer with an RDMA device of its kernel)", peer + "shm, tcp, roce (roce: before tcp to a peer with an RDMA device of its kernel)"},
 		"roce alone":                   {server.ProviderRoCE, Peer{Verbs: &Reached{}}, "works: shm, tcp, roce", peer + "roce"},
-		"tcp alone":                    {server.ProviderRoCE, Peer{Verbs: &Reached{Err: refused}, Others: works[:1]}, "works: shm, tcp, roce", peer + "tcp"},
+		"tcp alone":                    {server.ProviderRoCE, Peer{Verbs: &Reached{Err: refused}, Fixed: works[:1]}, "works: shm, tcp, roce", peer + "tcp"},
 	} {
 		c.peer.Task = "x"
-		f := Facts{Required: true, Provider: server.ProviderAuto, NamesRoCE: true, Selected: Selected{Asked: true, Provider: c.provider}, Others: all, Peers: []Peer{c.peer}}
+		f := Facts{Required: true, Provider: server.ProviderAuto, NamesUserSpace: true, Selected: Selected{Asked: true, Provider: c.provider}, Fixed: all, Peers: []Peer{c.peer}}
 		r := Examine(f)
 		if len(lines(r, "routes", c.routes)) != 1 || len(lines(r, "peer x", c.text)) != 1 {
 			t.Errorf("%s: %+v", name, r)
 		}
-		f.NamesRoCE = false
+		f.NamesUserSpace = false
 		const only = "roce (roce: before tcp to a peer with an RDMA device of its kernel, otherwise only if a provider names it)"
 		if got := lines(Examine(f), "routes", only); (len(got) == 1) != (c.provider == server.ProviderRoCE) {
 			t.Errorf("%s, which no setting names: %+v", name, Examine(f))
@@ -145,13 +145,13 @@ func TestOrderOfRoutes(t *testing.T) {
 func TestNoRouteToAPeerFails(t *testing.T) {
 	refused := Reached{Err: status.New(status.FailedPrecondition, "nothing in common")}
 	for name, p := range map[string]Peer{
-		"tcp":      {Task: "x", Others: []OtherReached{{server.ProviderTCP, refused}}},
+		"tcp":      {Task: "x", Fixed: []FixedReached{{server.ProviderTCP, refused}}},
 		"roce":     {Task: "x", Verbs: &refused},
-		"all":      {Task: "x", Verbs: &refused, Others: []OtherReached{{server.ProviderTCP, refused}, {server.ProviderSHM, refused}}},
-		"only tcp": {Task: "x", Verbs: &refused, Others: []OtherReached{{server.ProviderTCP, Reached{}}}},
+		"all":      {Task: "x", Verbs: &refused, Fixed: []FixedReached{{server.ProviderTCP, refused}, {server.ProviderSHM, refused}}},
+		"only tcp": {Task: "x", Verbs: &refused, Fixed: []FixedReached{{server.ProviderTCP, Reached{}}}},
 	} {
 		f := Facts{Required: true, Provider: server.ProviderAuto, Selected: Selected{Asked: true, Provider: server.ProviderRoCE}, Peers: []Peer{p},
-			Others: []Other{{Provider: server.ProviderTCP, Device: "tcp0"}, {Provider: server.ProviderSHM, Device: "shm0"}}}
+			Fixed: []FixedDevice{{Provider: server.ProviderTCP, Device: "tcp0"}, {Provider: server.ProviderSHM, Device: "shm0"}}}
 		if worst := Examine(f).Worst(); (worst == Fail) != (name != "only tcp") {
 			t.Errorf("%s: %v: %+v", name, worst, Examine(f))
 		}
@@ -200,10 +200,10 @@ func TestMeasuresEachRoute(t *testing.T) {
 	o := Options{Client: cfg, From: s.Addr().String(), Measure: true}.OnThisHost()
 	o.NoSystem = errors.New("not looked for")
 	f := Gather(t.Context(), o)
-	if len(f.Peers) != 1 || len(f.Peers[0].Others) != len(strings.Split(cfg.Provider, ",")) || f.Peers[0].GRPC.Rate <= 0 {
+	if len(f.Peers) != 1 || len(f.Peers[0].Fixed) != len(strings.Split(cfg.Provider, ",")) || f.Peers[0].GRPC.Rate <= 0 {
 		t.Fatalf("%+v", f.Peers)
 	}
-	for _, r := range f.Peers[0].Others {
+	for _, r := range f.Peers[0].Fixed {
 		if r.Err != nil || r.NoRate != nil || r.Rate <= 0 || r.Path == nil || r.Path.Provider != r.Provider {
 			t.Errorf("%s: %+v", r.Provider, r.Reached)
 		}
