@@ -102,7 +102,7 @@ func (c *Client) Measure(ctx context.Context, task cluster.Task) (Measured, erro
 	}
 	m := Measured{Device: s.Choice.Device, Provider: s.Name(), MTU: int(s.Choice.MTU)}
 	if s.Choice.Link == verbs.LinkTCP || s.Choice.Link == verbs.LinkShared {
-		err := c.measureOther(ctx, task, s.Choice.Link, &m)
+		err := c.measureFixed(ctx, task, s.Choice.Link, &m)
 		return m, err
 	}
 	var to netip.AddrPort
@@ -142,8 +142,8 @@ func (c *Client) Measure(ctx context.Context, task cluster.Task) (Measured, erro
 	return m, nil
 }
 
-// measureOther measures the path over TCP or shared memory, which loses nothing.
-func (c *Client) measureOther(ctx context.Context, task cluster.Task, link verbs.LinkLayer, m *Measured) error {
+// measureFixed measures the path over TCP or shared memory, which loses nothing.
+func (c *Client) measureFixed(ctx context.Context, task cluster.Task, link verbs.LinkLayer, m *Measured) error {
 	sent, resent := c.loss.TCP.Totals()
 	err := m.measure(func(size int) (time.Duration, error) {
 		took, _, err := c.rdma.transport.Echo(ctx, task, size)

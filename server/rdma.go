@@ -108,7 +108,7 @@ func (n *node) newTransport(r *rdma, s devices.Selection, set verbsOptions) (*ve
 		o.PortOptions = r.finder.Port(s)
 	}
 	o.Self, o.Task, o.Host = n.process(), n.task, discovery.Network()
-	o.Others, o.Target = r.fixed.Ports(), r.target(set.Resolve)
+	o.Fixed, o.Target = r.fixed.Ports(), r.target(set.Resolve)
 	o.User, o.TLS = discovery.User(), set.Security
 	n.proveReceivers(&o)
 	o.Exchanger, o.Callable = bootstrap.NewExchanger(n.conns.Conn), r.callable

@@ -15,17 +15,17 @@ import (
 func TestRDMAInClearIsOneWarning(t *testing.T) {
 	const line = `level=WARN msg="tensors over RDMA are neither secret nor authentic, although TLS is set`
 	for name, c := range map[string]struct {
-		tls    verbstransport.TLS
-		others []verbs.LinkLayer
-		want   int
+		tls   verbstransport.TLS
+		fixed []verbs.LinkLayer
+		want  int
 	}{
 		"RDMA with TLS":     {tls: verbstransport.MutualTLS, want: 1},
 		"RDMA without":      {tls: verbstransport.NoTLS},
-		"a better one, too": {tls: verbstransport.MutualTLS, others: []verbs.LinkLayer{verbs.LinkTCP, verbs.LinkShared}},
+		"a better one, too": {tls: verbstransport.MutualTLS, fixed: []verbs.LinkLayer{verbs.LinkTCP, verbs.LinkShared}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var all logs
-			o := quick(clusterOptions{others: c.others})
+			o := quick(clusterOptions{fixed: c.fixed})
 			o.tune = func(task cluster.Task, o *verbstransport.Options) {
 				o.TLS, o.Backoff = c.tls, gateBackoff
 				o.Logger = slog.New(slog.NewTextHandler(logOf{&all, task.Index}, nil))

@@ -17,8 +17,8 @@ func apart(link verbs.LinkLayer) clusterOptions {
 	o.require = true
 	o.tune = func(task cluster.Task, o *verbstransport.Options) {
 		o.Backoff = gateBackoff
-		all := append([]verbstransport.PortOptions{o.PortOptions}, o.Others...)
-		o.PortOptions, o.Others = verbstransport.PortOptions{}, nil
+		all := append([]verbstransport.PortOptions{o.PortOptions}, o.Fixed...)
+		o.PortOptions, o.Fixed = verbstransport.PortOptions{}, nil
 		for i, p := range all {
 			is := i == 0 && link == verbs.LinkEthernet || i > 0 && p.Device.Info().Name == link.String()
 			switch {
@@ -26,7 +26,7 @@ func apart(link verbs.LinkLayer) clusterOptions {
 			case i == 0:
 				o.PortOptions = p
 			default:
-				o.Others = append(o.Others, p)
+				o.Fixed = append(o.Fixed, p)
 			}
 		}
 	}

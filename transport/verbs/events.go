@@ -104,7 +104,7 @@ func (t *RdmaRemoteRendezvous) qpEvent(on *port, e verbs.AsyncEvent) {
 // refresh refreshes the port and logs a change.
 func (t *RdmaRemoteRendezvous) refresh(p *port) error {
 	changed, err := p.refresh()
-	if changed && len(t.opts.Others) > 0 {
+	if changed && len(t.opts.Fixed) > 0 {
 		t.work.Go(t.devicesChanged) // the caller may hold the lock of the port
 	}
 	switch {

@@ -23,7 +23,7 @@ func (t *RdmaRemoteRendezvous) openPorts() error {
 	t.lost = [kinds]error{route.Fabric: errNoDevice, route.TCP: errNoTCP, route.Shared: errNoShared}
 	// The fabric comes last: a NIC pins the memory that it registers, and shared memory has the
 	// arenas for sending made anew.
-	all := slices.Clone(t.opts.Others)
+	all := slices.Clone(t.opts.Fixed)
 	if t.opts.Device != nil {
 		all = append(all, t.opts.PortOptions)
 	}

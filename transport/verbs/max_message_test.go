@@ -76,11 +76,11 @@ func TestWritesOverSharedMemory(t *testing.T) {
 		"more than a port takes": {8 * mib, mib, mib},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o, spies := watched(clusterOptions{require: true, others: []verbs.LinkLayer{verbs.LinkShared}, wrapOthers: true,
+			o, spies := watched(clusterOptions{require: true, fixed: []verbs.LinkLayer{verbs.LinkShared}, wrapFixed: true,
 				tune: func(_ cluster.Task, o *verbstransport.Options) {
 					o.Chunk, o.Outstanding = 0, 0
 					if tt.most > 0 {
-						o.Others[0].Device = portLimit{o.Others[0].Device, tt.most}
+						o.Fixed[0].Device = portLimit{o.Fixed[0].Device, tt.most}
 					}
 				}})
 			s := newStage(t, o)

@@ -23,9 +23,9 @@ type Options struct {
 	// PortOptions name the device of the fabric: of libibverbs or of verbs/roce. Its Device
 	// may be nil: then the transport has none until Use.
 	PortOptions
-	// Others name devices of other kinds: TCP and shared memory, at most one of each. The
+	// Fixed name devices that are no RDMA and stay: TCP and shared memory, at most one of each. The
 	// link layer of a port is its kind. The caller closes them after Close.
-	Others []PortOptions
+	Fixed []PortOptions
 	// Target returns the address of a task as "host:port", for queue pairs that need it
 	// (verbs.Endpoint.Target); empty when the task has none. Nil where no device needs it.
 	Target func(cluster.Task) string

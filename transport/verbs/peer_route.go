@@ -37,7 +37,7 @@ type peerRoute struct {
 func newRoute(p *peer, k route.Kind) *peerRoute {
 	t := p.transport
 	c := handshake.Config{Self: t.opts.identity(), Peer: p.task, Callable: t.opts.Callable(p.task), Jitter: t.opts.jitter(), Backoff: t.opts.Backoff}
-	if len(t.opts.Others) > 0 {
+	if len(t.opts.Fixed) > 0 {
 		c.Lane, c.Lanes = k.Lane(), route.Lanes
 	}
 	on := t.ports[k]

@@ -73,7 +73,7 @@ func (t *RdmaRemoteRendezvous) devicesChanged() {
 // newRouter returns the router of a peer; nil for a process with one device.
 func newRouter(p *peer) *route.Router {
 	t := p.transport
-	if len(t.opts.Others) == 0 {
+	if len(t.opts.Fixed) == 0 {
 		return nil
 	}
 	return route.New(route.Config{Own: *t.own.Load(), Peer: p.task, Callable: t.opts.Callable(p.task), Jitter: t.opts.jitter()})

@@ -20,7 +20,7 @@ import (
 
 // sideBySide are options of a cluster whose tasks have all kinds of devices.
 func sideBySide() clusterOptions {
-	return quick(clusterOptions{others: []verbs.LinkLayer{verbs.LinkTCP, verbs.LinkShared}})
+	return quick(clusterOptions{fixed: []verbs.LinkLayer{verbs.LinkTCP, verbs.LinkShared}})
 }
 
 // overRoute waits until both processes reach each other over a kind of device.
@@ -104,7 +104,7 @@ func (a *actor) use(d verbs.Device) {
 	if d.Info().Name == "mem0" {
 		a.device = d
 	} else {
-		a.others = append(a.others, d)
+		a.fixed = append(a.fixed, d)
 	}
 }
 
@@ -371,8 +371,8 @@ func TestReasonWithoutRoute(t *testing.T) {
 			return
 		}
 		o.PortOptions, o.User = verbstransport.PortOptions{}, 2
-		for i := range o.Others {
-			o.Others[i].Addresses = nil
+		for i := range o.Fixed {
+			o.Fixed[i].Addresses = nil
 		}
 	}
 	s := newStage(t, o)
@@ -463,7 +463,7 @@ func TestBetterRouteThatIsHeardByOneSideIsGivenUp(t *testing.T) {
 	o.path, o.parallel = patient, true // it waits for seconds
 	o.tune = func(task cluster.Task, o *verbstransport.Options) {
 		if o.Backoff = gateBackoff; task.Index == 0 {
-			o.PortOptions, o.Others = verbstransport.PortOptions{}, o.Others[:1]
+			o.PortOptions, o.Fixed = verbstransport.PortOptions{}, o.Fixed[:1]
 		}
 	}
 	s := newStage(t, o)

@@ -44,7 +44,7 @@ func TestSuite(t *testing.T) {
 
 // TestSuiteSideBySide: the tasks have devices of all kinds.
 func TestSuiteSideBySide(t *testing.T) {
-	o := clusterOptions{others: []verbs.LinkLayer{verbs.LinkTCP, verbs.LinkShared}}
+	o := clusterOptions{fixed: []verbs.LinkLayer{verbs.LinkTCP, verbs.LinkShared}}
 	transporttest.Run(t, transporttest.Suite{New: newCluster(o), MaxSize: largest, Registered: true, Parallel: true,
 		Only: smoke("Order", "Content", "Into", "Abort", "Cancel", "Cut", "Peer", "Stop")})
 }
@@ -68,23 +68,23 @@ type clusterOptions struct {
 	// open opens the device of a task on a real system, whose connections cannot be
 	// disturbed. A fabric is used when nil.
 	open func(cluster.Task) (verbs.Device, error)
-	// others are the link layers of each task's further devices on the fabric.
-	others []verbs.LinkLayer
+	// fixed are the link layers of each task's further devices on the fabric.
+	fixed []verbs.LinkLayer
 	// beside opens a further device of a task on a real system.
-	beside     func(cluster.Task) (verbs.Device, error)
-	hardware   bool // the device of the fabric has no memory windows
-	gate       bool // disturb posts instead of connections
-	gateOthers bool // and those over further devices, too
+	beside    func(cluster.Task) (verbs.Device, error)
+	hardware  bool // the device of the fabric has no memory windows
+	gate      bool // disturb posts instead of connections
+	gateFixed bool // and those over further devices, too
 	// parallel runs a stage's test in parallel with others; the package's TestMain
 	// then checks for its goroutines.
 	parallel bool
 	path     verbs.Path // short timeouts when zero
 	// fabric configures the fabric. wrap wraps the device of a task there. tune changes
 	// the transport options of a process.
-	fabric     verbstest.Options
-	wrap       func(cluster.Task, verbs.Device) verbs.Device
-	wrapOthers bool // the further devices are wrapped, too
-	tune       func(cluster.Task, *verbstransport.Options)
+	fabric    verbstest.Options
+	wrap      func(cluster.Task, verbs.Device) verbs.Device
+	wrapFixed bool // the further devices are wrapped, too
+	tune      func(cluster.Task, *verbstransport.Options)
 }
 
 // suiteCluster is a transporttest.Cluster. Each task is a host of a fabric. Its gRPC
@@ -116,9 +116,9 @@ func newCluster(o clusterOptions) func(testing.TB, []cluster.Task) transporttest
 		if c.path == (verbs.Path{}) {
 			c.path = verbs.Path{Port: 1, Timeout: verbs.TimeoutCode(2 * time.Millisecond), Retry: 3, RNRRetry: 6}
 		}
-		if len(c.others) > 0 {
+		if len(c.fixed) > 0 {
 			c.clusterOptions.fabric.Devices = []verbstest.DeviceOptions{{NoGoMemory: c.hardware}}
-			for _, link := range c.others {
+			for _, link := range c.fixed {
 				c.clusterOptions.fabric.Devices = append(c.clusterOptions.fabric.Devices, verbstest.DeviceOptions{Name: link.String(), Link: link})
 			}
 		}
@@ -185,7 +185,7 @@ type suiteNode struct {
 	task      cluster.Task
 	proxy     *transporttest.Proxy
 	device    verbs.Device
-	others    []verbs.Device
+	fixed     []verbs.Device
 	conns     *grpctransport.Conns
 	grpc      *grpctransport.RpcRemoteRendezvous
 	transport *verbstransport.RdmaRemoteRendezvous
@@ -226,7 +226,7 @@ func (c *suiteCluster) Start(task cluster.Task, o transporttest.NodeOptions) tra
 		Chunk: 64 << 10, Outstanding: 256 << 10,
 		Memory: regmem.Options{Arena: 4 << 20, LateWrite: func(w regmem.LateWrite) { c.t.Errorf("%v", w) }},
 	}
-	n.openOthers(&options)
+	n.openFixed(&options)
 	if c.tune != nil {
 		c.tune(task, &options)
 	}
@@ -330,10 +330,10 @@ func (n *suiteNode) Kill() {
 	_ = n.closeDevices()
 }
 
-// openOthers opens the further devices of a node, which reach all other nodes.
-func (n *suiteNode) openOthers(o *verbstransport.Options) {
-	open := make([]func(cluster.Task) (verbs.Device, error), 0, len(n.c.others)+1)
-	for _, link := range n.c.others {
+// openFixed opens the further devices of a node, which reach all other nodes.
+func (n *suiteNode) openFixed(o *verbstransport.Options) {
+	open := make([]func(cluster.Task) (verbs.Device, error), 0, len(n.c.fixed)+1)
+	for _, link := range n.c.fixed {
 		open = append(open, func(task cluster.Task) (verbs.Device, error) {
 			return n.c.fabric.Provider(task.String()).Open(link.String())
 		})
@@ -347,24 +347,24 @@ func (n *suiteNode) openOthers(o *verbstransport.Options) {
 			n.c.t.Fatal(err)
 		}
 		gid, err := address(d)
-		if n.c.wrapOthers {
+		if n.c.wrapFixed {
 			d = n.c.wrap(n.task, d)
 		}
-		if err == nil && n.c.gateOthers {
+		if err == nil && n.c.gateFixed {
 			d, err = n.c.gates.gate(n.task).device(d)
 		}
 		if err != nil {
 			n.c.t.Fatal(err)
 		}
-		n.others = append(n.others, d)
-		o.Others = append(o.Others, verbstransport.PortOptions{Device: d, Address: gid, Path: n.c.path, Addresses: []string{"host:1"}})
+		n.fixed = append(n.fixed, d)
+		o.Fixed = append(o.Fixed, verbstransport.PortOptions{Device: d, Address: gid, Path: n.c.path, Addresses: []string{"host:1"}})
 		o.Host, o.User = 1, 1
 	}
 }
 
 func (n *suiteNode) closeDevices() error {
 	err := n.device.Close()
-	for _, d := range n.others {
+	for _, d := range n.fixed {
 		err = errors.Join(err, d.Close())
 	}
 	return err

@@ -20,7 +20,7 @@ func overOne(open func(cluster.Task) (verbs.Device, error)) clusterOptions {
 		tune: func(_ cluster.Task, o *verbstransport.Options) {
 			o.Backoff = gateBackoff
 			o.Addresses = []string{"127.0.0.1:1"} // that in the endpoint's data counts
-			o.Others, o.PortOptions = append(o.Others, o.PortOptions), verbstransport.PortOptions{}
+			o.Fixed, o.PortOptions = append(o.Fixed, o.PortOptions), verbstransport.PortOptions{}
 			o.Host, o.User = 1, 1
 		},
 		path: verbs.Path{Port: 1, Timeout: verbs.TimeoutCode(20 * time.Millisecond), Retry: 6, RNRRetry: 6},
@@ -57,7 +57,7 @@ func TestSharedSuite(t *testing.T) {
 // What breaks connections breaks those over the route that is in use.
 func TestSharedAndTCPSuite(t *testing.T) {
 	o := overOne(openShared)
-	o.beside, o.gateOthers = openTCP, true
+	o.beside, o.gateFixed = openTCP, true
 	transporttest.Run(t, transporttest.Suite{New: newCluster(o), MaxSize: largest, Registered: true, Parallel: true,
 		Only: smoke("Cancel", "Cut", "Peer", "Stop")})
 }
