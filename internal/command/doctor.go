@@ -72,7 +72,7 @@ func (s streams) doctorCommand() *cobra.Command {
 				case e.Source.Kind == config.FromDefault:
 				case e.Key == "task":
 					o.Self = new(cfg.Self())
-				case strings.HasPrefix(e.Key, "rdma."), e.Key == "provider", strings.HasPrefix(e.Key, "shm"):
+				case strings.HasPrefix(e.Key, "rdma."), e.Key == "provider", strings.HasPrefix(e.Key, config.SHMKey):
 					o.Settings = append(o.Settings, e)
 				}
 			}

@@ -61,7 +61,7 @@ var settingHeadings = [...]string{
 
 // usualSettings are those of the first group, in the order of their use.
 var usualSettings = []string{
-	"listen", "address-file", "cluster", "task", "transport", "provider", "fallback", "shm", "shm-dir",
+	"listen", "address-file", "cluster", "task", "transport", "provider", "fallback", config.SHMKey, "shm-dir",
 	"tls.ca", "tls.cert", "tls.key", "tls.server-name", "tls.require-client-cert", "log.level", "config",
 }
 

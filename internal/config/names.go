@@ -21,6 +21,8 @@ const (
 	// ProviderShm has a device that reaches processes of this host over shared memory.
 	ProviderShm = "shm"
 
+	// SHMKey is the setting that switches shared memory off.
+	SHMKey = "shm"
 	// SHMOff is the value of the setting shm without shared memory.
 	SHMOff = "off"
 

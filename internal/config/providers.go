@@ -64,7 +64,7 @@ func NewProviderSet(provider, shm string) ProviderSet {
 }
 
 // providers returns what the settings allow.
-func (f Fields) providers() ProviderSet { return NewProviderSet(f.Text("provider"), f.Text("shm")) }
+func (f Fields) providers() ProviderSet { return NewProviderSet(f.Text("provider"), f.Text(SHMKey)) }
 
 // Names reports whether the setting provider names a provider.
 func (s ProviderSet) Names(provider string) bool { return slices.Contains(s.names, provider) }

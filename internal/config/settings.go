@@ -115,7 +115,7 @@ var settings = []Setting{
 		all, func(p any) value { return choice{to[string](p), []string{"grpc", "none"}} }},
 	{"provider", ProviderAuto, "devices of verbs, with commas between them, in any order: " + providersHelp() + "; each peer is reached over the best one that both have, in the order of this list, but roce before tcp to a peer with libibverbs; auto = all of them, roce only where no RDMA port is active and between two hosts without libibverbs only if one of them names it",
 		all, func(p any) value { return providerText{to[string](p)} }},
-	{"shm", "auto", "shared memory with processes of this host: of the same user, or proven by mutual TLS",
+	{SHMKey, "auto", "shared memory with processes of this host: of the same user, or proven by mutual TLS",
 		all, func(p any) value { return choice{to[string](p), []string{"auto", SHMOff}} }},
 	{"shm-dir", "", "directory of the sockets for shared memory across network namespaces, such as containers; empty = within one network namespace",
 		all, func(p any) value { return anyText{to[string](p), "path"} }},

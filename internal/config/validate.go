@@ -90,9 +90,9 @@ var rules = []rule{
 		}
 		return ""
 	}},
-	{[]string{"provider", "shm"}, all, func(f Fields, _ func(string) Source) string {
+	{[]string{"provider", SHMKey}, all, func(f Fields, _ func(string) Source) string {
 		for _, p := range providers.All() {
-			if p.Local() && f.providers().Names(p.Name) && f.Text("shm") == SHMOff {
+			if p.Local() && f.providers().Names(p.Name) && f.Text(SHMKey) == SHMOff {
 				return fmt.Sprintf("it names %s, and the setting shm is off; leave %s out of provider, or set shm to auto", p.Name, p.Name)
 			}
 		}
@@ -110,8 +110,8 @@ var rules = []rule{
 		}
 		return ""
 	}},
-	{[]string{"shm-dir", "shm"}, all, func(f Fields, _ func(string) Source) string {
-		if f.Text("shm-dir") != "" && f.Text("shm") == SHMOff {
+	{[]string{"shm-dir", SHMKey}, all, func(f Fields, _ func(string) Source) string {
+		if f.Text("shm-dir") != "" && f.Text(SHMKey) == SHMOff {
 			return "it is for shared memory, and the setting shm is off; leave it out, or set shm to auto"
 		}
 		return ""
