@@ -405,7 +405,68 @@ def random():
         case("RandomUniformInt", np.array([9], i32), t(-5), t(1000), seed=1, seed2=2)
 
 
-for group in (elementwise, casts, reductions, products, shapes, arrays, network, rows, updates, random):
+def forms(dtype):
+    """Returns a function that makes hyperparameters, and one that runs the dense and the sparse form of an optimiser:
+    dense on nine elements, a vector of TensorFlow and one more, and on rows of three elements and of one, for which it
+    has other loops. slots says which slots are positive; gradient and indices are between the hyperparameters
+    before and after."""
+    def h(*values):
+        return [np.asarray(x, dtype) for x in values]
+
+    def both(op, slots, before, after, **attrs):
+        for shape, index in (((9,), None), ((4, 3), [3, 1, 3]), ((4,), [0, 3, 0])):
+            name = "ResourceApply" + op if index is None else "ResourceSparseApply" + op
+            if not hasattr(raw, name):
+                continue
+            v = [numbers(shape, dtype)]
+            for positive in slots:
+                x = numbers(shape, dtype)
+                v.append(np.abs(x) + dtype(0.25) if positive else x)
+            g = [numbers(shape, dtype)] if index is None else [numbers((3,) + shape[1:], dtype), np.array(index, i64)]
+            try:
+                update(name, v, before + g + after, **attrs)
+            except tf.errors.InvalidArgumentError as e:
+                if "No OpKernel was registered" not in str(e):
+                    raise
+                print("TensorFlow has no kernel:", name, np.dtype(dtype).name)
+
+    return h, both
+
+
+def optimisers16():
+    for dtype in (half, brain):
+        h, both = forms(dtype)
+        both("GradientDescent", [], h(0.1), [])
+        for nesterov in (False, True):
+            both("Momentum", [False], h(0.1), h(0.9), use_nesterov=nesterov)
+            both("Adam", [False, True], h(0.9, 0.75, 0.1, 0.9, 0.95, 0.01), [], use_nesterov=nesterov)
+        for slots in (True, False):
+            both("Adagrad", [True], h(0.1), [], update_slots=slots)
+            both("AdagradV2", [True], h(0.1, 0.01), [], update_slots=slots)
+        both("RMSProp", [True, False], h(0.1, 0.9, 0.8, 0.01), [])
+
+
+def single_rows():
+    for dtype in (f32, f64):
+        h, both = forms(dtype)
+        both("Momentum", [False], h(0.1), h(0.9), use_nesterov=True)
+        both("Adagrad", [True], h(0.1), [])
+        both("AdagradV2", [True], h(0.1, 0.01), [])
+        both("RMSProp", [True, False], h(0.1, 0.9, 0.8, 0.01), [])
+
+
+FLOATS = (f32, f64, half, brain)
+
+
+def keras_momentum():
+    for dtype in FLOATS:
+        h, both = forms(dtype)
+        for nesterov in (False, True):
+            both("KerasMomentum", [False], h(0.1), h(0.9), use_nesterov=nesterov)
+
+
+for group in (elementwise, casts, reductions, products, shapes, arrays, network, rows, updates, random,
+              optimisers16, single_rows, keras_momentum):
     group()
 with open(sys.argv[1], "w") as f:
     f.write('{"tensorflow": "%s", "cases": [\n' % tf.__version__)

@@ -46,7 +46,7 @@ func TestVectorsOfAdamHaveTheBitsOfSingleValues(t *testing.T) {
 		var single, vectors [4][]float32 // x, m, v, g
 		step := func(s [4][]float32) *step[float32] {
 			part := func(i int) []float32 { return s[i][offset+i%2:][:n] }
-			return &step[float32]{v: part(0), slot1: part(1), slot2: part(2), g: part(3), h: h, nesterov: nesterov}
+			return &step[float32]{x: [maxVariables][]float32{part(0), part(1), part(2)}, g: part(3), h: h, nesterov: nesterov}
 		}
 		for i := range single {
 			single[i] = draw(offset + n + margin)

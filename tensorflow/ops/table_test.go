@@ -29,7 +29,8 @@ func TestTheTableSaysWhichTypesAKernelSupports(t *testing.T) {
 	}
 	for _, want := range []string{
 		"| `NoOp` | – | `()` |\n",
-		"| `ApplyAdam` | float, double |",
+		"| `ApplyAdam` | float, double, bfloat16, half |",
+		"| `SparseApplyRMSProp` | float, double, half |",
 		"| `Identity` | all |",
 		"| `ConcatV2` | float, double, int32, uint8, int16, int8, string, complex64, int64, bool,",
 	} {
