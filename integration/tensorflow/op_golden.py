@@ -465,8 +465,23 @@ def keras_momentum():
             both("KerasMomentum", [False], h(0.1), h(0.9), use_nesterov=nesterov)
 
 
+def ftrl():
+    for dtype in FLOATS:
+        h, both = forms(dtype)
+        for multiply in (False, True):
+            for power in (-0.5, -0.3, 0.0):
+                both("Ftrl", [True, False], [], h(0.1, 0.2, 0.3, power), multiply_linear_by_lr=multiply)
+                both("FtrlV2", [True, False], [], h(0.1, 0.2, 0.3, 0.05, power), multiply_linear_by_lr=multiply)
+            both("Ftrl", [True, False], [], h(0.1, 0.0, 0.0, -0.5), multiply_linear_by_lr=multiply)
+        both("Ftrl", [True, False], [], h(0.0, 0.2, 0.3, -0.5), multiply_linear_by_lr=True)
+        odd, none = np.array([np.nan, np.inf, -np.inf, 0, 1], dtype), np.zeros(5, dtype)
+        for l1 in (0.2, -0.2):
+            update("ResourceApplyFtrl", [numbers(5, dtype), none, none], [odd] + h(0.1, l1, 0.0, -0.5))
+        update("ResourceSparseApplyFtrl", [numbers(5, dtype), none, none], [odd, np.arange(5)] + h(0.1, 0.2, 0.0, -0.5))
+
+
 for group in (elementwise, casts, reductions, products, shapes, arrays, network, rows, updates, random,
-              optimisers16, single_rows, keras_momentum):
+              optimisers16, single_rows, keras_momentum, ftrl):
     group()
 with open(sys.argv[1], "w") as f:
     f.write('{"tensorflow": "%s", "cases": [\n' % tf.__version__)

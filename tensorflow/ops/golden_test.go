@@ -196,6 +196,20 @@ func (g goldenCase) run(t *testing.T) []graph.Value {
 	return outs
 }
 
+// powerOfFtrl is the key of Ftrl with another power than the root: a difference of two powers, each right in its last
+// bits, has fewer bits that are right.
+const powerOfFtrl = "Ftrl with a power"
+
+// key is what says how exact the values of the case must be.
+func (g goldenCase) key() string {
+	if strings.Contains(g.Op, "Ftrl") {
+		if power := g.Inputs[len(g.Inputs)-1].Values[0]; power != "-0.5" && power != "0.0" {
+			return powerOfFtrl
+		}
+	}
+	return g.Op
+}
+
 // looser has the ops whose last bits depend on the order of a sum, or on the approximation of a
 // function. Elements of all others are equal bit by bit.
 var looser = map[string]bool{
@@ -241,7 +255,7 @@ func TestKernelsComputeWhatTensorFlowComputes(t *testing.T) {
 				t.Fatalf("%d outputs, want %d", len(outs), len(g.Outputs))
 			}
 			for j, want := range g.Outputs {
-				compareGolden(t, g.Op, outs[j], want.value(t))
+				compareGolden(t, g.key(), outs[j], want.value(t))
 			}
 		})
 	}
@@ -270,7 +284,7 @@ func TestReferenceFormsComputeWhatResourceFormsDo(t *testing.T) {
 				t.Fatal(err)
 			}
 			for j, want := range g.Outputs {
-				compareGolden(t, g.Op, b.read(inputs[j]), want.value(t))
+				compareGolden(t, g.key(), b.read(inputs[j]), want.value(t))
 			}
 		})
 	}
@@ -288,7 +302,7 @@ func compareGolden(t *testing.T, op string, got, want graph.Value) {
 		return
 	}
 	worst := distance(t, got.Tensor, want.Tensor)
-	if worst == 0 || ((looser[op] || looser[op+" double"] && got.Tensor.DType() == tensor.Float64) && worst <= 2) {
+	if worst == 0 || (op == powerOfFtrl && worst <= 20) || ((looser[op] || looser[op+" double"] && got.Tensor.DType() == tensor.Float64) && worst <= 2) {
 		return
 	}
 	t.Errorf("the worst element is off by %g of what is allowed\ngot  %s\nwant %s", worst, show(got), show(want))

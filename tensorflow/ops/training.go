@@ -70,6 +70,19 @@ func (r rounding[T]) of(x T) T {
 
 func sqrt[T float](x T) T { return T(math.Sqrt(float64(x))) }
 
+func abs[T float](x T) T { return T(math.Abs(float64(x))) }
+
+// sign returns 1, −1, or x itself if it is neither positive nor negative.
+func sign[T float](x T) T {
+	switch {
+	case x > 0:
+		return 1
+	case x < 0:
+		return -1
+	}
+	return x
+}
+
 func (r rounding[T]) sqrt(x T) T { return r.of(sqrt(x)) }
 
 func (r rounding[T]) rsqrt(x T) T { return r.of(1 / sqrt(x)) }
@@ -77,7 +90,7 @@ func (r rounding[T]) rsqrt(x T) T { return r.of(1 / sqrt(x)) }
 // trainingOps are the forms of each rule: reference and resource, dense and sparse.
 func trainingOps() []entry {
 	var entries []entry
-	for _, r := range slices.Concat(momentumRules(), adagradRules(), adamRules(), rmsPropRules()) {
+	for _, r := range slices.Concat(momentumRules(), adagradRules(), adamRules(), rmsPropRules(), ftrlRules()) {
 		var rest strings.Builder
 		for name := range strings.FieldsSeq(r.inputs) {
 			switch name {
@@ -353,9 +366,13 @@ func (k *training[E, T]) check(c *graph.Context, old []*tensor.Tensor, index []i
 		return invalid("grad must be the same size as indices in the first dimension.")
 	}
 	for i, row := range index {
-		if row < 0 || row >= shape.Dim(0) {
-			return invalid("Index %d at offset %d in indices is out of range", row, i)
+		if row >= 0 && row < shape.Dim(0) {
+			continue
 		}
+		if k.name == "KerasMomentum" {
+			return invalid("indices[%d] = %d is not in [0, %d)", i, row, shape.Dim(0))
+		}
+		return invalid("Index %d at offset %d in indices is out of range", row, i)
 	}
 	return nil
 }

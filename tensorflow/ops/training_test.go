@@ -64,6 +64,7 @@ func TestOptimisersRefuseWhatDoesNotFitWithTensorFlowsTexts(t *testing.T) {
 		{"SparseApplyMomentum", "indices must be one-dimensional", []graph.Value{v, a, x, rows, in([]int64{1, 2}, int32(0), 1), x}},
 		{"SparseApplyMomentum", "var and grad must match in dimension 1", []graph.Value{v, a, x, in([]int64{2, 1}, float32(1), 2), index, x}},
 		{"SparseApplyMomentum", "var must be at least 1 dimensional", []graph.Value{number, numbers, x, two, index, x}},
+		{"ResourceSparseApplyKerasMomentum", "indices[1] = 3 is not in [0, 3)", []graph.Value{v, a, x, rows, vec[int32](0, 3), x}},
 		// These end TensorFlow's process.
 		{"SparseApplyMomentum", "var and grad must match in dimension 1", []graph.Value{v, a, x, two, index, x}},
 		{"SparseApplyMomentum", "more dimensions than var", []graph.Value{v, a, x, in([]int64{2, 2, 1}, float32(1), 1, 1, 1), index, x}},
@@ -90,4 +91,28 @@ func TestOptimisersInHalfRoundEachOperation(t *testing.T) {
 			t.Fatalf("element %d is %g, want -2048", i, x)
 		}
 	}
+}
+
+func TestFtrlRefusesWhatTensorFlowRefuses(t *testing.T) {
+	b := newBench(t)
+	v, a, l := b.variable("v", twoColumns(3)), b.variable("a", twoColumns(3)), b.variable("l", twoColumns(3))
+	x, two, minus, power := scalar[float32](0.5), vec[float32](1, 2), scalar[float32](-1), scalar[float32](-0.5)
+	g, rows, index := twoColumns(3), twoColumns(2), vec[int32](0, 2)
+	refuse(t, b, []badStep{
+		{"ApplyFtrl", "lr is not a scalar: [2]", []graph.Value{v, a, l, g, two, x, x, power}},
+		{"ApplyFtrl", "l1 regularization strength is not a scalar: [2]", []graph.Value{v, a, l, g, x, two, x, power}},
+		{"ApplyFtrl", "lr_power is not a scalar", []graph.Value{v, a, l, g, x, x, x, two}},
+		{"ApplyFtrlV2", "l2 shrinkage regularization strength is not a scalar: [2]", []graph.Value{v, a, l, g, x, x, x, two, power}},
+		{"SparseApplyFtrl", "lr is not a positive scalar (or zero if multiply_linear_by_lr is set): []",
+			[]graph.Value{v, a, l, rows, index, minus, x, x, power}},
+		{"SparseApplyFtrl", "lr is not a positive scalar (or zero if multiply_linear_by_lr is set): []",
+			[]graph.Value{v, a, l, rows, index, scalar[float32](0), x, x, power}},
+		{"SparseApplyFtrl", "l1 regularization strength is not a non-negative scalar: []",
+			[]graph.Value{v, a, l, rows, index, x, minus, x, power}},
+		{"SparseApplyFtrl", "l2 regularization strength is not a non-negative scalar: [2]",
+			[]graph.Value{v, a, l, rows, index, x, x, two, power}},
+		{"SparseApplyFtrl", "lr_power is not a non-positive scalar: []", []graph.Value{v, a, l, rows, index, x, x, x, x}},
+		{"SparseApplyFtrlV2", "l2 shrinkage regularization strength is not a non-negative scalar: []",
+			[]graph.Value{v, a, l, rows, index, x, x, x, minus, power}},
+	})
 }
