@@ -458,6 +458,10 @@ def single_rows():
 FLOATS = (f32, f64, half, brain)
 
 
+def odd(dtype):
+    return np.array([np.nan, np.inf, -np.inf, 0, 1], dtype)
+
+
 def keras_momentum():
     for dtype in FLOATS:
         h, both = forms(dtype)
@@ -474,14 +478,52 @@ def ftrl():
                 both("FtrlV2", [True, False], [], h(0.1, 0.2, 0.3, 0.05, power), multiply_linear_by_lr=multiply)
             both("Ftrl", [True, False], [], h(0.1, 0.0, 0.0, -0.5), multiply_linear_by_lr=multiply)
         both("Ftrl", [True, False], [], h(0.0, 0.2, 0.3, -0.5), multiply_linear_by_lr=True)
-        odd, none = np.array([np.nan, np.inf, -np.inf, 0, 1], dtype), np.zeros(5, dtype)
+        none = np.zeros(5, dtype)
         for l1 in (0.2, -0.2):
-            update("ResourceApplyFtrl", [numbers(5, dtype), none, none], [odd] + h(0.1, l1, 0.0, -0.5))
-        update("ResourceSparseApplyFtrl", [numbers(5, dtype), none, none], [odd, np.arange(5)] + h(0.1, 0.2, 0.0, -0.5))
+            update("ResourceApplyFtrl", [numbers(5, dtype), none, none], [odd(dtype)] + h(0.1, l1, 0.0, -0.5))
+        update("ResourceSparseApplyFtrl", [numbers(5, dtype), none, none], [odd(dtype), np.arange(5)] + h(0.1, 0.2, 0.0, -0.5))
+
+
+def adadelta():
+    for dtype in FLOATS:
+        h, both = forms(dtype)
+        both("Adadelta", [True, True], h(0.5, 0.9, 0.01), [])
+
+
+def proximal():
+    for dtype in (f32, f64):
+        h, both = forms(dtype)
+        for l1 in (0.0, 0.3):
+            both("ProximalGradientDescent", [], h(0.1, l1, 0.2), [])
+            both("ProximalAdagrad", [True], h(0.1, l1, 0.2), [])
+            both("AdagradDA", [False, True], [], h(0.1, l1, 0.2) + [i64(7)])
+            update("ResourceApplyProximalAdagrad", [numbers(5, dtype), numbers(5, dtype) ** 2], h(0.1, l1, 0.2) + [odd(dtype)])
+            update("ResourceApplyAdagradDA", [numbers(5, dtype), numbers(5, dtype), numbers(5, dtype) ** 2],
+                   [odd(dtype)] + h(0.1, l1, 0.2) + [i64(7)])
+
+
+def averages():
+    for dtype in FLOATS:
+        h, both = forms(dtype)
+        both("CenteredRMSProp", [False, True, False], h(0.1, 0.9, 0.8, 16.0), [])
+        both("AdaMax", [False, True], h(0.9, 0.1, 0.9, 0.95, 0.01), [])
+        both("AdamWithAmsgrad", [False, True, True], h(0.9, 0.75, 0.1, 0.9, 0.95, 0.01), [])
+    three = [numbers(5) ** 2 for _ in range(3)]
+    update("ResourceApplyAdaMax", [numbers(5)] + three[:2], [f32(x) for x in (0.9, 0.1, 0.9, 0.95, 0.01)] + [odd(f32)])
+    update("ResourceApplyAdamWithAmsgrad", [numbers(5)] + three, [f32(x) for x in (0.9, 0.75, 0.1, 0.9, 0.95, 0.01)] + [odd(f32)])
+
+
+def signs():
+    for dtype in FLOATS:
+        h, both = forms(dtype)
+        both("AddSign", [False], h(0.1, 1.5, 0.9, 0.8), [])
+        both("PowerSign", [False], h(0.1, 2.0, 0.3, 0.8), [])
+        for op in ("AddSign", "PowerSign"):
+            update("ResourceApply" + op, [numbers(5, dtype)] * 2, h(0.1, 2.0, 0.3, 0.8) + [odd(dtype)])
 
 
 for group in (elementwise, casts, reductions, products, shapes, arrays, network, rows, updates, random,
-              optimisers16, single_rows, keras_momentum, ftrl):
+              optimisers16, single_rows, keras_momentum, ftrl, adadelta, proximal, averages, signs):
     group()
 with open(sys.argv[1], "w") as f:
     f.write('{"tensorflow": "%s", "cases": [\n' % tf.__version__)

@@ -9,6 +9,10 @@ func rmsPropRules() []rule {
 			ruleOptions{small: smallFloatTypes()}},
 		{"RMSProp", "ms mom", "lr rho momentum epsilon grad indices", "", rmsProp[float32], rmsProp[float64],
 			ruleOptions{small: []tensor.DType{tensor.Float16}}},
+		{"CenteredRMSProp", "mg ms mom", "lr rho momentum epsilon grad", "", centeredRMSProp[float32], centeredRMSProp[float64],
+			ruleOptions{small: smallFloatTypes()}},
+		{"CenteredRMSProp", "mg ms mom", "lr rho momentum epsilon grad indices", "", centeredRMSProp[float32], centeredRMSProp[float64],
+			ruleOptions{small: []tensor.DType{tensor.Float16}}},
 	}
 }
 
@@ -26,7 +30,7 @@ func averageOf[T float](s *step[T], before, x, rho T) T {
 func overRoot[T float](s *step[T], lr, g, denominator T) T {
 	r := s.round
 	if s.sparse {
-		return r.of(r.of(r.rsqrt(denominator)*lr) * g)
+		return r.of(r.of(s.rsqrt(denominator)*lr) * g)
 	}
 	return r.of(r.of(g*lr) / r.sqrt(denominator))
 }
@@ -38,6 +42,24 @@ func rmsProp[T float](s *step[T]) {
 	for i := range x {
 		ms[i] = averageOf(s, ms[i], r.of(g[i]*g[i]), rho)
 		mom[i] = r.of(r.of(mom[i]*momentum) + overRoot(s, lr, g[i], r.of(ms[i]+epsilon)))
+		x[i] = r.of(x[i] - mom[i])
+	}
+}
+
+// centeredRMSProp divides by the root of the variance.
+func centeredRMSProp[T float](s *step[T]) {
+	r, lr, rho, momentum, epsilon := s.round, s.h[0], s.h[1], s.h[2], s.h[3]
+	x := s.x[0]
+	g, mg, ms, mom := s.g[:len(x)], s.x[1][:len(x)], s.x[2][:len(x)], s.x[3][:len(x)]
+	for i := range x {
+		ms[i] = averageOf(s, ms[i], r.of(g[i]*g[i]), rho)
+		mg[i] = averageOf(s, mg[i], g[i], rho)
+		square := r.of(mg[i] * mg[i])
+		variance := r.of(r.of(ms[i]-square) + epsilon)
+		if s.sparse {
+			variance = r.of(r.of(ms[i]+epsilon) - square)
+		}
+		mom[i] = r.of(r.of(mom[i]*momentum) + overRoot(s, lr, g[i], variance))
 		x[i] = r.of(x[i] - mom[i])
 	}
 }

@@ -85,12 +85,18 @@ func sign[T float](x T) T {
 
 func (r rounding[T]) sqrt(x T) T { return r.of(sqrt(x)) }
 
-func (r rounding[T]) rsqrt(x T) T { return r.of(1 / sqrt(x)) }
+// rsqrt returns 1/√x. TensorFlow rounds it once in its vectors of eight 16-bit floats, and twice in shorter rows.
+func (s *step[T]) rsqrt(x T) T {
+	if len(s.g) < 8 {
+		return s.round.of(1 / s.round.sqrt(x))
+	}
+	return s.round.of(1 / sqrt(x))
+}
 
 // trainingOps are the forms of each rule: reference and resource, dense and sparse.
 func trainingOps() []entry {
 	var entries []entry
-	for _, r := range slices.Concat(momentumRules(), adagradRules(), adamRules(), rmsPropRules(), ftrlRules()) {
+	for _, r := range slices.Concat(momentumRules(), adagradRules(), adamRules(), rmsPropRules(), ftrlRules(), adadeltaRules(), proximalRules(), signRules()) {
 		var rest strings.Builder
 		for name := range strings.FieldsSeq(r.inputs) {
 			switch name {
@@ -339,7 +345,11 @@ func (k *training[E, T]) check(c *graph.Context, old []*tensor.Tensor, index []i
 			return invalid("%s is of the type %s, and T = %s", k.names[i], t.DType(), tensor.TypeOf[E]())
 		}
 		if !t.Shape().Equal(shape) {
-			return invalid("var and %s do not have the same shape%s %s", k.names[i], shape, t.Shape())
+			name := k.names[i]
+			if k.name == "AdagradDA" {
+				name = "accum"
+			}
+			return invalid("var and %s do not have the same shape%s %s", name, shape, t.Shape())
 		}
 	}
 	grad := c.Input(k.grad).Shape()

@@ -116,3 +116,36 @@ func TestFtrlRefusesWhatTensorFlowRefuses(t *testing.T) {
 			[]graph.Value{v, a, l, rows, index, x, x, x, minus, power}},
 	})
 }
+
+func TestProximalOptimisersRefuseWhatTensorFlowRefuses(t *testing.T) {
+	b := newBench(t)
+	v, a, d := b.variable("v", twoColumns(3)), b.variable("a", twoColumns(3)), b.variable("d", twoColumns(3))
+	x, two, minus, zero, g := scalar[float32](0.5), vec[float32](1, 2), scalar[float32](-1), scalar[float32](0), twoColumns(3)
+	rows, index := twoColumns(2), vec[int32](0, 2)
+	refuse(t, b, []badStep{
+		{"ApplyProximalGradientDescent", "l2 regularization strength is not a scalar: [2]", []graph.Value{v, x, x, two, g}},
+		{"ApplyProximalAdagrad", "lr is not a positive scalar: []", []graph.Value{v, a, zero, x, x, g}},
+		{"ApplyProximalAdagrad", "l1 regularization strength is not a non-negative scalar: []", []graph.Value{v, a, x, minus, x, g}},
+		{"SparseApplyProximalAdagrad", "l2 regularization strength is not a non-negative scalar: [2]",
+			[]graph.Value{v, a, x, x, two, rows, index}},
+		{"ApplyAdagradDA", "var and accum do not have the same shape[3,2] [2,2]",
+			[]graph.Value{v, a, b.variable("short", rows), g, x, x, x, scalar[int64](1)}},
+		{"ApplyAdagradDA", "global_step is not a scalar: [2]", []graph.Value{v, a, d, g, x, x, x, vec[int64](1, 2)}},
+	})
+}
+
+// TestOptimisersRefuseShapesThatTensorFlowDoesNotCheck has those whose elements TensorFlow would look for beyond the end of a
+// slot, or where it ends its process.
+func TestOptimisersRefuseShapesThatTensorFlowDoesNotCheck(t *testing.T) {
+	b := newBench(t)
+	v, a, short := b.variable("v", twoColumns(3)), b.variable("a", twoColumns(3)), b.variable("short", twoColumns(2))
+	d := b.variable("d", twoColumns(3))
+	x, two, g := scalar[float32](0.5), vec[float32](1, 2), twoColumns(3)
+	refuse(t, b, []badStep{
+		{"ApplyAdadelta", "var and accum_update do not have the same shape[3,2] [2,2]", []graph.Value{v, a, short, x, x, x, g}},
+		{"ResourceApplyAdamWithAmsgrad", "var and vhat do not have the same shape[3,2] [2,2]",
+			[]graph.Value{v, a, d, short, x, x, x, x, x, x, g}},
+		{"ApplyAddSign", "sign_decay is not a scalar: [2]", []graph.Value{v, a, x, x, two, x, g}},
+		{"ApplyPowerSign", "sign_decay is not a scalar: [2]", []graph.Value{v, a, x, x, two, x, g}},
+	})
+}
