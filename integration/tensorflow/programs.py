@@ -73,6 +73,15 @@ OPTIMIZERS = {
     "nesterov": lambda: v1.train.MomentumOptimizer(0.05, 0.9, use_nesterov=True),
     "adagrad": lambda: v1.train.AdagradOptimizer(0.1),
     "adam": lambda: v1.train.AdamOptimizer(0.01),
+    "ftrl": lambda: v1.train.FtrlOptimizer(0.1, l1_regularization_strength=0.001, l2_regularization_strength=0.001),
+    "ftrl shrinkage": lambda: v1.train.FtrlOptimizer(0.1, learning_rate_power=-0.4, l2_shrinkage_regularization_strength=0.01),
+    "adadelta": lambda: v1.train.AdadeltaOptimizer(1.0, epsilon=1e-3),
+    "rmsprop": lambda: v1.train.RMSPropOptimizer(0.01, momentum=0.9),
+    "centered rmsprop": lambda: v1.train.RMSPropOptimizer(0.01, momentum=0.9, epsilon=1e-3, centered=True),
+    "proximal sgd": lambda: v1.train.ProximalGradientDescentOptimizer(0.1, 0.001, 0.001),
+    "proximal adagrad": lambda: v1.train.ProximalAdagradOptimizer(
+        0.1, l1_regularization_strength=0.001, l2_regularization_strength=0.001),
+    "adagrad dual averaging": lambda: v1.train.AdagradDAOptimizer(0.1, v1.train.get_or_create_global_step()),
 }
 
 
@@ -286,11 +295,12 @@ def function(chief, on):
 
 
 @program
-def embedding(chief, ps, optimizer="sgd", variables="ref", steps=20):
+def embedding(chief, ps, optimizer="sgd", variables="ref", steps=20, width=8):
     """Trains an embedding on the ps by gather and sparse updates. Returns the losses and the lengths of the rows."""
     random = np.random.RandomState(3)
     with v1.device(v1.train.replica_device_setter(ps_tasks=1, ps_device=ps, worker_device=chief.device)):
-        table = v1.get_variable("table", [50, 8], use_resource=variables == "resource")
+        name = "table" if width == 8 else f"table_of_{width}"  # a TensorFlow ps keeps variables by name
+        table = v1.get_variable(name, [50, width], use_resource=variables == "resource")
         ids = v1.placeholder(tf.int64, [None])
         rows = tf.nn.embedding_lookup(table, ids)
         loss = tf.reduce_mean(tf.square(rows - 1.0))
