@@ -522,8 +522,35 @@ def signs():
             update("ResourceApply" + op, [numbers(5, dtype)] * 2, h(0.1, 2.0, 0.3, 0.8) + [odd(dtype)])
 
 
+def sparse():
+    for dtype in FLOATS:
+        for op in ("Sum", "Mean", "SqrtN"):
+            case("SparseSegment" + op + "Grad", numbers((3, 2), dtype), np.array([3, 0, 3, 1], i32), np.array([0, 0, 2, 2], i32), i32(5))
+            case("SparseSegment" + op + "WithNumSegments", numbers((4, 2), dtype), np.array([3, 0, 3], i64), np.array([0, 0, 2], i32), i32(5))
+    at = np.array([[0, 1], [1, 0], [1, 2], [1, 2]], i64)
+    for dtype in (f32, f64, i32):
+        for a in (False, True):
+            for b in (False, True):
+                rows = 2 if a else 3
+                x = numbers((4, rows) if b else (rows, 4), dtype)
+                case("SparseTensorDenseMatMul", at, numbers((4,), dtype), np.array([2, 3], i64), x, adjoint_a=a, adjoint_b=b)
+
+
+def scans():
+    for dtype in FLOATS + (i32, i64, u8, np.complex64):
+        for op in ("Cumsum", "Cumprod"):
+            for exclusive in (False, True):
+                for reverse in (False, True):
+                    case(op, np.abs(numbers((2, 3, 2)) + 2).astype(dtype), i32(1), exclusive=exclusive, reverse=reverse)
+        if dtype != np.complex64:
+            case("TopKV2", numbers((3, 7)).astype(dtype), i32(3))
+    case("Cumsum", np.zeros((0, 3), f32), i64(-1))
+    case("TopKV2", np.array([1, 2, 2, 1, 2], i64), i32(4), index_type=tf.int64)
+    case("TopKV2", numbers((2, 3)), i32(0))
+
+
 for group in (elementwise, casts, reductions, products, shapes, arrays, network, rows, updates, random,
-              optimisers16, single_rows, keras_momentum, ftrl, adadelta, proximal, averages, signs):
+              optimisers16, single_rows, keras_momentum, ftrl, adadelta, proximal, averages, signs, sparse, scans):
     group()
 with open(sys.argv[1], "w") as f:
     f.write('{"tensorflow": "%s", "cases": [\n' % tf.__version__)

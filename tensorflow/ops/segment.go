@@ -144,6 +144,18 @@ func sparseSegment[T float](op string) graph.KernelFunc {
 		if ds.Rank() == 0 || len(ids) != len(index) {
 			return invalid("segment_ids and indices should have same size, and data at least one dimension: %s, %d, %d", ds, len(index), len(ids))
 		}
+		if len(c.Inputs) > 3 { // a number of segments
+			n, err := intOf(c, 3)
+			switch {
+			case err != nil:
+				return err
+			case n < 0:
+				return invalid("segment ids must be >= 0")
+			case count > n:
+				return invalid("segment ids must be < num_segments")
+			}
+			count = n
+		}
 		shape, err := newShape(append([]int64{count}, ds.Dims()[1:]...))
 		if err != nil {
 			return err
