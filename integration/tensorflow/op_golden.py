@@ -549,8 +549,17 @@ def scans():
     case("TopKV2", numbers((2, 3)), i32(0))
 
 
+def summaries():
+    tags = np.array(["loss", "", "a/b"], object)
+    for dtype in FLOATS + (i32, i64, u8):
+        case("ScalarSummary", tags, np.array([1.5, 0, 200], dtype))
+    case("ScalarSummary", np.array("loss", object), f32(-1))
+    merged = [raw.ScalarSummary(tags=[t], values=[v]).numpy() for t, v in (("x", 1.0), ("", 2.0), ("", 3.0))]
+    case("MergeSummary", *[np.array(m, object) for m in merged], np.array([b"", raw.ScalarSummary(tags="y", values=5).numpy()], object), lists={0: 4})
+
+
 for group in (elementwise, casts, reductions, products, shapes, arrays, network, rows, updates, random,
-              optimisers16, single_rows, keras_momentum, ftrl, adadelta, proximal, averages, signs, sparse, scans):
+              optimisers16, single_rows, keras_momentum, ftrl, adadelta, proximal, averages, signs, sparse, scans, summaries):
     group()
 with open(sys.argv[1], "w") as f:
     f.write('{"tensorflow": "%s", "cases": [\n' % tf.__version__)

@@ -55,6 +55,13 @@ func (g goldenTensor) value(t testing.TB) graph.Value {
 		texts[i] = fmt.Sprint(v)
 	}
 	if d == tensor.String {
+		for i, s := range texts { // a rune is a byte
+			bytes := make([]byte, 0, len(s))
+			for _, r := range s {
+				bytes = append(bytes, byte(r))
+			}
+			texts[i] = string(bytes)
+		}
 		return text(g.Shape, texts...)
 	}
 	if d == tensor.Complex64 || d == tensor.Complex128 {

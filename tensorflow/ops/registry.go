@@ -32,7 +32,7 @@ func New() *Registry {
 	for _, family := range [][]entry{
 		communicationOps(), basicOps(), variableOps(), trainingOps(), elementwiseOps(), fillOps(), castOps(), randomOps(),
 		shapeOps(), arrayOps(), joinOps(), sliceOps(), matmulOps(), reduceOps(), networkOps(), gatherOps(), scatterOps(), segmentOps(),
-		sparseOps(), scanOps(),
+		sparseOps(), scanOps(), summaryOps(),
 	} {
 		for _, e := range family {
 			if err := r.Register(e.def, e.new); err != nil {
