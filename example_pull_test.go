@@ -40,7 +40,7 @@ func ExamplePullInto() {
 	// weights is in its memory: true
 }
 
-// The result of a pull says which wire carried its tensors, in sum and for each.
+// The result of a pull says which transport carried its tensors, in sum and for each.
 func ExampleSummarize() {
 	ctx := context.Background()
 	s, c := startPublisher(ctx)

@@ -12,19 +12,19 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// overEachWire runs a test with the two tasks of a cluster, over gRPC, over verbs, and with task 0 as both.
-func overEachWire(t *testing.T, run func(t *testing.T, tasks pair, wire, from, to string)) {
+// overEachTransport runs a test with the two tasks of a cluster, over gRPC, over verbs, and with task 0 as both.
+func overEachTransport(t *testing.T, run func(t *testing.T, tasks pair, transport, from, to string)) {
 	t.Helper()
 	const zero, one = "/job:worker/task:0", "/job:worker/task:1"
-	for wire, start := range map[string]func(context.Context) pair{
+	for transport, start := range map[string]func(context.Context) pair{
 		"grpc": startPair, "verbs": func(ctx context.Context) pair { return startVerbs(ctx) },
 	} {
-		t.Run(wire, func(t *testing.T) {
+		t.Run(transport, func(t *testing.T) {
 			tasks := start(t.Context())
 			defer tasks.close(context.Background())
-			run(t, tasks, wire, zero, one)
+			run(t, tasks, transport, zero, one)
 		})
-		t.Run("local beside "+wire, func(t *testing.T) {
+		t.Run("local beside "+transport, func(t *testing.T) {
 			tasks := start(t.Context())
 			defer tasks.close(context.Background())
 			run(t, pair{tasks.a, tasks.a}, "local", zero, zero)
@@ -45,9 +45,9 @@ func make1(t *testing.T, s *tryst.Server, n int64, b byte) *tensor.Tensor {
 	return x
 }
 
-// Once a Delivery is done, the sender may write to the memory again, whatever the wire and the size.
+// Once a Delivery is done, the sender may write to the memory again, whatever the transport and the size.
 func TestMemoryIsFreeWhenTheDeliveryIsDone(t *testing.T) {
-	overEachWire(t, func(t *testing.T, tasks pair, _, from, to string) {
+	overEachTransport(t, func(t *testing.T, tasks pair, _, from, to string) {
 		out, in := tasks.a.Step(1), tasks.b.Step(1)
 		defer in.Close()
 		defer out.Close()
@@ -80,7 +80,7 @@ func TestMemoryIsFreeWhenTheDeliveryIsDone(t *testing.T) {
 
 // A step and an edge do the same: each call of one meets that of the other, and says how the value came.
 func TestStepAndEdgeMeet(t *testing.T) {
-	overEachWire(t, func(t *testing.T, tasks pair, wire, from, to string) {
+	overEachTransport(t, func(t *testing.T, tasks pair, transport, from, to string) {
 		ctx := t.Context()
 		outEdge, err := tasks.a.Edge(to, "x")
 		if err != nil {
@@ -106,8 +106,8 @@ func TestStepAndEdgeMeet(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !tensor.Equal(v.Tensor, x) || v.Dead || v.Transport != wire || v.Bytes != 50_000 || v.Attempts != 1 || (v.Device != "") != (wire == "verbs") {
-				t.Errorf("%v %+v, want 50000 bytes over %s", v.Tensor, v.Arrival, wire)
+			if !tensor.Equal(v.Tensor, x) || v.Dead || v.Transport != transport || v.Bytes != 50_000 || v.Attempts != 1 || (v.Device != "") != (transport == "verbs") {
+				t.Errorf("%v %+v, want 50000 bytes over %s", v.Tensor, v.Arrival, transport)
 			}
 			v.Tensor.Release()
 		}
@@ -116,8 +116,8 @@ func TestStepAndEdgeMeet(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !tensor.Equal(dst, x) || !dst.Buffer().Unique() || f.ZeroCopy != (wire == "verbs") || f.Transport != wire || f.Bytes != 50_000 {
-				t.Errorf("%+v, want 50000 bytes over %s", f, wire)
+			if !tensor.Equal(dst, x) || !dst.Buffer().Unique() || f.ZeroCopy != (transport == "verbs") || f.Transport != transport || f.Bytes != 50_000 {
+				t.Errorf("%+v, want 50000 bytes over %s", f, transport)
 			}
 			clear(dst.Bytes())
 		}
@@ -148,19 +148,19 @@ func TestStepAndEdgeMeet(t *testing.T) {
 				receive()
 			}
 		}
-		if n := len(sends) * len(receives); wire != "local" && (len(tasks.b.Received()) != 1 || tasks.b.Received()[wire] != n) {
-			t.Errorf("received %v, want %d over %s", tasks.b.Received(), n, wire)
+		if n := len(sends) * len(receives); transport != "local" && (len(tasks.b.Received()) != 1 || tasks.b.Received()[transport] != n) {
+			t.Errorf("received %v, want %d over %s", tasks.b.Received(), n, transport)
 		}
-		if n := len(sends) * len(receives); wire != "local" && (len(tasks.a.Sent()) != 1 || tasks.a.Sent()[wire] != n) || wire == "local" && len(tasks.a.Sent()) != 0 || len(tasks.b.Sent()) != 0 && wire != "local" {
-			t.Errorf("sent %v and %v, want %d over %s", tasks.a.Sent(), tasks.b.Sent(), n, wire)
+		if n := len(sends) * len(receives); transport != "local" && (len(tasks.a.Sent()) != 1 || tasks.a.Sent()[transport] != n) || transport == "local" && len(tasks.a.Sent()) != 0 || len(tasks.b.Sent()) != 0 && transport != "local" {
+			t.Errorf("sent %v and %v, want %d over %s", tasks.a.Sent(), tasks.b.Sent(), n, transport)
 		}
 		for _, dead := range []func() error{func() error { return out.SendDead(to, "x") }, func() error { return outEdge.SendDead(out) }} {
 			if err := dead(); err != nil {
 				t.Fatal(err)
 			}
 			v, err := inEdge.Recv(ctx, in)
-			if err != nil || !v.Dead || v.Transport != wire {
-				t.Errorf("%+v, %v, want a dead value over %s", v, err, wire)
+			if err != nil || !v.Dead || v.Transport != transport {
+				t.Errorf("%+v, %v, want a dead value over %s", v, err, transport)
 			}
 			v.Tensor.Release()
 		}
@@ -211,7 +211,7 @@ func TestMemoryOutlivesItsServer(t *testing.T) {
 
 // A producer notices that its consumer is absent by the context of Wait, and the value is sent all the same.
 func TestDeliveryWaitWithoutAConsumer(t *testing.T) {
-	overEachWire(t, func(t *testing.T, tasks pair, _, from, to string) {
+	overEachTransport(t, func(t *testing.T, tasks pair, _, from, to string) {
 		out, in := tasks.a.Step(1), tasks.b.Step(1)
 		defer in.Close()
 		defer out.Close()

@@ -9,7 +9,7 @@ import (
 )
 
 // TestRunScript runs the script of `make run` with a small model: a server, and a pull of the
-// checkpoint with verification over each wire. All tensors of a pull must take its route.
+// checkpoint with verification over each route. All tensors of a pull must take its route.
 func TestRunScript(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {
@@ -36,7 +36,7 @@ func TestRunScript(t *testing.T) {
 	}
 	m := regexp.MustCompile(`\nPUBLICATION +TENSORS +BYTES +TIME +TRANSFER +GB/S +DIGEST, CHECKED +ROUTE\n` + row("grpc") + row(`verbs \(tcp0\)`) + row(`verbs \(shm0\)`) + row(`verbs \([\w-]+\)`) + `$`).FindStringSubmatch(string(out))
 	if m == nil {
-		t.Fatalf("got output\n%s\nwant a table with a row for each wire", out)
+		t.Fatalf("got output\n%s\nwant a table with a row for each route", out)
 	}
 	for _, n := range m[2:] {
 		if n != m[1] {

@@ -39,12 +39,12 @@ func together(n int, f func(int) error) []error {
 	return errs
 }
 
-// TestCollectivesOverEveryWire: four servers reduce, gather and broadcast over gRPC, RoCEv2, TCP and
+// TestCollectivesOverEveryRoute: four servers reduce, gather and broadcast over gRPC, RoCEv2, TCP and
 // shared memory, small tensors and large ones.
-func TestCollectivesOverEveryWire(t *testing.T) {
-	for _, wire := range []string{"grpc", "roce", "tcp", "shm"} {
-		t.Run(wire, func(t *testing.T) {
-			switch wire {
+func TestCollectivesOverEveryRoute(t *testing.T) {
+	for _, route := range []string{"grpc", "roce", "tcp", "shm"} {
+		t.Run(route, func(t *testing.T) {
+			switch route {
 			case "roce":
 				needsLoopback(t, "127.0.0.1")
 			case "shm":
@@ -53,12 +53,12 @@ func TestCollectivesOverEveryWire(t *testing.T) {
 			w := newVerbsTown(t, 4)
 			servers := make([]*Server, 4)
 			for i := range servers {
-				if wire == "grpc" {
+				if route == "grpc" {
 					servers[i] = start(t, w.settings(i, func(c *Config) {
 						c.Transport, c.CollectiveLeader = "grpc", "/job:worker/task:3"
 					}), Options{})
 				} else {
-					servers[i] = startWire(t, w.settings(i, func(c *Config) { c.Provider, c.RDMA.Timeout, c.Fallback = wire, 0, "none" })).Server
+					servers[i] = startRoute(t, w.settings(i, func(c *Config) { c.Provider, c.RDMA.Timeout, c.Fallback = route, 0, "none" })).Server
 				}
 			}
 			groups := groupOf(t, 1, servers)
@@ -70,8 +70,8 @@ func TestCollectivesOverEveryWire(t *testing.T) {
 			}
 			for _, s := range servers {
 				got := s.Received()
-				if carried := "verbs"; wire != "grpc" && (got[carried] == 0 || got["grpc"] != 0) || wire == "grpc" && got["grpc"] == 0 {
-					t.Errorf("received %v over %s", got, wire)
+				if carried := "verbs"; route != "grpc" && (got[carried] == 0 || got["grpc"] != 0) || route == "grpc" && got["grpc"] == 0 {
+					t.Errorf("received %v over %s", got, route)
 				}
 			}
 		})
@@ -178,16 +178,16 @@ func TestCollectivesWithASmallResponseCache(t *testing.T) {
 
 // TestAGroupWhoseMemberDies: the others get Unavailable within a bounded time.
 func TestAGroupWhoseMemberDies(t *testing.T) {
-	for _, wire := range []string{"grpc", "tcp"} {
-		t.Run(wire, func(t *testing.T) {
+	for _, route := range []string{"grpc", "tcp"} {
+		t.Run(route, func(t *testing.T) {
 			w := newVerbsTown(t, 4)
 			servers := make([]*Server, 4)
 			for i := range servers {
 				c := w.settings(i, func(c *Config) {
-					c.Transport, c.Provider, c.RDMA.Timeout, c.PeerTimeout = "verbs", wire, 0, time.Second
+					c.Transport, c.Provider, c.RDMA.Timeout, c.PeerTimeout = "verbs", route, 0, time.Second
 				})
 				var err error
-				if wire == "grpc" {
+				if route == "grpc" {
 					c.Transport, c.Provider = "grpc", "auto"
 					servers[i], err = Start(t.Context(), c, Options{})
 				} else {
@@ -207,7 +207,7 @@ func TestAGroupWhoseMemberDies(t *testing.T) {
 			errs := together(4, func(i int) error {
 				if i == 2 {
 					servers[2].grpc.Stop() // without a word
-					if wire != "grpc" {
+					if route != "grpc" {
 						_ = servers[2].parts.stop(gone)
 					}
 					return nil
@@ -220,8 +220,8 @@ func TestAGroupWhoseMemberDies(t *testing.T) {
 				return err
 			})
 			for i, err := range errs {
-				if code := status.CodeOf(err); i != 2 && code != status.Unavailable && (wire == "grpc" || code != status.Aborted) {
-					t.Errorf("rank %d ended with %v", i, err) // Aborted: a peer of this wire has said that it ends
+				if code := status.CodeOf(err); i != 2 && code != status.Unavailable && (route == "grpc" || code != status.Aborted) {
+					t.Errorf("rank %d ended with %v", i, err) // Aborted: a peer of this route has said that it ends
 				}
 			}
 		})

@@ -103,7 +103,7 @@ type groupTown struct {
 	change  func(*Config)
 }
 
-func newGroupTown(t *testing.T, wire string, peerTimeout time.Duration) *groupTown {
+func newGroupTown(t *testing.T, transport string, peerTimeout time.Duration) *groupTown {
 	t.Helper()
 	w := &groupTown{verbsTown: newVerbsTown(t, 3), servers: make([]*Server, 3)}
 	var addresses []string
@@ -116,7 +116,7 @@ func newGroupTown(t *testing.T, wire string, peerTimeout time.Duration) *groupTo
 	if w.spec, err = cluster.ParseSpec("worker=" + strings.Join(addresses, ",")); err != nil {
 		t.Fatal(err)
 	}
-	w.change = func(c *Config) { c.Transport, c.Listen, c.PeerTimeout = wire, "127.0.0.1:0", peerTimeout }
+	w.change = func(c *Config) { c.Transport, c.Listen, c.PeerTimeout = transport, "127.0.0.1:0", peerTimeout }
 	for i := range w.servers {
 		w.begin(i)
 	}
@@ -217,18 +217,18 @@ func TestAnErrorOfOneMemberEndsTheOperationAtAll(t *testing.T) {
 		"restart": func(w *groupTown, _ context.CancelFunc) { w.dies(1); w.begin(1) },
 		"stop":    func(w *groupTown, _ context.CancelFunc) { w.stops(1) },
 	}
-	for _, wire := range []string{"grpc", "verbs"} {
+	for _, transport := range []string{"grpc", "verbs"} {
 		for operation, run := range groupOperations {
-			if wire == "verbs" && operation != "AllReduce" && operation != "Broadcast to it" {
+			if transport == "verbs" && operation != "AllReduce" && operation != "Broadcast to it" {
 				continue
 			}
 			for fault, suffer := range faults {
 				for _, rounds := range []int64{0, 20} {
-					t.Run(fmt.Sprintf("%s/%s/%s/after %d", wire, operation, fault, rounds), func(t *testing.T) {
+					t.Run(fmt.Sprintf("%s/%s/%s/after %d", transport, operation, fault, rounds), func(t *testing.T) {
 						t.Parallel()
 						l := lifeOfAGroup{run: run, rounds: rounds, absent: rounds == 0 && fault != "cancel", suffer: suffer}
 						// A machine may be so busy that the members lose each other before the fault.
-						for timeout := 300 * time.Millisecond; !l.live(t, wire, timeout); timeout *= 4 {
+						for timeout := 300 * time.Millisecond; !l.live(t, transport, timeout); timeout *= 4 {
 							if timeout > time.Minute {
 								t.Fatal("the members lose each other before the fault")
 							}
@@ -250,9 +250,9 @@ type lifeOfAGroup struct {
 
 // live checks that the other members get an error. It returns false if an operation before the fault
 // ended with Unavailable, for which the peer timeout is too short then.
-func (l *lifeOfAGroup) live(t *testing.T, wire string, peerTimeout time.Duration) bool {
+func (l *lifeOfAGroup) live(t *testing.T, transport string, peerTimeout time.Duration) bool {
 	t.Helper()
-	w := newGroupTown(t, wire, peerTimeout)
+	w := newGroupTown(t, transport, peerTimeout)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var errs [3]chan error

@@ -136,8 +136,8 @@ func TestLinksOverVerbs(t *testing.T) {
 	}
 	w.exchange(1, a, b, 1)
 
-	wire := w.fabric.Link("host0", "host1")
-	wire.Cut()
+	link := w.fabric.Link("host0", "host1")
+	link.Cut()
 	down := linked(t, a.Links, peer, "over gRPC", func(l Link) bool { return l.Route == "grpc" && l.Reason != "" && l.State == LinkUp })
 	if down.Breaks == 0 || down.Device+down.LocalAddress+down.RemoteAddress != "" || down.QueuePairs != 0 || down.Generation != 0 || !down.Since.After(up.Since) {
 		t.Errorf("%+v", down)
@@ -145,7 +145,7 @@ func TestLinksOverVerbs(t *testing.T) {
 	if !strings.Contains(metricsOf(a), `tryst_route{peer="`+peer+`",reason="`) {
 		t.Error("the metric has another reason")
 	}
-	wire.Restore()
+	link.Restore()
 	again := linked(t, a.Links, peer, "over verbs", func(l Link) bool { return l.Route == "verbs" })
 	if again.Generation <= up.Generation || !again.Since.After(down.Since) || again.Reason != "" {
 		t.Errorf("%+v", again)

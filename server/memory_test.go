@@ -55,7 +55,7 @@ func recvInto(t *testing.T, s *Server, async bool, step int64, from *Server, nam
 	return r.f, r.err
 }
 
-// TestRecvInto: a value comes into the caller's own tensor over each wire, and the result says
+// TestRecvInto: a value comes into the caller's own tensor over each transport, and the result says
 // which, and whether it was copied. The caller's reference is the only one afterwards.
 func TestRecvInto(t *testing.T) {
 	const size = 256 << 10

@@ -124,7 +124,7 @@ func TestTheSessionOfAStepSaysWhoReceives(t *testing.T) {
 	w := newVerbsTown(t, 3)
 	var servers [3]*VerbsServer
 	for i := range servers {
-		servers[i] = startWireWith(t, w.settings(i, func(c *Config) {
+		servers[i] = startRouteWith(t, w.settings(i, func(c *Config) {
 			c.TLS, c.TLS.RequireClientCert, c.Provider, c.RDMA.Timeout, c.Fallback = TLS(a.Pair(certificateOf(i))), true, "tcp", 0, "none"
 		}), Options{Kernels: ops.New()})
 	}

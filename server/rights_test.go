@@ -349,7 +349,7 @@ var rightsRows = []rightsRow{
 func newRights(t *testing.T, a *certtest.Authority) *rights {
 	w := newVerbsTown(t, 3)
 	r := &rights{T: t, victim: taskOf("worker", 1), client: cluster.Task{Job: cluster.ClientJob, Index: 7}}
-	r.s = startWireWith(t, w.settings(0, func(c *Config) {
+	r.s = startRouteWith(t, w.settings(0, func(c *Config) {
 		c.TLS, c.TLS.RequireClientCert, c.Provider, c.RDMA.Timeout = TLS(a.Pair(certificateOf(0))), true, "tcp", 0
 	}), Options{Kernels: ops.New()})
 	for i, certificate := range []string{certificateOf(1), "host", certificateOf(2), "none", "none"} {
@@ -437,8 +437,8 @@ func refusals(t *testing.T, s *Server, method string) float64 {
 	return 0
 }
 
-// overWire makes the requests for a row of the table over one wire.
-func overWire(t *testing.T, a *certtest.Authority, provider string) (cells [rightColumns]string) {
+// overProvider makes the requests for a row of the table over one provider.
+func overProvider(t *testing.T, a *certtest.Authority, provider string) (cells [rightColumns]string) {
 	if provider == "shm" {
 		needsSharedMemory(t)
 	}
@@ -451,7 +451,7 @@ func overWire(t *testing.T, a *certtest.Authority, provider string) (cells [righ
 		return o
 	}
 	for i := range servers {
-		servers[i] = startWireWith(t, w.settings(i, func(c *Config) {
+		servers[i] = startRouteWith(t, w.settings(i, func(c *Config) {
 			c.TLS, c.TLS.RequireClientCert, c.Fallback = TLS(a.Pair(certificateOf(i))), true, "none"
 			if provider != "libibverbs" {
 				c.Provider, c.RDMA.Timeout = provider, 0
@@ -517,7 +517,7 @@ func overWire(t *testing.T, a *certtest.Authority, provider string) (cells [righ
 	return cells
 }
 
-// throughMemory is what the wires themselves allow, without a request: rows of the table that no call
+// throughMemory is what the providers themselves allow, without a request: rows of the table that no call
 // makes. docs/security.md has the reasons.
 var throughMemory = []struct{ what, cells string }{
 	{"reading memory over `shm`", "a proven peer maps the whole sending arenas, with what is for others"},
@@ -525,7 +525,7 @@ var throughMemory = []struct{ what, cells string }{
 	{"memory over `roce` and `tcp`", "only the destination of a transfer under way"},
 }
 
-// TestRightsTable: each method of each service, and each wire, allows a request to the process whose name
+// TestRightsTable: each method of each service, and each provider, allows a request to the process whose name
 // it needs, and to nobody else; a refused one changes nothing and is counted. docs/security.md has the
 // table (go test -update writes it). A method without a row fails.
 func TestRightsTable(t *testing.T) {
@@ -559,9 +559,9 @@ func TestRightsTable(t *testing.T) {
 		}
 		write(what, needs, cells...)
 	}
-	for _, wire := range []string{"libibverbs", "roce", "tcp", "shm"} {
-		cells := overWire(t, a, wire)
-		write("REQUEST over `"+wire+"`", "the destination of the key, and the channel's", cells[:]...)
+	for _, provider := range []string{"libibverbs", "roce", "tcp", "shm"} {
+		cells := overProvider(t, a, provider)
+		write("REQUEST over `"+provider+"`", "the destination of the key, and the channel's", cells[:]...)
 	}
 	for _, m := range throughMemory {
 		write(m.what, "none", m.cells, noCase, "the same", "the same", "the same")

@@ -44,8 +44,8 @@ func overRoCE(t *testing.T, change ...func(*Config)) (a, b *Server) {
 	return both[0].Server, both[1].Server
 }
 
-// eachWire runs a test with two servers that are connected by each wire.
-func eachWire(t *testing.T, f func(t *testing.T, wire string, a, b *Server), change ...func(*Config)) {
+// eachTransport runs a test with two servers that are connected by each transport.
+func eachTransport(t *testing.T, f func(t *testing.T, transport string, a, b *Server), change ...func(*Config)) {
 	t.Run("grpc", func(t *testing.T) {
 		a, b := twoTasks(t, change...)
 		f(t, "grpc", a, b)
@@ -84,7 +84,7 @@ func TestProducerStaysWithinItsBound(t *testing.T) {
 		total = 512 << 20
 	}
 	n := int(total / size)
-	eachWire(t, func(t *testing.T, wire string, a, b *Server) {
+	eachTransport(t, func(t *testing.T, transport string, a, b *Server) {
 		l := &lent{memory: make([]byte, size)}
 		step := a.NewStepID()
 		e := a.edge(t, b.Task().String(), "x")
@@ -105,7 +105,7 @@ func TestProducerStaysWithinItsBound(t *testing.T) {
 				deliveries <- d
 			}
 		}()
-		before := b.metrics.received.byTransport()[wire]
+		before := b.metrics.received.byTransport()[transport]
 		in := b.edge(t, a.Task().String(), "x")
 		for i, tried := 0, 0; i < n; i++ {
 			for ; tried < min(n, i+ahead+1); tried++ {
@@ -122,13 +122,13 @@ func TestProducerStaysWithinItsBound(t *testing.T) {
 				t.Errorf("a value that was received: %v", d.Err())
 			}
 		}
-		// One is in the hands of the producer, and a wire may hold what was received for a
+		// One is in the hands of the producer, and a transport may hold what was received for a
 		// moment longer.
 		if most := l.max.Load(); most > bound+2*size {
 			t.Errorf("%d bytes lived at once, the bound is %d", most, bound)
 		}
-		if got := b.metrics.received.byTransport()[wire] - before; got != n {
-			t.Errorf("%d of %d came over %s", got, n, wire)
+		if got := b.metrics.received.byTransport()[transport] - before; got != n {
+			t.Errorf("%d of %d came over %s", got, n, transport)
 		}
 		if left := a.manager.Find(step).Unreceived(b.Task()); left != 0 {
 			t.Errorf("%d bytes are counted in the end", left)
@@ -139,7 +139,7 @@ func TestProducerStaysWithinItsBound(t *testing.T) {
 // TestSendWaitIsConfirmedOnceTheReceiverHasTheValue, and not before. A receive that is cancelled
 // confirms nothing.
 func TestSendWaitIsConfirmedOnceTheReceiverHasTheValue(t *testing.T) {
-	eachWire(t, func(t *testing.T, _ string, a, b *Server) {
+	eachTransport(t, func(t *testing.T, _ string, a, b *Server) {
 		for i, size := range []int64{8, 1 << 20} {
 			step := int64(i) + 1
 			x := tensortest.Tensor(t, tensor.Uint8, size)
@@ -182,7 +182,7 @@ func TestSendWaitIsConfirmedOnceTheReceiverHasTheValue(t *testing.T) {
 // TestSendWaitOfAValueThatCannotBeEncoded: the receive ends with an error, so the value is not
 // confirmed, although the peer acknowledges that error.
 func TestSendWaitOfAValueThatCannotBeEncoded(t *testing.T) {
-	eachWire(t, func(t *testing.T, _ string, a, b *Server) {
+	eachTransport(t, func(t *testing.T, _ string, a, b *Server) {
 		part := strings.Repeat("x", 64<<20)
 		x, err := tensor.FromStrings(tensor.Vector(33), slices.Repeat([]string{part}, 33)) // more than 2 GiB in protobuf
 		if err != nil {
@@ -322,7 +322,7 @@ func TestSendWaitToATensorFlowPeer(t *testing.T) {
 // also one in the same process, which shares the memory after the outcome.
 func TestMemoryThatWasSentIsWrittenAgainWhenItIsUnique(t *testing.T) {
 	const size, n = 1 << 20, 20
-	eachWire(t, func(t *testing.T, _ string, a, b *Server) {
+	eachTransport(t, func(t *testing.T, _ string, a, b *Server) {
 		for _, to := range []*Server{b, a} {
 			x, err := tensor.Make[byte](a.Allocator(), size)
 			if err != nil {

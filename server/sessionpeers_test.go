@@ -152,20 +152,20 @@ func TestAPropagatedCluster(t *testing.T) {
 	}
 }
 
-// TestRenamedTasksTakeAnyWire: a master propagates a cluster that gives servers other names than they
+// TestRenamedTasksTakeAnyRoute: a master propagates a cluster that gives servers other names than they
 // know each other by, also the names of one another. Values between them come from the right server,
-// and over the wire that they have without a session.
-func TestRenamedTasksTakeAnyWire(t *testing.T) {
+// and over the route that they have without a session.
+func TestRenamedTasksTakeAnyRoute(t *testing.T) {
 	a := certtest.New(t)
 	for i := range 3 {
 		a.MakeFor(taskOf("worker", i).String(), certificateOf(i), certtest.Loopback)
 	}
-	for _, wire := range []struct {
+	for _, route := range []struct {
 		provider string
 		secure   bool
 	}{{"shm", false}, {"tcp", false}, {"tcp", true}, {"roce", false}} {
-		t.Run(fmt.Sprintf("%s, TLS %v", wire.provider, wire.secure), func(t *testing.T) {
-			switch wire.provider {
+		t.Run(fmt.Sprintf("%s, TLS %v", route.provider, route.secure), func(t *testing.T) {
+			switch route.provider {
 			case "shm":
 				needsSharedMemory(t)
 			case "roce":
@@ -174,15 +174,15 @@ func TestRenamedTasksTakeAnyWire(t *testing.T) {
 			w := newVerbsTown(t, 3)
 			servers := make([]*Server, 3)
 			for i := range servers {
-				servers[i] = startWireWith(t, w.settings(i, func(c *Config) {
-					c.Provider, c.RDMA.Timeout, c.Fallback = wire.provider, 0, "none"
-					if wire.secure {
+				servers[i] = startRouteWith(t, w.settings(i, func(c *Config) {
+					c.Provider, c.RDMA.Timeout, c.Fallback = route.provider, 0, "none"
+					if route.secure {
 						c.TLS, c.TLS.RequireClientCert = TLS(a.Pair(certificateOf(i))), true
 					}
 				}), Options{Kernels: ops.New()}).Server
 			}
 			var dial grpctransport.DialOptions
-			if wire.secure {
+			if route.secure {
 				security, err := certificates.ClientTLS(certificates.Files(a.Pair(certificateOf(2))))
 				if err != nil {
 					t.Fatal(err)

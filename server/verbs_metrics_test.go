@@ -48,7 +48,7 @@ func metric(t *testing.T, text, name string) float64 {
 	return -1
 }
 
-// Of each peer and wire: bytes, tensors, messages, times, retries; of verbs memory,
+// Of each peer and route: bytes, tensors, messages, times, retries; of verbs memory,
 // channels and polls.
 func TestVerbsMetrics(t *testing.T) {
 	w := newVerbsTown(t, 2)
@@ -113,7 +113,7 @@ func TestVerbsMetrics(t *testing.T) {
 }
 
 // A break shows as one; what is asked again counts as a retry and a fallback, with
-// the wire that it took, and no counter goes back.
+// the route that it took, and no counter goes back.
 func TestVerbsMetricsOfABreak(t *testing.T) {
 	w := newVerbsTown(t, 2)
 	a, b := w.start(0), w.start(1)
@@ -174,11 +174,11 @@ func TestVerbsMetricsOfABreak(t *testing.T) {
 	w.fabric.Link("host0", "host1").Restore()
 }
 
-// TestVerbsMetricsOfFallbacks: each reason for which a receive takes another wire counts,
+// TestVerbsMetricsOfFallbacks: each reason for which a receive takes another route counts,
 // and so does what led to it.
 func TestVerbsMetricsOfFallbacks(t *testing.T) {
 	w := newVerbsTown(t, 2, verbstest.DeviceOptions{NoGoMemory: true}) // others need no room to send
-	patient := func(c *Config) { c.RDMA.Timeout = 4 * time.Second }    // a wire that is held breaks no channel
+	patient := func(c *Config) { c.RDMA.Timeout = 4 * time.Second }    // a link that is held breaks no channel
 	small := func(c *Config) { c.RDMA.ArenaLimit = 8 << 20 }
 	a, b := w.start(0, patient), w.start(1, patient, small)
 	w.up(a, b.Task())
@@ -238,7 +238,7 @@ func TestVerbsMetricsOfFallbacks(t *testing.T) {
 
 	quarantined := func() float64 { return metric(t, metricsText(a.gatherer), "tryst_verbs_quarantined_bytes") }
 	arrives(send(b, a, "y", 1<<20)) // the next request for it brings its destination
-	wire := w.fabric.Link("host0", "host1").Hold()
+	link := w.fabric.Link("host0", "host1").Hold()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	a.RecvAsync(ctx, 1, b.Task().String(), "y", func(_ rendezvous.Value, err error) { ended <- err })
@@ -254,14 +254,14 @@ func TestVerbsMetricsOfFallbacks(t *testing.T) {
 			t.Fatalf("%v bytes are in quarantine, want %d", quarantined(), 1<<20)
 		}
 	}
-	wire.Release()
+	link.Release()
 	for end := time.Now().Add(soon); quarantined() != 0; <-ticks.C {
 		if time.Now().After(end) {
 			t.Fatal("the memory stays in quarantine")
 		}
 	}
 
-	wire.Cut()
+	link.Cut()
 	leave, err := a.rdma.transport.LeftGeneration(transport.Process{Name: b.Task().String(), Incarnation: b.Incarnation()}, a.Connections()[0].Generation)
 	if err != nil {
 		t.Fatal(err)
@@ -274,7 +274,7 @@ func TestVerbsMetricsOfFallbacks(t *testing.T) {
 	}
 	arrives(send(b, a, "z", 8))
 	reads(a, b, map[string]float64{"no registered memory at the peer": 1, "does not fit a channel": 1, "no channel": 1})
-	wire.Restore()
+	link.Restore()
 }
 
 // The counters of the port are told by their names; what cannot be read is not

@@ -142,7 +142,7 @@ func TestVerbsWithoutFallback(t *testing.T) {
 	a := w.start(0, alone)
 	got := a.recv(1, "/job:worker/task:1", "x") // before the peer is up
 	if text := metricsOf(a); !strings.Contains(text, `transport="none"} 1`) || strings.Contains(text, `transport="grpc"} 1`) {
-		t.Errorf("the metrics say another wire than none of a peer that verbs does not reach:\n%s", text)
+		t.Errorf("the metrics say another transport than none of a peer that verbs does not reach:\n%s", text)
 	}
 	b := w.start(1, alone)
 	value := float(t, 7)

@@ -15,7 +15,7 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 )
 
-// providers is the wires between two Tryst tasks, by the name of their provider.
+// providers is the routes between two Tryst tasks, by the name of their provider.
 var providers = []string{"shm", "tcp"}
 
 // betweenTrials is the programs that run on two devices that are not the master's.
@@ -180,7 +180,7 @@ func (tr trial) between(job, here string) args {
 }
 
 // TestKilledBetweenTasks: one of two Tryst tasks is killed in a step, while the other waits in a kernel
-// of TensorFlow. The step ends, and with the task back another session sends values over their wire
+// of TensorFlow. The step ends, and with the task back another session sends values over their route
 // again.
 func TestKilledBetweenTasks(t *testing.T) {
 	jobs := map[string]int{"chief": 1}

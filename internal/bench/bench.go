@@ -153,8 +153,8 @@ func Run(ctx context.Context, o Options) (_ []Row, err error) {
 	if o.From != "" {
 		rows := len(o.Transports) * len(o.Sizes) * len(o.Inflight)
 		s.progress("%d %s will take about %v", rows, plural("measurement", rows), rough(time.Duration(rows)*s.contest().takesAlone()))
-		for _, wire := range o.Transports {
-			s.now = benchmark{name: recvName, transport: wire}
+		for _, transport := range o.Transports {
+			s.now = benchmark{name: recvName, transport: transport}
 			if err := s.recvFrom(ctx); err != nil {
 				return s.rows, err
 			}

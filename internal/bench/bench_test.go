@@ -137,7 +137,7 @@ func TestFromAnotherServer(t *testing.T) {
 	if want := []int64{100, 100, 30_000, 30_000}; !slices.Equal(sizes, want) {
 		t.Errorf("tensors of %d bytes were received, want those nearest to the sizes: %d", sizes, want)
 	}
-	// Each wire is measured, in order: what a host without a device has measured
+	// Each transport is measured, in order: what a host without a device has measured
 	// before is returned with the error.
 	o.Transports, o.Client.RDMA.Device = []string{"grpc", "verbs"}, "no-such-device"
 	if rows, err := Run(t.Context(), o); err == nil || len(rows) != 4 {

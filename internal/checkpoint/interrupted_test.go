@@ -215,8 +215,8 @@ func TestLeavingTheLoopInALargeTensor(t *testing.T) {
 	})
 }
 
-// TestPieceInMemoryOverAnotherWireIsSeen: the tensor counts at both wires.
-func TestPieceInMemoryOverAnotherWireIsSeen(t *testing.T) {
+// TestPieceInMemoryOverAnotherTransportIsSeen: the tensor counts at both transports.
+func TestPieceInMemoryOverAnotherTransportIsSeen(t *testing.T) {
 	h, all := largeHost(t)
 	p, puller := at(t, h)
 	p.arrive = func(edge string, n int64) rendezvous.Arrival {

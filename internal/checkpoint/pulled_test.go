@@ -15,8 +15,8 @@ import (
 )
 
 // over is an arrival of one attempt in one second.
-func over(wire, device string, bytes int64) rendezvous.Arrival {
-	return rendezvous.Arrival{Transport: wire, Device: device, Bytes: bytes, Duration: time.Second, Attempts: 1}
+func over(transport, device string, bytes int64) rendezvous.Arrival {
+	return rendezvous.Arrival{Transport: transport, Device: device, Bytes: bytes, Duration: time.Second, Attempts: 1}
 }
 
 // received collects the records of a pull.
@@ -67,16 +67,16 @@ func TestPullSaysWhatCarriedEachTensor(t *testing.T) {
 	}; !reflect.DeepEqual(sum.Carried, want) {
 		t.Errorf("got %+v\nwant %+v", sum.Carried, want)
 	}
-	for wire, want := range map[string]int{"verbs": 3, "grpc": 1, "local": 0} {
-		if n := sum.Over(wire); n != want {
-			t.Errorf("%d tensors over %s, want %d", n, wire, want)
+	for transport, want := range map[string]int{"verbs": 3, "grpc": 1, "local": 0} {
+		if n := sum.Over(transport); n != want {
+			t.Errorf("%d tensors over %s, want %d", n, transport, want)
 		}
 	}
 }
 
-// TestPieceOverAnotherWireIsSeen: one piece of a tensor went over gRPC. The tensor counts at both
-// wires.
-func TestPieceOverAnotherWireIsSeen(t *testing.T) {
+// TestPieceOverAnotherTransportIsSeen: one piece of a tensor went over gRPC. The tensor counts at both
+// transports.
+func TestPieceOverAnotherTransportIsSeen(t *testing.T) {
 	h := serve(t)
 	h.publish("m", writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), nil, patterned(t, "x", 2*piece+3*mib)))
 	p, puller := at(t, h)
@@ -150,7 +150,7 @@ func TestDamagedArrivalIsCounted(t *testing.T) {
 	}
 }
 
-// TestResumedTensorHasNoArrival: what an earlier pull has written, no wire has carried now.
+// TestResumedTensorHasNoArrival: what an earlier pull has written, no transport has carried now.
 func TestResumedTensorHasNoArrival(t *testing.T) {
 	b := begin(t, threeTensors(t), 1)
 	got := make(received)

@@ -251,8 +251,8 @@ func pullOver(t *testing.T, provider, device string) {
 }
 
 func TestWires(t *testing.T) {
-	carried := func(n int, wire, device string) checkpoint.Carried {
-		return checkpoint.Carried{Tensors: n, Arrival: rendezvous.Arrival{Transport: wire, Device: device}}
+	carried := func(n int, transport, device string) checkpoint.Carried {
+		return checkpoint.Carried{Tensors: n, Arrival: rendezvous.Arrival{Transport: transport, Device: device}}
 	}
 	for want, w := range map[string][]checkpoint.Carried{
 		"158 over verbs (roce-lo), 2 over grpc":                 {carried(158, "verbs", "roce-lo"), carried(2, "grpc", "")},

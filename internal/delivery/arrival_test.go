@@ -11,7 +11,7 @@ import (
 // TestArrivalCountsAllAttempts: the record of a value counts each request for it, also those to
 // an earlier process of the peer, and lasts from the first request to the value.
 func TestArrivalCountsAllAttempts(t *testing.T) {
-	const wire, way = "memory", time.Second
+	const transport, way = "memory", time.Second
 	for _, c := range []struct {
 		name   string
 		change func(p *memPeer) // before the receive
@@ -40,7 +40,7 @@ func TestArrivalCountsAllAttempts(t *testing.T) {
 			bubble(t, memOptions{}, func(t *testing.T, p *pair) {
 				p.send(key(t, "before"), 'a') // the peer is known when the receive begins
 				p.wantValue(p.begin(t.Context(), key(t, "before")), 'a')
-				p.set(func() { p.wire, p.delay = wire, way; c.change(p.memPeer) })
+				p.set(func() { p.wire, p.delay = transport, way; c.change(p.memPeer) })
 				k := key(t, "k")
 				begun := time.Now()
 				in := p.begin(t.Context(), k)
@@ -52,7 +52,7 @@ func TestArrivalCountsAllAttempts(t *testing.T) {
 					t.Fatal(o.err)
 				}
 				defer o.v.Tensor.Release()
-				want := rendezvous.Arrival{Transport: wire, Device: "mem0", Bytes: o.v.Tensor.Size(), Duration: time.Since(begun), Attempts: c.want}
+				want := rendezvous.Arrival{Transport: transport, Device: "mem0", Bytes: o.v.Tensor.Size(), Duration: time.Since(begun), Attempts: c.want}
 				if got := o.v.Arrival(); got != want {
 					t.Errorf("got %+v, want %+v", got, want)
 				}

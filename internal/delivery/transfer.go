@@ -47,7 +47,7 @@ type Transfer struct {
 	// that is under way may change it.
 	Partial Partial
 	// Arrival is the record that the receiver of the value gets. The attempt that brings the
-	// value sets Wire and Device in its Wait, and the Requester the rest.
+	// value sets Transport and Device in its Wait, and the Requester the rest.
 	Arrival rendezvous.Arrival
 
 	peer *peer // nil for a transfer that was refused

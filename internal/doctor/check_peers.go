@@ -84,23 +84,23 @@ const (
 )
 
 // path reports the round trip and loss of a path, and what to expect of it.
-func (e *examiner) path(check, wire string, r Reached) {
+func (e *examiner) path(check, transport string, r Reached) {
 	switch {
 	case r.Rate > 0:
-		e.ok(check, "bandwidth over %s: %s of a pull of at most %s", wire, rateText(r.Rate), bytesText(rateBytes))
+		e.ok(check, "bandwidth over %s: %s of a pull of at most %s", transport, rateText(r.Rate), bytesText(rateBytes))
 	case r.NoRate != nil:
-		e.warn(check, "publish something there (tryst serve FILE), or leave --measure out", "the bandwidth over %s could not be measured: %v", wire, r.NoRate)
+		e.warn(check, "publish something there (tryst serve FILE), or leave --measure out", "the bandwidth over %s could not be measured: %v", transport, r.NoRate)
 	}
 	if r.Unmeasured != nil {
-		e.warn(check, "run the command again; if it stays, look for the reason in the log of the peer", "its path over %s could not be measured: %v", wire, r.Unmeasured)
+		e.warn(check, "run the command again; if it stays, look for the reason in the log of the peer", "its path over %s could not be measured: %v", transport, r.Unmeasured)
 	}
 	m := r.Path
 	if m == nil {
 		return
 	}
-	text := fmt.Sprintf("round trip over %s: median %v, min %v, p99 %v of %d messages", wire, short(m.Median), short(m.Min), short(m.P99), m.Echoes)
+	text := fmt.Sprintf("round trip over %s: median %v, min %v, p99 %v of %d messages", transport, short(m.Median), short(m.Min), short(m.P99), m.Echoes)
 	if m.Bytes > 0 {
-		text = fmt.Sprintf("round trip over %s: median %v, min %v, p99 %v of %d receives of %s", wire, short(m.Median), short(m.Min), short(m.P99), m.Echoes, bytesText(uint64(m.Bytes)))
+		text = fmt.Sprintf("round trip over %s: median %v, min %v, p99 %v of %d receives of %s", transport, short(m.Median), short(m.Min), short(m.P99), m.Echoes, bytesText(uint64(m.Bytes)))
 	}
 	if m.Device != "" {
 		text += ", by " + m.Device

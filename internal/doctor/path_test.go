@@ -76,15 +76,15 @@ func TestPathsAreMeasured(t *testing.T) {
 	if len(f.Peers) != 1 || f.Peers[0].Verbs == nil {
 		t.Fatalf("%+v", f.Peers)
 	}
-	for wire, r := range map[string]Reached{"gRPC": f.Peers[0].GRPC, "RDMA": *f.Peers[0].Verbs} {
+	for transport, r := range map[string]Reached{"gRPC": f.Peers[0].GRPC, "RDMA": *f.Peers[0].Verbs} {
 		m := r.Path
 		if r.Err != nil || r.Unmeasured != nil || m == nil {
-			t.Errorf("%s: %+v", wire, r)
+			t.Errorf("%s: %+v", transport, r)
 			continue
 		}
 		// On a slow machine the measurement ends after ten large messages.
-		if m.Echoes < 10 || m.Min <= 0 || m.Median < m.Min || m.P99 < m.Median || wire == "RDMA" && (m.Device != "roce-lo" || m.Sent < 200 || m.Expect < 1e6) {
-			t.Errorf("%s: %+v", wire, m)
+		if m.Echoes < 10 || m.Min <= 0 || m.Median < m.Min || m.P99 < m.Median || transport == "RDMA" && (m.Device != "roce-lo" || m.Sent < 200 || m.Expect < 1e6) {
+			t.Errorf("%s: %+v", transport, m)
 		}
 	}
 }

@@ -29,8 +29,8 @@ func (f failing) GetStatus(context.Context, *tfpb.GetStatusRequest) (*tfpb.GetSt
 	return nil, f.err()
 }
 
-// overWire returns what a client sees of the error that a worker returns.
-func overWire(t *testing.T) func(err error) *status.Error {
+// overProvider returns what a client sees of the error that a worker returns.
+func overProvider(t *testing.T) func(err error) *status.Error {
 	var c testCluster
 	var next error
 	server := c.start(t, 0, nodeOptions{wrap: func(w transport.Worker) transport.Worker {
@@ -54,7 +54,7 @@ func overWire(t *testing.T) func(err error) *status.Error {
 
 // TestH9Payloads: code, message and payloads survive gRPC.
 func TestH9Payloads(t *testing.T) {
-	send := overWire(t)
+	send := overProvider(t)
 	for code := status.Cancelled; code <= status.Unauthenticated; code++ {
 		for _, sent := range []*status.Error{
 			status.New(code, "plain"),
@@ -83,7 +83,7 @@ func TestH9Payloads(t *testing.T) {
 
 // TestLongMessageIsCut: TensorFlow's limit of 3072 bytes, with its mark.
 func TestLongMessageIsCut(t *testing.T) {
-	send := overWire(t)
+	send := overProvider(t)
 	for _, payload := range []bool{false, true} {
 		sent := status.New(status.Internal, strings.Repeat("x", 10_000))
 		if payload {

@@ -25,9 +25,9 @@ func needsSharedMemory(t *testing.T) {
 	}
 }
 
-// TestEveryWireOnAnyMachine: two servers exchange values both ways and a client pulls, over each
+// TestEveryRouteOnAnyMachine: two servers exchange values both ways and a client pulls, over each
 // device that works on any machine, without TLS and with mutual TLS.
-func TestEveryWireOnAnyMachine(t *testing.T) {
+func TestEveryRouteOnAnyMachine(t *testing.T) {
 	a := certtest.New(t)
 	for i := range 2 {
 		a.MakeFor(cluster.Task{Job: "worker", Index: i}.String(), certificateOf(i), certtest.Loopback)
@@ -44,7 +44,7 @@ func TestEveryWireOnAnyMachine(t *testing.T) {
 				w := newVerbsTown(t, 2)
 				var both [2]*VerbsServer
 				for i := range both {
-					both[i] = startWire(t, w.settings(i, func(cfg *Config) {
+					both[i] = startRoute(t, w.settings(i, func(cfg *Config) {
 						cfg.Provider, cfg.RDMA.Timeout, cfg.Fallback = c.provider, 0, "none"
 						if secure {
 							cfg.TLS, cfg.TLS.RequireClientCert = TLS(a.Pair(certificateOf(i))), true
@@ -76,12 +76,12 @@ func TestEveryWireOnAnyMachine(t *testing.T) {
 	}
 }
 
-func startWire(t *testing.T, c Config) *VerbsServer {
+func startRoute(t *testing.T, c Config) *VerbsServer {
 	t.Helper()
-	return startWireWith(t, c, Options{})
+	return startRouteWith(t, c, Options{})
 }
 
-func startWireWith(t *testing.T, c Config, o Options) *VerbsServer {
+func startRouteWith(t *testing.T, c Config, o Options) *VerbsServer {
 	t.Helper()
 	o.Allocator = tensortest.NewAllocator(t)
 	v, err := StartVerbs(t.Context(), c, o)
@@ -102,8 +102,8 @@ func TestSharedMemoryOff(t *testing.T) {
 	needsSharedMemory(t)
 	w := newVerbsTown(t, 2)
 	off := func(c *Config) { c.SHM, c.RDMA.Timeout, c.Provider = SHMOff, 0, "tcp" }
-	s := startWire(t, w.settings(0, off))
-	peer := startWire(t, w.settings(1, func(c *Config) { c.RDMA.Timeout, c.Provider = 0, "tcp,shm" }))
+	s := startRoute(t, w.settings(0, off))
+	peer := startRoute(t, w.settings(1, func(c *Config) { c.RDMA.Timeout, c.Provider = 0, "tcp,shm" }))
 	l := linked(t, peer.Links, s.Task().String(), "reached over TCP", func(l Link) bool { return l.Over == "tcp" })
 	i := slices.IndexFunc(l.Routes, func(r LinkRoute) bool { return r.Over == "shm" })
 	if i < 0 || !strings.Contains(l.Routes[i].Reason, "/job:worker/replica:0/task:0 has no shm device") {
@@ -170,7 +170,7 @@ func forkedAddress(t *testing.T, grpc, queuePairs string) string {
 func TestAnAddressThatLeadsToAnotherProcess(t *testing.T) {
 	w := newVerbsTown(t, 2)
 	overTCP := func(c *Config) { c.Provider, c.RDMA.Timeout, c.Cluster = "tcp", 0, nil }
-	s, other := startWire(t, w.settings(0, overTCP)), startWire(t, w.settings(1, overTCP))
+	s, other := startRoute(t, w.settings(0, overTCP)), startRoute(t, w.settings(1, overTCP))
 	n := publishSome(t, s.Server)
 	c := Config{}
 	c.Transport, c.Provider = "verbs", "tcp"

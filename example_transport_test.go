@@ -37,7 +37,7 @@ func ExampleValue() {
 	// local 12 1 false false
 }
 
-// Links says how each peer is reached, Received how many tensors came over each wire, and Sent how many
+// Links says how each peer is reached, Received how many tensors came over each transport, and Sent how many
 // went out.
 func ExampleServer_Links() {
 	ctx := context.Background()
