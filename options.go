@@ -44,7 +44,9 @@ func WithLogger(l *slog.Logger) Option { return func(o *server.Options) { o.Logg
 //
 // By default there is no Registerer, and Config.MetricsAddress serves the metrics of this server, of
 // the Go runtime and of the process.
-func WithRegisterer(r prometheus.Registerer) Option { return func(o *server.Options) { o.Registerer = r } }
+func WithRegisterer(r prometheus.Registerer) Option {
+	return func(o *server.Options) { o.Registerer = r }
+}
 
 // WithAllocator sets the allocator of ordinary memory: what gRPC receives into, and files are read into.
 // It is what Server.Allocator returns with gRPC. Over verbs only small tensors and strings are received
