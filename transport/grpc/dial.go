@@ -82,6 +82,7 @@ func dial(address string, o DialOptions, frames mem.BufferPool, over func()) (*c
 			grpc.MaxCallSendMsgSize(maxMessage),
 			grpc.StaticMethod(),
 		),
+		grpc.WithMaxHeaderListSize(answerHeaders),
 		experimental.WithBufferPool(frames),
 		grpc.WithWriteBufferSize(writeBuffer),
 		grpc.WithReadBufferSize(readBuffer),

@@ -71,6 +71,12 @@ const (
 	// payloads, and for the names of these two. gRPC and Tryst write some 300 bytes.
 	otherHeaders = 512
 
+	// answerHeaders is the size of the headers of a response at a client in bytes, with 32 for each header.
+	// Errors of Tryst have maxHeaders. gRPC's C core, so TensorFlow, refuses as much as this in any case
+	// (GRPC_ARG_ABSOLUTE_MAX_METADATA_SIZE). grpc-go parses details of errors without a limit, and by default
+	// takes 16 MiB.
+	answerHeaders = 16 << 10
+
 	// maxRequestersPerConn is how many requesters are bound to one connection. Usually it is
 	// one; a proxy has one for each process behind it. At the limit the requesters without
 	// anything in the response cache are unbound until their next request.
