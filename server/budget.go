@@ -86,11 +86,16 @@ func (b *budget) connections() int {
 	if b.Connections != 0 {
 		most = b.Connections / grpctransport.ConnectionBytes
 	}
+	return int(max(min(most, descriptors()/2), leastConnections))
+}
+
+// descriptors is how many this process may have.
+func descriptors() int64 {
 	var files syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err == nil && files.Cur/2 < uint64(most) { //nolint:gosec // never negative
-		most = int64(files.Cur / 2) //nolint:gosec // below most
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil || files.Cur > math.MaxInt32 {
+		return math.MaxInt32
 	}
-	return int(max(most, leastConnections))
+	return int64(files.Cur) //nolint:gosec // not above MaxInt32
 }
 
 // addBudget adds the metrics of the budget.

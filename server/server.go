@@ -200,7 +200,7 @@ func (s *Server) startWorker(o worker.Options, leader cluster.Task) error {
 	s.manager.AddSource(s.collective.Source())
 	s.manager.AddSource(s.catalog)
 	o.Task, o.Incarnation, o.Session, o.Manager, o.Cache = s.task, s.incarnation, s.place, s.manager, s.cache
-	o.Allocator, o.Cluster, o.Places, o.NewPeers, o.Collectives = s.allocator, s.spec, s.places, s.newPeers, s.collective
+	o.Allocator, o.Cluster, o.Places, o.NewPeers, o.Collectives = s.allocator, s.spec, s.places, s.sessionPeersMaker(), s.collective
 	s.worker = worker.New(o)
 	s.self.Worker = s.worker
 	s.lateWorker.Store(s.worker)

@@ -15,7 +15,8 @@ import (
 // sessionPeers reaches the tasks of a cluster that a master has propagated to one session. A task at
 // the address of a task of the process's cluster is reached by the transport of the process, under
 // the name that it has there; the keys keep the names of the session. Any other task is reached over
-// gRPC connections that the session owns: verbs knows the tasks of one cluster only.
+// gRPC connections that the session owns: verbs knows the tasks of one cluster only. These connections are bounded
+// (sessionConns), and end when the session does not use them.
 type sessionPeers struct {
 	process transport.Transport
 	known   map[cluster.Task]cluster.Task // names in the process's cluster, by those of the session
@@ -23,11 +24,23 @@ type sessionPeers struct {
 	own     *grpctransport.RpcRemoteRendezvous
 }
 
-// newPeers makes the peers of a session, in which this process has the name self.
-func (n *node) newPeers(self cluster.Task, spec *cluster.Spec) (worker.Peers, error) {
+// sessionPeersMaker returns what makes the peers of a session, in which this process has the name self. It adds the
+// metrics of their connections.
+func (n *node) sessionPeersMaker() func(self cluster.Task, spec *cluster.Spec) (worker.Peers, error) {
+	conns := newSessionConns(n.budget, n.log)
+	n.metrics.all = append(n.metrics.all, conns.refused)
+	n.metrics.gauge("tryst_session_connections", "Connections to tasks that only the clusters of sessions have.", conns.connections)
+	return func(self cluster.Task, spec *cluster.Spec) (worker.Peers, error) {
+		return n.newPeers(self, spec, conns)
+	}
+}
+
+func (n *node) newPeers(self cluster.Task, spec *cluster.Spec, conns *sessionConns) (worker.Peers, error) {
+	share := &sessionShare{sessionConns: conns}
 	p := &sessionPeers{process: n.remoter(), known: n.knownAs(spec)}
 	p.conns = grpctransport.NewConns(grpctransport.ConnsOptions{
 		Self: self, Local: n.self, Spec: spec, Renamed: true, Allocator: n.allocator, Log: n.transfers, Dial: n.dial, Idle: n.releaseAfter,
+		Bounds: &grpctransport.Bounds{Place: share.place, Responses: conns.from},
 	})
 	p.own = grpctransport.New(grpctransport.Options{
 		Self: n.process(), Conns: p.conns, PeerTimeout: n.peerTimeout, Logger: n.log,

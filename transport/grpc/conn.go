@@ -39,6 +39,9 @@ func (c *conn) Hello(ctx context.Context) (delivery.Peer, error) {
 	err := c.worker.conn.Invoke(ctx, trystgrpc.Peers_Hello_FullMethodName, req, &resp,
 		grpc.Trailer(&trailer), grpc.WaitForReady(true))
 	if err != nil {
+		if own := ownErrorOf(err); own != nil {
+			return delivery.Peer{}, own
+		}
 		e := status.From(fromGRPC(err, trailer))
 		if e.Code() == status.Unimplemented {
 			return delivery.Peer{}, nil
@@ -171,6 +174,9 @@ func recvOptions(t *delivery.Transfer) *trystpb.RecvOptions {
 // marks its errors with a trailer. A peer that is not Tryst does not: its errors are all taken as
 // its own, except the codes that gRPC uses when a connection ends.
 func (c *conn) failed(ctx context.Context, t *delivery.Transfer, err error, trailer metadata.MD) error {
+	if own := ownErrorOf(err); own != nil {
+		return &delivery.ReceiverError{Err: own}
+	}
 	e := status.From(fromGRPC(err, trailer))
 	switch {
 	case delivery.IsOtherProcess(e):

@@ -48,7 +48,7 @@ func TestNotConnected(t *testing.T) {
 		{Extra: dialer(func(conn net.Conn) (net.Conn, error) { return unwritable{conn}, nil })},
 		{Extra: dialer(func(conn net.Conn) (net.Conn, error) { return unreadable{conn}, nil })},
 	} {
-		ch, err := dial(server.address, o, newFramePool(0), nil)
+		ch, err := dial(server.address, o, newFramePool(0), nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -36,6 +36,8 @@ type ConnsOptions struct {
 	Idle time.Duration
 	// Dial configures each connection.
 	Dial DialOptions
+	// Bounds bounds the connections; nil for no bounds. With Bounds, Disconnected is not called.
+	Bounds *Bounds
 }
 
 // Conns has the connections to other tasks. A connection is made at its first use and
@@ -47,13 +49,13 @@ type Conns struct {
 
 	mu       sync.Mutex // guards the fields below
 	peers    map[cluster.Task]*peerConn
-	channels map[string]*channel // by address: tasks with one address share a channel
+	channels map[string]link // by address: tasks with one address share a channel
 	closed   bool
 }
 
 // peerConn is the channel and the stub of one task.
 type peerConn struct {
-	channel *channel
+	channel link
 	worker  *RemoteWorker
 }
 
@@ -62,7 +64,12 @@ func NewConns(o ConnsOptions) *Conns {
 	if o.Allocator == nil {
 		o.Allocator = tensor.Heap{}
 	}
-	return &Conns{opts: o, frames: newFramePool(o.Idle), peers: make(map[cluster.Task]*peerConn), channels: make(map[string]*channel)}
+	if o.Bounds != nil && o.Bounds.Rest == 0 {
+		bounds := *o.Bounds
+		bounds.Rest = DefaultRest
+		o.Bounds = &bounds
+	}
+	return &Conns{opts: o, frames: newFramePool(o.Idle), peers: make(map[cluster.Task]*peerConn), channels: make(map[string]link)}
 }
 
 // KeptFrames returns the bytes of the buffers that are kept for the next frames.
@@ -107,7 +114,7 @@ func (c *Conns) peer(task cluster.Task) (*peerConn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return nil, status.New(status.Cancelled, "the connections of this process are closed")
+		return nil, errConnsClosed()
 	}
 	if p := c.peers[task]; p != nil {
 		return p, nil
@@ -119,7 +126,7 @@ func (c *Conns) peer(task cluster.Task) (*peerConn, error) {
 	ch := c.channels[address]
 	if ch == nil {
 		var err error
-		if ch, err = dial(address, c.opts.Dial, c.frames, func() { c.disconnected(address) }); err != nil {
+		if ch, err = c.link(address); err != nil {
 			return nil, err
 		}
 		c.channels[address] = ch
@@ -132,6 +139,20 @@ func (c *Conns) peer(task cluster.Task) (*peerConn, error) {
 	return p, nil
 }
 
+func errConnsClosed() error {
+	return status.New(status.Cancelled, "the connections of this process are closed")
+}
+
+// link returns the connections to an address.
+func (c *Conns) link(address string) (link, error) {
+	if b := c.opts.Bounds; b != nil {
+		return &resting{address: address, bounds: b, number: max(c.opts.Dial.Connections, 1), dial: func() (*channel, error) {
+			return dial(address, c.opts.Dial, c.frames, b.Responses, nil)
+		}}, nil
+	}
+	return dial(address, c.opts.Dial, c.frames, nil, func() { c.disconnected(address) })
+}
+
 // disconnected reports that a connection to an address has ended.
 func (c *Conns) disconnected(address string) {
 	if c.opts.Disconnected == nil {
@@ -140,7 +161,7 @@ func (c *Conns) disconnected(address string) {
 	c.mu.Lock()
 	var tasks []cluster.Task
 	for task, p := range c.peers {
-		if p.channel.address == address {
+		if p.channel.at() == address {
 			tasks = append(tasks, task)
 		}
 	}

@@ -61,7 +61,7 @@ func TestH2HostPorts(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || p.channel.address != want {
+		if err != nil || p.channel.at() != want {
 			t.Errorf("%s: got %v, %v; want the address %s", name, p, err, want)
 			continue
 		}

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/mem"
 
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
 )
 
 // DialOptions configures the connections to peers. The zero value means one connection to
@@ -47,12 +48,14 @@ type channel struct {
 	conns   []*grpc.ClientConn
 	silence []*silence // of conns
 	next    atomic.Uint32
-	live    live // the conns that are up
+	answers []*answers // of conns; each nil without a limit
+	live    live       // the conns that are up
 }
 
 // dial returns the channel to an address. gRPC reads frames into buffers from frames. The
-// first call connects. over is called after a connection has ended; it may be nil.
-func dial(address string, o DialOptions, frames mem.BufferPool, over func()) (*channel, error) {
+// first call connects. Responses are reserved from responses, unless it is nil. over is called after a
+// connection has ended; it may be nil.
+func dial(address string, o DialOptions, frames mem.BufferPool, responses tensor.Reserver, over func()) (*channel, error) {
 	ch := &channel{address: address, conns: make([]*grpc.ClientConn, max(o.Connections, 1)), live: live{over: over}}
 	creds := o.Credentials
 	if creds == nil {
@@ -89,18 +92,21 @@ func dial(address string, o DialOptions, frames mem.BufferPool, over func()) (*c
 		grpc.WithInitialWindowSize(streamWindow),
 		grpc.WithInitialConnWindowSize(connWindow),
 	}, o.Extra...)
+	if responses != nil {
+		opts = append(opts, grpc.WithDecompressor(noGzip{})) //nolint:staticcheck // the only decompressor of a client that is not registered globally
+	}
 	for i := range ch.conns {
 		// The target is a URL, where % begins an escape; an address of a link has one before its zone.
-		watch := newSilence(o)
+		watch, answers := newSilence(o), newAnswers(responses)
 		conn, err := grpc.NewClient("passthrough:///"+strings.ReplaceAll(address, "%", "%25"),
-			append(opts, grpc.WithTransportCredentials(explainedCredentials{creds, &ch.live, watch}))...)
+			append(opts, grpc.WithTransportCredentials(explainedCredentials{creds, &ch.live, watch, answers}))...)
 		if err != nil {
 			watch.stop()
 			_ = ch.close()
 			return nil, status.Errorf(status.InvalidArgument, "cannot dial %s: %w", address, err)
 		}
 		watch.conn = conn
-		ch.conns[i], ch.silence = conn, append(ch.silence, watch)
+		ch.conns[i], ch.silence, ch.answers = conn, append(ch.silence, watch), append(ch.answers, answers)
 	}
 	return ch, nil
 }
@@ -163,19 +169,26 @@ func (c *channel) Invoke(ctx context.Context, method string, args, reply any, op
 	i := c.pick()
 	c.silence[i].begin()
 	defer c.silence[i].end()
-	return c.conns[i].Invoke(ctx, method, args, reply, opts...)
+	c.answers[i].begin()
+	defer c.answers[i].end()
+	return c.answers[i].explain(c.conns[i].Invoke(ctx, method, args, reply, opts...))
 }
 
 // NewStream implements grpc.ClientConnInterface.
 func (c *channel) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	i := c.pick()
 	c.silence[i].begin()
-	end := sync.OnceFunc(c.silence[i].end)
+	c.answers[i].begin()
+	end := sync.OnceFunc(func() {
+		c.answers[i].end()
+		c.silence[i].end()
+	})
 	stream, err := c.conns[i].NewStream(ctx, desc, method, append(opts, grpc.OnFinish(func(error) { end() }))...)
 	if err != nil {
 		end()
+		return nil, err
 	}
-	return stream, err
+	return c.answers[i].explainStream(stream), nil
 }
 
 func (c *channel) close() error {

@@ -29,6 +29,7 @@ type explainedCredentials struct {
 	credentials.TransportCredentials
 	live    *live    // of all connections to the address
 	silence *silence // of those of one grpc.ClientConn
+	answers *answers // of the same; nil without a limit
 }
 
 // ClientHandshake implements credentials.TransportCredentials.
@@ -45,7 +46,7 @@ func (e explainedCredentials) ClientHandshake(ctx context.Context, authority str
 		e.live.failed(err)
 		return conn, auth, err
 	}
-	return &firstFrameConn{Conn: conn, address: at, tls: !isPlain(e), failed: make(chan struct{}), live: e.live, silence: e.silence}, auth, nil
+	return &firstFrameConn{Conn: conn, address: at, tls: !isPlain(e), failed: make(chan struct{}), live: e.live, silence: e.silence, answers: e.answers.connect()}, auth, nil
 }
 
 // saidNothing is the error of a connection that was accepted and brought no byte until connectMax.
@@ -65,7 +66,7 @@ func withoutZone(authority string) string {
 
 // Clone implements credentials.TransportCredentials.
 func (e explainedCredentials) Clone() credentials.TransportCredentials {
-	return explainedCredentials{e.TransportCredentials.Clone(), e.live, e.silence}
+	return explainedCredentials{e.TransportCredentials.Clone(), e.live, e.silence, e.answers}
 }
 
 // isPlain reports whether credentials use no TLS.
@@ -192,6 +193,7 @@ type firstFrameConn struct {
 	counted, closed bool // guarded by live.mu
 
 	silence *silence
+	answers *answerConn // nil without a limit
 	traffic
 }
 
@@ -199,15 +201,20 @@ type firstFrameConn struct {
 func (c *firstFrameConn) Close() error {
 	c.silence.ended(c)
 	c.live.ended(c)
+	c.answers.close()
 	return c.Conn.Close()
 }
 
 // Read implements net.Conn. One goroutine of gRPC reads.
 func (c *firstFrameConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
+	if n := c.answers.readEnding(b); n > 0 {
+		return n, nil
+	}
+	n, err := c.Conn.Read(b[:c.answers.limit(len(b))])
 	switch {
 	case c.framed.Load():
 		if n > 0 {
+			c.answers.read(b[:n])
 			c.read.Store(int64(time.Since(c.opened)))
 		}
 		if why := c.traffic.why.Load(); err != nil && why != nil {
@@ -219,6 +226,7 @@ func (c *firstFrameConn) Read(b []byte) (int, error) {
 		c.framed.Store(true)
 		c.silence.opened(c)
 		c.live.opened(c)
+		c.answers.read(b[:n])
 		return n, err
 	case n > 0:
 		err = c.explainBytes(b[:n])
@@ -243,6 +251,7 @@ func (c *firstFrameConn) Write(b []byte) (int, error) {
 		c.wrote.Store(int64(time.Since(c.opened)))
 		c.writing.Add(1)
 	}
+	c.answers.wrote(b)
 	n, err := c.Conn.Write(b)
 	if framed {
 		c.writing.Add(-1)

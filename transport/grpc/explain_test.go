@@ -103,7 +103,7 @@ func TestWrongSettingsAreTold(t *testing.T) {
 // that it has gone or is restarting, and does not guess at wrong settings.
 func TestPeerThatAnsweredBeforeHasGone(t *testing.T) {
 	server := new(testCluster).start(t, 0, nodeOptions{})
-	ch, err := dial(server.address, DialOptions{}, newFramePool(0), nil)
+	ch, err := dial(server.address, DialOptions{}, newFramePool(0), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

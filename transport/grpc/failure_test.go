@@ -385,7 +385,7 @@ func TestPeerRestartedUnseen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, func() bool { return p.connected() || peer.channel.conns[0].GetState() != connectivity.Ready },
+	until(t, func() bool { return p.connected() || channelOf(t, peer).conns[0].GetState() != connectivity.Ready },
 		"the break to be seen by gRPC alone")
 	key := next.key(b, "x")
 	next.send(1, key, x)

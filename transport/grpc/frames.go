@@ -13,6 +13,8 @@ const (
 
 	flagEndStream = 0x1
 	flagPadded    = 0x8
+
+	enhanceYourCalm = 0xb // an error code (section 7), which gRPC reads as ResourceExhausted
 )
 
 // frames finds the frames in the bytes of one direction of a connection, in whatever pieces they come.
@@ -28,6 +30,14 @@ type frames struct {
 
 // between reports whether the next byte begins a frame.
 func (f *frames) between() bool { return f.skip == 0 && f.left == 0 && f.have == 0 }
+
+// rest returns how many bytes come at least until the next frame begins.
+func (f *frames) rest() int {
+	if n := max(f.skip, f.left); n > 0 {
+		return n
+	}
+	return frameHeader - f.have
+}
 
 // appendFrame appends the header of a frame.
 func appendFrame(b []byte, f frame) []byte {

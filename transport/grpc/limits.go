@@ -49,6 +49,10 @@ const (
 	// chargeStep is what a request is charged with at a time, so that tiny frames cost little.
 	chargeStep = 4 << 10
 
+	// responseSteps is the part by which what is reserved for a response grows, so that a large one is some hundred
+	// reservations at most.
+	responseSteps = 16
+
 	// requestTime is how long a request may take for requestProgress more bytes, and a frame to come
 	// whole: 4 KiB/s on the slowest link, and longer than TCP takes to get over a few lost packets.
 	requestTime     = time.Minute
@@ -180,6 +184,13 @@ const (
 	// ackWait bounds MarkRecvFinished to a peer that is not Tryst. Without it the peer
 	// releases its copy at the end of the step.
 	ackWait = 10 * time.Second
+
+	// DefaultRest is how long connections with Bounds may be without a call: longer than most pauses between two
+	// steps, and short enough that connections to tasks that are not used any more make space for others.
+	DefaultRest = time.Minute
+	// PeerConnectionBytes is what a connection that this process makes takes in bytes: the buffers for reading and
+	// writing, goroutines and tables.
+	PeerConnectionBytes = readBuffer + writeBuffer + 64<<10
 
 	// keepaliveProbes is the number of TCP probes within the keepalive timeout: one lost
 	// probe does not end a connection.

@@ -50,6 +50,7 @@ type nodeOptions struct {
 	serve       func(*grpc.Server, *node) // registers in place of Register
 	peerTimeout time.Duration
 	dial        DialOptions
+	bounds      *Bounds
 	tuning      ServerTuning
 	alloc       tensor.Allocator
 }
@@ -106,7 +107,7 @@ func (c *testCluster) start(t testing.TB, index int, o nodeOptions) *node {
 	c.set(n.task, n.address)
 	self := transport.Process{Name: n.task.String(), Incarnation: n.incarnation}
 	n.conns = NewConns(ConnsOptions{
-		Self: n.task, Allocator: o.alloc, Log: n.log, Dial: o.dial,
+		Self: n.task, Allocator: o.alloc, Log: n.log, Dial: o.dial, Bounds: o.bounds,
 		Resolve: func(t cluster.Task) (string, bool) {
 			if a, ok := o.addresses[t.Index]; ok {
 				return a, true
@@ -151,6 +152,16 @@ func (c *testCluster) start(t testing.TB, index int, o nodeOptions) *node {
 	})
 	t.Cleanup(n.close)
 	return n
+}
+
+// channelOf returns the connections to a peer of a node without bounds.
+func channelOf(t *testing.T, p *peerConn) *channel {
+	t.Helper()
+	ch, ok := p.channel.(*channel)
+	if !ok {
+		t.Fatalf("the connections are a %T", p.channel)
+	}
+	return ch
 }
 
 // key returns the key of a value that n sends to other.

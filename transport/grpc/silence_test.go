@@ -384,7 +384,7 @@ func TestIdleConnectionIsNotWatched(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	watch := ch.channel.silence[0]
+	watch := channelOf(t, ch).silence[0]
 	await(t, "no timer", func() bool { return !watch.armed.Load() })
 	if n := watch.calls.Load(); n != 0 {
 		t.Errorf("%d calls", n)

@@ -88,5 +88,5 @@ func (t *RpcRemoteRendezvous) Conn(task cluster.Task) (delivery.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &conn{transport: t, task: task, worker: p.worker, address: p.channel.address}, nil
+	return &conn{transport: t, task: task, worker: p.worker, address: p.channel.at()}, nil
 }
