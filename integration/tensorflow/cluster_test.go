@@ -13,7 +13,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
@@ -204,10 +203,7 @@ func (c tasks) startTryst(t testing.TB, task serverTask, change ...func(*server.
 	t.Helper()
 	task.Cluster = c
 	s := &trystTask{registry: prometheus.NewRegistry()}
-	conf, err := task.settings()
-	if err != nil {
-		t.Fatal(err)
-	}
+	conf := task.settings()
 	for _, f := range change {
 		f(&conf)
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/collective"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
@@ -57,7 +56,7 @@ func startMember(t *testing.T, c tasks, leader int) *server.Server {
 		t.Fatal(err)
 	}
 	cfg.Cluster, cfg.Task, cfg.Listen = spec.Lists(), cluster.Task{Job: "worker", Index: 2}.String(), c["worker"][2]
-	cfg.CollectiveLeader = cluster.Task{Job: "worker", Index: leader}
+	cfg.CollectiveLeader = cluster.Task{Job: "worker", Index: leader}.String()
 	kernels := ops.New()
 	if err := kernels.AddCollectives(); err != nil {
 		t.Fatal(err)

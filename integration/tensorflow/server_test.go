@@ -16,7 +16,6 @@ import (
 	"testing"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/tensorflow/graph"
 	"github.com/tryst-rdma/tryst/tensorflow/library"
@@ -98,7 +97,7 @@ func openLibrary(o library.Options) (graph.KernelSet, error) {
 }
 
 // settings returns the settings of a Tryst server of a task.
-func (s serverTask) settings() (server.Config, error) {
+func (s serverTask) settings() server.Config {
 	c := server.Config{}
 	c.Listen = s.Cluster[s.Job][s.Task]
 	c.Task = cluster.Task{Job: s.Job, Index: s.Task}.String()
@@ -106,9 +105,8 @@ func (s serverTask) settings() (server.Config, error) {
 		c.Transport, c.Provider = "verbs", s.Provider
 		c.RDMA.Arena, c.RDMA.ArenaLimit = 4<<20, 64<<20
 	}
-	var err error
-	c.Cluster, err = cluster.SpecFromLists(s.Cluster)
-	return c, err
+	c.Cluster = s.Cluster
+	return c
 }
 
 // serve is the main function of a Tryst server in a process of its own. It ends with its standard
@@ -126,15 +124,11 @@ func serve() {
 }
 
 func (s serverTask) serve() error {
-	c, err := s.settings()
-	if err != nil {
-		return err
-	}
 	k, err := s.kernels()
 	if err != nil {
 		return err
 	}
-	srv, err := server.Start(context.Background(), c, server.Options{Kernels: k})
+	srv, err := server.Start(context.Background(), s.settings(), server.Options{Kernels: k})
 	if err != nil {
 		return err
 	}

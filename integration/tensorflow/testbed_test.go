@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/master"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
@@ -61,9 +60,7 @@ func start(t testing.TB, o options) *testbed {
 	c := server.Config{}
 	c.Listen = ours
 	c.Task = cluster.Task{Job: "worker", Index: 1}.String()
-	if c.Cluster, err = cluster.SpecFromLists(map[string][]string{"worker": {bed.tfAddress, ours}}); err != nil {
-		t.Fatal(err)
-	}
+	c.Cluster = map[string][]string{"worker": {bed.tfAddress, ours}}
 	if o.config != nil {
 		o.config(&c)
 	}
@@ -72,7 +69,11 @@ func start(t testing.TB, o options) *testbed {
 	}
 	t.Cleanup(bed.stopServer)
 
-	bed.conns = grpctransport.NewConns(grpctransport.ConnsOptions{Self: cluster.ClientTask(), Spec: c.Cluster, Allocator: bed.alloc})
+	spec, err := cluster.SpecFromLists(c.Cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bed.conns = grpctransport.NewConns(grpctransport.ConnsOptions{Self: cluster.ClientTask(), Spec: spec, Allocator: bed.alloc})
 	t.Cleanup(func() { bed.conns.Close() })
 	if bed.tf, err = bed.conns.Worker(tfTask); err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/server"
 )
 
 // Every benchmark of verbs runs between two devices, beside perftest: a tensor of
@@ -40,9 +40,9 @@ func TestRxeBenchmarks(t *testing.T) {
 	}
 }
 
-// TestRxeBothWires: one run measures tensors over gRPC and over verbs, by the settings
+// TestRxeBothTransports: one run measures tensors over gRPC and over verbs, by the settings
 // of tryst-bench --transport grpc,verbs.
-func TestRxeBothWires(t *testing.T) {
+func TestRxeBothTransports(t *testing.T) {
 	devices := rxeDevices(t)
 	o := smoke(t, "recv", "verbs-recv")
 	o.Client = server.Config{RDMA: server.RDMA{Device: devices[0], Timeout: 200 * time.Millisecond}}
