@@ -36,6 +36,13 @@ func (n *node) receiveAllocator() tensor.Allocator {
 	return firstOf{n.rdma.transport.ReceiveAllocator(), n.allocator}
 }
 
+// giveBack releases n bytes of the cache of published files, or what nobody reads of it. It reports whether there was
+// any.
+func (n *node) giveBack(bytes int64) bool {
+	c := n.lateCatalog.Load()
+	return c != nil && c.GiveBack(bytes)
+}
+
 // firstOf allocates from first, and from second when first is exhausted.
 type firstOf struct{ first, second tensor.Allocator }
 

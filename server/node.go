@@ -15,6 +15,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/certificates"
+	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/loss"
 	"github.com/tryst-rdma/tryst/internal/providers"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/worker"
@@ -80,7 +81,8 @@ type node struct {
 	pool        *tensor.Pool // the allocator, unless the program passed one
 	budget      *budget
 	transfers   *transport.Log
-	lateWorker  atomic.Pointer[worker.Worker] // that of a server, which is made after its node; nil in a client
+	lateWorker  atomic.Pointer[worker.Worker]      // that of a server, which is made after its node; nil in a client
+	lateCatalog atomic.Pointer[checkpoint.Catalog] // that of a server; nil in a client
 	heap        *heapRelease
 	self        *ownWorker
 	conns       *grpctransport.Conns

@@ -3,10 +3,14 @@ package server
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"iter"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +18,9 @@ import (
 	"github.com/tryst-rdma/tryst/internal/transporttest"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/tensor/npy"
+	"github.com/tryst-rdma/tryst/tensor/tensortest"
+	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
 
 // checkpointFile makes a safetensors file with some tensors, and one of more bytes than a piece
@@ -258,4 +265,77 @@ func TestPullFromAServerWithAnotherVersion(t *testing.T) {
 	dir := t.TempDir()
 	_, err := c.Puller().Save(t.Context(), checkpoint.PullRequest{}, checkpoint.SaveOptions{Out: filepath.Join(dir, "m.safetensors")})
 	wantError(t, err, status.FailedPrecondition, before, <-after, p.Addr(), "m.safetensors.part")
+}
+
+// TestCacheOfFilesLeavesRoomInTheMemoryForSending: over a device that pins memory, and without fallback, the cache would
+// fill the memory for sending, in which it lies. Pulls at once of a file that is larger get all of it, and other content
+// is copied there.
+func TestCacheOfFilesLeavesRoomInTheMemoryForSending(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m.npy")
+	large := tensortest.Random(rand.New(rand.NewPCG(1, 2)), tensor.Uint8, tensortest.Shape(t, 96<<20), tensor.Heap{}) //nolint:gosec // a test that can be repeated
+	defer large.Release()
+	file, err := os.Create(path)
+	if err == nil {
+		err = errors.Join(npy.Write(file, large), file.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newVerbsTown(t, 2, verbstest.DeviceOptions{NoGoMemory: true})
+	none := func(c *Config) { c.Fallback = FallbackNone }
+	a, b := w.start(0, none), w.start(1, none)
+	w.up(a, b.Task())
+	if _, err := a.Catalog().Publish(t.Context(), "m", path); err != nil {
+		t.Fatal(err)
+	}
+	c := w.settings(0, func(c *Config) { c.Fallback = FallbackNone }).ForClient()
+	c.Cluster = nil
+	puller := func(i int) *Client {
+		cl, err := Dial(t.Context(), c, a.Addr().String(), Options{Provider: w.provider(i + 2), Allocator: tensor.Heap{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := cl.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+		return cl
+	}
+	// One pull stays under way, so that there is something to share. The others fill the cache.
+	next, stop := iter.Pull2(puller(0).Puller().Pull(t.Context(), checkpoint.PullRequest{Publication: "m"}))
+	defer stop()
+	x, err, _ := next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.Release()
+	var pulls sync.WaitGroup
+	for i := range 2 {
+		cl := puller(i + 1)
+		out := filepath.Join(t.TempDir(), "m.safetensors")
+		pulls.Go(func() {
+			if _, err := cl.Puller().Save(t.Context(), checkpoint.PullRequest{}, checkpoint.SaveOptions{Out: out}); err != nil { // it checks the digest
+				t.Error(err)
+			}
+		})
+	}
+	pulls.Wait()
+	if n := a.Memory().Sending.InUse; n < 32<<20 {
+		t.Errorf("%d bytes of the memory for sending are in use: the cache is too empty to test anything", n)
+	}
+	content := tensortest.Random(rand.New(rand.NewPCG(1, 2)), tensor.Uint8, tensortest.Shape(t, 24<<20), tensor.Heap{}) //nolint:gosec // a test that can be repeated
+	defer content.Release()
+	got := b.recv(1, a.Task().String(), "x")
+	if err := a.Send(1, b.Task().String(), "x", content, false); err != nil {
+		t.Fatal(err)
+	}
+	o := wait(t, got, "the content")
+	if o.err != nil {
+		t.Fatal(o.err)
+	}
+	if !tensor.Equal(o.v.Tensor, content) {
+		t.Error("other content came")
+	}
+	o.v.Tensor.Release()
 }

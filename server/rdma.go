@@ -47,7 +47,7 @@ type verbsOptions struct {
 	Security verbstransport.TLS
 	// Channel has the number and size of a channel's messages.
 	Channel verbstransport.Options
-	// Memory is the registered memory; its Reserve is set by openVerbs.
+	// Memory is the registered memory; its Reserve and GiveBack are set by openVerbs.
 	Memory      verbstransport.MemoryOptions
 	Poll        verbstransport.PollMode
 	PeerTimeout time.Duration
@@ -102,7 +102,7 @@ func (n *node) findDevice(ctx context.Context, r *rdma) (devices.Selection, erro
 
 // newTransport makes the transport over the RDMA device, without one if s has none, and the fixed devices.
 func (n *node) newTransport(r *rdma, s devices.Selection, set verbsOptions) (*verbstransport.RdmaRemoteRendezvous, error) {
-	set.Memory.Reserve = n.budget.reserve
+	set.Memory.Reserve, set.Memory.GiveBack = n.budget.reserve, n.giveBack
 	o := set.Channel
 	if s.Device != nil {
 		o.PortOptions = r.finder.Port(s)

@@ -161,7 +161,9 @@ func (s *Server) openCatalog(o checkpoint.CatalogOptions) (err error) {
 	o.Device, o.Incarnation, o.Allocator = s.Device(), s.incarnation, sendMemory{s.node}
 	o.EndStep, o.Over, o.CheckPuller = s.EndStep, s.sentOver, s.checkPuller
 	o.Preparing, o.Logger = true, s.log
-	s.catalog, err = checkpoint.NewCatalog(o)
+	if s.catalog, err = checkpoint.NewCatalog(o); err == nil {
+		s.lateCatalog.Store(s.catalog)
+	}
 	return err
 }
 

@@ -331,6 +331,11 @@ func (c *Catalog) list() *trystpb.ListResponse {
 	return c.listed
 }
 
+// GiveBack releases n bytes of the files' content that is in memory for the next puller and that nobody reads now, or
+// all of it. It reports whether there was any. An allocator calls it that would otherwise refuse memory. It does not
+// wait.
+func (c *Catalog) GiveBack(n int64) bool { return c.loader.giveBack(n) }
+
 // Cached returns how many bytes of the files' content are in memory for the next puller.
 func (c *Catalog) Cached() int64 { return c.loader.size() }
 

@@ -21,7 +21,7 @@ import (
 //
 // All requests for a tensor that arrive before it is read share one read and one buffer. The
 // cache holds the most recently used tensors within its limit of bytes, until they have not been
-// used for a while. It takes them only while several pulls are under way: for one alone, buffers that
+// used for a while, or the memory that they lie in is needed for something else (giveBack). It takes them only while several pulls are under way: for one alone, buffers that
 // are used again cost less than new memory for each tensor.
 type loader struct {
 	alloc tensor.Allocator
@@ -259,6 +259,24 @@ func (l *loader) dropUnused(time.Duration) (more bool) {
 	l.mu.Unlock()
 	release(dropped)
 	return more
+}
+
+// giveBack removes tensors that nobody else uses, until they have n bytes or none is left: those first that have not
+// been used for the longest time. It reports whether there was one.
+func (l *loader) giveBack(n int64) bool {
+	var dropped []*tensor.Tensor
+	l.mu.Lock()
+	for at := l.recent.Back(); at != nil && n > 0; {
+		newer := at.Prev()
+		if c := cachedAt(at).tensor; c.Buffer().Unique() { // and stays so while mu is held
+			n -= c.Size()
+			dropped = append(dropped, l.dropLocked(at))
+		}
+		at = newer
+	}
+	l.mu.Unlock()
+	release(dropped)
+	return len(dropped) > 0
 }
 
 // size returns the bytes in the cache.

@@ -227,6 +227,40 @@ func TestQuietPublisherHoldsNothing(t *testing.T) {
 	})
 }
 
+// TestCacheGivesBackWhatNobodyReads: what was used last stays as long as the rest suffices.
+func TestCacheGivesBackWhatNobodyReads(t *testing.T) {
+	a := tensortest.NewAllocator(t)
+	l := newLoader(a, 1<<20, -1, always)
+	entries := filed(t, 4)
+	var read []*tensor.Tensor
+	for _, e := range entries {
+		r := <-get(t.Context(), l, e)
+		if r.err != nil {
+			t.Fatal(r.err)
+		}
+		read = append(read, r.t)
+	}
+	if l.giveBack(1) {
+		t.Error("tensors that are read were given back")
+	}
+	for _, x := range read[1:] { // the first one is the oldest, and is read
+		x.Release()
+	}
+	if !l.giveBack(101) || l.size() != 200 || a.InUse() != 200 {
+		t.Errorf("of 101 bytes: %d are cached, %d in use; want 200", l.size(), a.InUse())
+	}
+	if r := <-get(t.Context(), l, entries[3]); r.err != nil || r.t.Buffer() != read[3].Buffer() {
+		t.Errorf("the tensor that was used last has gone: %v", r.err)
+	} else {
+		r.t.Release()
+	}
+	if !l.giveBack(1<<20) || l.size() != 100 || l.giveBack(1<<20) {
+		t.Errorf("%d bytes are cached; want the 100 that are read", l.size())
+	}
+	read[0].Release()
+	l.close(errClosed())
+}
+
 // One tensor that is larger than the cache leaves what is in it.
 func TestCacheOutlivesALargeTensor(t *testing.T) {
 	g := &gate{tensortest.NewAllocator(t), make(chan struct{}, 100), make(chan struct{})}

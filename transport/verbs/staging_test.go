@@ -2,12 +2,15 @@ package verbstransport_test
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/hostiletest"
 	"github.com/tryst-rdma/tryst/internal/transporttest"
 	"github.com/tryst-rdma/tryst/internal/wire"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
@@ -131,5 +134,70 @@ func TestContentWithoutRoomForACopyIsSent(t *testing.T) {
 				t.Errorf("%+v", l)
 			}
 		})
+	}
+}
+
+// TestUnusedTensorsMakeRoomForContent: the sending pool is full of tensors that nothing uses, as the cache of published
+// files. A device that pins memory gets as many of them released as a copy, or a tensor, needs, before it is refused.
+func TestUnusedTensorsMakeRoomForContent(t *testing.T) {
+	var mu sync.Mutex
+	var unused []*tensor.Tensor
+	giveBack := func(n int64) (some bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		for ; n > 0 && len(unused) > 0; n -= mib {
+			unused[0].Release()
+			unused, some = unused[1:], true
+		}
+		return some
+	}
+	s := newStage(t, pinning(tuned(clusterOptions{require: true}, func(o *verbstransport.Options) {
+		o.Memory.Arena, o.Memory.SendLimit, o.Memory.GiveBack = 4*mib, sendLimit, giveBack
+	})))
+	from, to := s.pair()
+	fill := func() {
+		even, odd := []*tensor.Tensor(nil), []*tensor.Tensor(nil) // so that no two lie together at first
+		for i := range sendLimit / mib / 2 {
+			even = append(even, s.blob(from.transport.Allocator(), uint64(i), mib))
+			odd = append(odd, s.blob(from.transport.Allocator(), uint64(i), mib))
+		}
+		mu.Lock()
+		unused = append(even, odd...)
+		mu.Unlock()
+	}
+	left := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(unused)
+	}
+	for i, size := range []int{mib / 2, mib, 2 * mib, 4 * mib} {
+		fill()
+		k := from.key(to, fmt.Sprint("v", i))
+		from.send(1, k, s.blob(s.source, uint64(i), size))
+		to.recv(1, k).isBlob(uint64(i), size)
+		if n := left(); n == sendLimit/mib || size <= mib && n == 0 {
+			t.Errorf("a copy of %d bytes left %d of %d", size, n, sendLimit/mib)
+		}
+		giveBack(sendLimit)
+		from.keeps(0)
+		s.until("the copy is released", func() bool { return from.transport.Memory().Sending.InUse == 0 })
+		fill()
+		x := s.blob(from.transport.Allocator(), uint64(i), size)
+		if n := left(); n == sendLimit/mib || size <= mib && n != sendLimit/mib-1 {
+			t.Errorf("a tensor of %d bytes left %d of %d", size, n, sendLimit/mib)
+		}
+		x.Release()
+		giveBack(sendLimit)
+	}
+	if m := from.transport.Memory().Sending; m.Exhausted != 0 {
+		t.Errorf("%d allocations count as refused", m.Exhausted)
+	}
+	x := s.blob(from.transport.Allocator(), 1, sendLimit)
+	defer x.Release()
+	k := from.key(to, "beyond")
+	from.send(1, k, s.blob(s.source, 9, mib))
+	to.recv(1, k).fails(status.ResourceExhausted, "sending pool")
+	if m := from.transport.Memory().Sending; m.Exhausted != 1 {
+		t.Errorf("%d allocations count as refused, want 1", m.Exhausted)
 	}
 }

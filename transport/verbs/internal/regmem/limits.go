@@ -47,6 +47,10 @@ const (
 	// are closed: a quarter each (ARCHITECTURE.md section 4).
 	shareParts = 4
 
+	// maxGiveBack is how often an allocation lets the users of a pool release what they do not need, before it is
+	// refused: its size, four times that, since what they release may not lie together, and all.
+	maxGiveBack = 3
+
 	// QuarantineTime is how long a block may be in quarantine before its
 	// channel is closed (ARCHITECTURE.md section 4).
 	QuarantineTime = 10 * time.Second

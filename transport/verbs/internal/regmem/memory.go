@@ -33,6 +33,10 @@ type Options struct {
 	// Reserve counts n bytes of memory before they are mapped, until release is called, or returns the error of a
 	// process that may not use them. Nil counts nothing.
 	Reserve func(n int64) (release func(), err error)
+	// GiveBack, when not nil, is called before the sending pool refuses an allocation. It releases tensors
+	// that nothing uses, n bytes of them or all, and reports whether it has released any. It is called without
+	// locks, on the goroutine that allocates, by several at once.
+	GiveBack func(n int64) bool
 	// Active, when not nil, is called when there is something for Sweep to do, or may be soon.
 	// It is called with a pool's lock held, often, and must not block.
 	Active func()
@@ -88,7 +92,7 @@ func New(o Options) (*Memory, error) {
 	m := &Memory{idle: o.Idle, start: o.Start, reserve: o.Reserve, accounts: make(map[*Account]struct{})}
 	write := verbs.AccessLocalWrite | verbs.AccessRelaxedOrdering
 	m.sending.setUp("sending", o.SendLimit, o, 0)
-	m.sending.sections[0].shares = true
+	m.sending.sections[0].shares, m.sending.giveBack = true, o.GiveBack
 	m.receiving.setUp("receiving", o.RecvLimit, o, write|verbs.AccessRemoteWrite, write|verbs.AccessBindWindow)
 	return m, nil
 }

@@ -36,7 +36,8 @@ type pool struct {
 	limit    int64  // bytes, a multiple of pageMultiple
 	active   func() // Options.Active
 	reserve  func(int64) (func(), error)
-	pattern  *pattern // nil: freed blocks are not watched
+	giveBack func(int64) bool // Options.GiveBack; nil in the receiving pool
+	pattern  *pattern         // nil: freed blocks are not watched
 	closed   atomic.Bool
 	log      *slog.Logger
 	partial  sync.Once // the log has that a device lacks memory
@@ -55,7 +56,7 @@ type pool struct {
 	inUse     int64           // bytes of allocated blocks
 	buffers   int64           // number of allocated blocks
 	grown     int64           // number of arenas registered so far
-	exhausted int64           // number of allocations that failed
+	exhausted int64           // number of allocations that were refused
 	spare     []*block        // headers of merged blocks, to use again
 	stuck     int64           // bytes of arenas that could not be deregistered
 	ending    int             // endings under way
@@ -70,8 +71,36 @@ func (b *block) buffer(n int) *tensor.Buffer {
 
 // tooLargeLocked is the error of an allocation that the pool can never satisfy.
 func (p *pool) tooLargeLocked(n int, what string, limit uint64) error {
-	p.exhausted++
 	return status.Errorf(status.ResourceExhausted, "a tensor of %d bytes is larger than %s (%d bytes); send it in parts, or raise the setting arena-limit as far as the device allows", n, what, limit)
+}
+
+// triesAgain reports whether an allocation of n bytes that failed with err, for the time number try from 0 on, is worth
+// another attempt, since users of the pool have released what they do not need. It counts the allocation as refused
+// otherwise. The caller holds no locks, and may wait for memory.
+func (p *pool) triesAgain(n, try int, err error) bool {
+	if status.CodeOf(err) != status.ResourceExhausted { // nil too
+		return false
+	}
+	if p.giveBack == nil || try >= maxGiveBack || int64(n) > p.limit {
+		p.refused()
+		return false
+	}
+	most := p.limit
+	if try < maxGiveBack-1 {
+		most = min(most, int64(n)<<(2*try))
+	}
+	if !p.giveBack(most) {
+		p.refused()
+		return false
+	}
+	return true
+}
+
+// refused counts an allocation that was refused.
+func (p *pool) refused() {
+	p.mu.Lock()
+	p.exhausted++
+	p.mu.Unlock()
 }
 
 // leavesEnough checks that a peer with held bytes of the pool, after it takes n more,
@@ -84,14 +113,13 @@ func (p *pool) leavesEnough(n, staged, held int64) error {
 	if free := p.limit - used - n; held+n <= free || used == 0 {
 		return nil
 	}
-	p.exhausted++
 	why := fmt.Sprintf("%d of %d bytes are in use", used, p.limit)
 	if n <= p.limit-used {
 		why += fmt.Sprintf(", %d of them by copies for this peer; that would leave other peers less than it has", held)
 	}
 	return status.Errorf(status.ResourceExhausted,
 		"no room for a copy of %d bytes in the %s pool: %s; "+
-			"allocate tensors with the server's allocator, which need no copy, move fewer at a time, or raise the setting arena-limit (above file-cache, where files are published)",
+			"allocate tensors with the server's allocator, which need no copy, move fewer at a time, or raise the setting arena-limit",
 		n, p.name, why)
 }
 

@@ -286,6 +286,21 @@ func (s *section) sizeLocked(n int) (size int, own bool) {
 // take allocates a block of at least n bytes, n ≥ 1, that is registered with need, or with
 // any domain if need is nil.
 func (s *section) take(n int, grow Grow, need *Domain) (*block, error) {
+	b, err := s.takeOnce(n, grow, need)
+	if grow == NoGrow {
+		if status.CodeOf(err) == status.ResourceExhausted {
+			s.pool.refused()
+		}
+		return b, err
+	}
+	for try := 0; s.pool.triesAgain(n, try, err); try++ {
+		b, err = s.takeOnce(n, grow, need)
+	}
+	return b, err
+}
+
+// takeOnce is take without giving back what the users of the pool do not need. It does not count a refusal.
+func (s *section) takeOnce(n int, grow Grow, need *Domain) (*block, error) {
 	if n <= 0 {
 		return nil, status.Errorf(status.InvalidArgument, "cannot allocate %d bytes of registered memory", n)
 	}
@@ -326,7 +341,6 @@ func (s *section) takeFree(n int, need *Domain) (*block, error) {
 		return nil, s.fullLocked(n)
 	}
 	if err := s.refusedLocked(s.growthLocked(size, own), need); err != nil {
-		p.exhausted++
 		return nil, err
 	}
 	return nil, ErrMustGrow
@@ -386,7 +400,6 @@ func (s *section) grow(n int, need *Domain) (*block, error) {
 	p.coming = 0
 	if err != nil {
 		p.mapped -= int64(total)
-		p.exhausted++
 		return nil, err
 	}
 	a.own = own
@@ -427,7 +440,6 @@ func (s *section) growthLocked(size int, own bool) int {
 // fullLocked is the error of a pool that is at its limit.
 func (s *section) fullLocked(n int) error {
 	p := s.pool
-	p.exhausted++
 	parts := ""
 	if int64(n) <= p.limit-p.inUse {
 		parts = ", and no free part is large enough"

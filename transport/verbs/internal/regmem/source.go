@@ -78,6 +78,11 @@ func (d *Domain) Copy(data []byte, grow Grow) (Source, error) {
 // stays valid for the caller, who ends its use of it when the device goes.
 func (d *Domain) take(s *section, n int, grow Grow) (*block, *region, error) {
 	b, err := s.take(n, grow, d)
+	return d.registered(b, grow, err)
+}
+
+// registered returns a block with its registration, after an allocation that returned b and err.
+func (d *Domain) registered(b *block, grow Grow, err error) (*block, *region, error) {
 	if err != nil {
 		return nil, nil, err
 	}
@@ -122,9 +127,18 @@ func (d *Domain) Stage(data []byte, s *Share) (Source, error) {
 	return d.copyInto(b, at, data), nil
 }
 
-// stage allocates the memory of a copy. Each check has to count the copies before it, those too that
-// wait for memory.
+// stage allocates the memory of a copy.
 func (d *Domain) stage(n int, s *Share) (*block, *region, error) {
+	b, at, err := d.stageOnce(n, s)
+	for try := 0; d.m.sending.triesAgain(n, try, err); try++ {
+		b, at, err = d.stageOnce(n, s)
+	}
+	return b, at, err
+}
+
+// stageOnce is stage without giving back what the users of the pool do not need. Each check has to count the copies
+// before it, those too that wait for memory.
+func (d *Domain) stageOnce(n int, s *Share) (*block, *region, error) {
 	m := d.m
 	b, at, err := func() (*block, *region, error) {
 		m.staging.Lock()
@@ -132,7 +146,8 @@ func (d *Domain) stage(n int, s *Share) (*block, *region, error) {
 		if err := m.sending.leavesEnough(int64(n), m.staged, s.held.Load()); err != nil {
 			return nil, nil, err
 		}
-		b, at, err := d.take(d.send, n, NoGrow)
+		block, err := d.send.takeOnce(n, NoGrow, d)
+		b, at, err := d.registered(block, NoGrow, err)
 		switch {
 		case err == nil:
 			s.held.Add(int64(n))
@@ -146,7 +161,8 @@ func (d *Domain) stage(n int, s *Share) (*block, *region, error) {
 		return b, at, err
 	}
 	// To register memory may take long, since peers that map some may have to drop it first.
-	b, at, err = d.take(d.send, n, MayGrow)
+	block, err := d.send.takeOnce(n, MayGrow, d)
+	b, at, err = d.registered(block, MayGrow, err)
 	m.staging.Lock()
 	defer m.staging.Unlock()
 	m.staged -= int64(n)
