@@ -145,7 +145,7 @@ func TestScrapesAreBounded(t *testing.T) {
 		<-gathered
 		return 1
 	}))
-	s := httptest.NewServer(metricsHandler(r))
+	s := httptest.NewServer(metricsHandler(r, refusePlainly))
 	defer s.Close()
 	get := func() int {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/metrics", nil)

@@ -5,10 +5,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +21,7 @@ import (
 	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
 	"github.com/tryst-rdma/tryst/internal/proto/trystgrpc"
 	"github.com/tryst-rdma/tryst/server/internal/listen"
+	"github.com/tryst-rdma/tryst/tensorflow/ops"
 )
 
 func halfRequest(t *testing.T, to net.Addr, text string) net.Conn {
@@ -123,6 +127,105 @@ func TestProfilesInProgressAreBounded(t *testing.T) {
 	}
 	if code, err := get("cmdline"); code != http.StatusOK || err != nil {
 		t.Errorf("afterwards: %d, %v", code, err)
+	}
+}
+
+// refusePlainly is a refuser that counts nothing.
+func refusePlainly(w http.ResponseWriter, _ *http.Request, _ string, code int, text string) {
+	http.Error(w, text, code)
+}
+
+// TestRefusedHTTPRequestsAreCountedAndLogged: each counts, with its reason, and each listener logs one a minute.
+func TestRefusedHTTPRequestsAreCountedAndLogged(t *testing.T) {
+	var log syncBuffer
+	s := start(t, settings(func(c *Config) { c.MetricsAddress, c.PprofAddress = "127.0.0.1:0", "127.0.0.1:0" }),
+		Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), Kernels: ops.New()})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	get := func(listener int, path string) (code int) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.http[listener].addr.String()+path, nil)
+		if err != nil {
+			t.Error(err)
+			return 0
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return 0 // ended with ctx
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode
+	}
+	for range 2 {
+		if code := get(0, "/trace?seconds=61"); code != http.StatusBadRequest {
+			t.Errorf("a long trace: %d", code)
+		}
+		if code := get(1, "/debug/pprof/heap?seconds=601"); code != http.StatusBadRequest {
+			t.Errorf("a long profile: %d", code)
+		}
+	}
+	if code := get(0, "/trace?seconds=x"); code != http.StatusBadRequest {
+		t.Errorf("a wrong time: %d", code)
+	}
+	codes := make(chan int)
+	for range maxTraces + 1 {
+		go func() { codes <- get(0, "/trace?seconds=60") }()
+	}
+	if code := <-codes; code != http.StatusServiceUnavailable {
+		t.Errorf("one trace more: %d", code)
+	}
+	cancel()
+	for range maxTraces {
+		<-codes
+	}
+	for _, tt := range []struct {
+		setting, reason string
+		want            float64
+	}{
+		{"metrics-address", listen.RefusedByTime, 2}, {"pprof-address", listen.RefusedByTime, 2},
+		{"metrics-address", listen.RefusedByCalls, 1},
+	} {
+		if got := counted(t, s.listeners.Refused.WithLabelValues(tt.setting, tt.reason)); got != tt.want {
+			t.Errorf("%s, %s: %v were counted, want %v", tt.setting, tt.reason, got, tt.want)
+		}
+		line := "refusing an HTTP request\" setting=" + tt.setting
+		if n := strings.Count(log.String(), line); n != 1 {
+			t.Errorf("%d lines of %s, want 1:\n%s", n, tt.setting, log.String())
+		}
+	}
+}
+
+// TestScrapesAndLinksBeyondTheirBoundAreRefused: with the reason that is counted and logged.
+func TestScrapesAndLinksBeyondTheirBoundAreRefused(t *testing.T) {
+	var reasons []string
+	refuse := func(w http.ResponseWriter, _ *http.Request, reason string, code int, text string) {
+		reasons = append(reasons, reason)
+		http.Error(w, text, code)
+	}
+	asking, answered := make(chan struct{}), make(chan struct{})
+	ask := func() {
+		asking <- struct{}{}
+		<-answered
+	}
+	gather := prometheus.NewRegistry()
+	gather.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "slow"}, func() float64 { ask(); return 1 }))
+	for path, h := range map[string]http.Handler{
+		"/metrics": metricsHandler(gather, refuse), "/links": linksHandler(func() []Link { ask(); return nil }, refuse),
+	} {
+		var under sync.WaitGroup
+		for range maxScrapes {
+			under.Go(func() { h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, path, nil)) })
+			<-asking
+		}
+		r := httptest.NewRecorder()
+		h.ServeHTTP(r, httptest.NewRequest(http.MethodGet, path, nil))
+		if r.Code != http.StatusServiceUnavailable || len(reasons) != 1 || reasons[0] != listen.RefusedByCalls {
+			t.Errorf("%s: %d, refused for %q", path, r.Code, reasons)
+		}
+		for range maxScrapes {
+			answered <- struct{}{}
+		}
+		under.Wait()
+		reasons = nil
 	}
 }
 

@@ -231,17 +231,9 @@ func latest(times ...time.Time) time.Time {
 
 // linksHandler answers with the links as a JSON array. At most maxScrapes requests are answered at
 // once.
-func linksHandler(links func() []Link) http.Handler {
-	slots := make(chan struct{}, maxScrapes)
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		select {
-		case slots <- struct{}{}:
-			defer func() { <-slots }()
-		default:
-			http.Error(w, "too many requests at once; try again", http.StatusServiceUnavailable)
-			return
-		}
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(scrapeTimeout)) // only the writers of tests have no deadline
+func linksHandler(links func() []Link, refuse refuser) http.Handler {
+	return atOnce(maxScrapes, "requests for links", refuse, func(w http.ResponseWriter, _ *http.Request) {
+		setWriteDeadline(w)
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(links()) // fails only when the client has gone
 	})

@@ -312,7 +312,7 @@ func TestLinksAreServed(t *testing.T) {
 	at := twoPlaces(t)
 	a := start(t, at(0), Options{})
 	r := httptest.NewRecorder()
-	a.operatorHandler().ServeHTTP(r, httptest.NewRequest(http.MethodGet, "/links", nil))
+	a.operatorHandler(refusePlainly).ServeHTTP(r, httptest.NewRequest(http.MethodGet, "/links", nil))
 	var got []Link
 	if err := json.Unmarshal(r.Body.Bytes(), &got); err != nil || !reflect.DeepEqual(got, a.Links()) || len(got) != 1 {
 		t.Errorf("got %+v, %v, want %+v", got, err, a.Links())
@@ -326,7 +326,7 @@ func TestLinksAreServed(t *testing.T) {
 		asking <- struct{}{}
 		<-answered
 		return nil
-	})
+	}, refusePlainly)
 	get := func() int {
 		r := httptest.NewRecorder()
 		h.ServeHTTP(r, httptest.NewRequest(http.MethodGet, "/links", nil))

@@ -300,10 +300,10 @@ func (s *Server) accept() {
 
 func (s *Server) startHTTP(ctx context.Context, o serveOptions) error {
 	const metricsKey, pprofKey = "metrics-address", "pprof-address"
-	refused := s.listeners.Refused.WithLabelValues(pprofKey, listen.RefusedByCalls)
+	operator, profiles := newRefuser(s.listeners, metricsKey), newRefuser(s.listeners, pprofKey)
 	for _, e := range []endpoint{
-		{metricsKey, o.MetricsAddress, s.operatorHandler()},
-		{pprofKey, o.PprofAddress, pprofHandler(refused.Inc)},
+		{metricsKey, o.MetricsAddress, operator, s.operatorHandler(operator)},
+		{pprofKey, o.PprofAddress, profiles, pprofHandler(profiles)},
 	} {
 		if e.address == "" {
 			continue

@@ -8,28 +8,26 @@ import (
 
 	"github.com/tryst-rdma/tryst/internal/trace"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	"github.com/tryst-rdma/tryst/server/internal/listen"
 )
 
 // traceHandler records what runs for some time, by the parameter seconds, and serves it as a trace of
 // Chrome. record returns when its context has ended.
-func traceHandler(record func(context.Context) []*tfpb.LabeledStepStats) http.Handler {
-	places := make(chan struct{}, maxTraces)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func traceHandler(record func(context.Context) []*tfpb.LabeledStepStats, refuse refuser) http.Handler {
+	return atOnce(maxTraces, "recordings under way", refuse, func(w http.ResponseWriter, r *http.Request) {
 		took := traceTime
 		if text := r.URL.Query().Get("seconds"); text != "" {
 			seconds, err := strconv.ParseFloat(text, 64)
 			took = time.Duration(seconds * float64(time.Second))
-			if err != nil || !(seconds > 0) || seconds > maxTraceTime.Seconds() {
-				http.Error(w, "seconds="+strconv.Quote(text)+": want a number above 0, and at most "+strconv.Itoa(int(maxTraceTime.Seconds())), http.StatusBadRequest)
+			answer := "seconds=" + strconv.Quote(text) + ": want a number above 0, and at most " + strconv.Itoa(int(maxTraceTime.Seconds()))
+			switch {
+			case err != nil || !(seconds > 0):
+				http.Error(w, answer, http.StatusBadRequest)
+				return
+			case seconds > maxTraceTime.Seconds():
+				refuse(w, r, listen.RefusedByTime, http.StatusBadRequest, answer)
 				return
 			}
-		}
-		select {
-		case places <- struct{}{}:
-			defer func() { <-places }()
-		default:
-			http.Error(w, "there are "+strconv.Itoa(maxTraces)+" recordings under way already; try again later", http.StatusServiceUnavailable)
-			return
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), took)
 		defer cancel()
@@ -37,7 +35,7 @@ func traceHandler(record func(context.Context) []*tfpb.LabeledStepStats) http.Ha
 		if r.Context().Err() != nil {
 			return
 		}
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(scrapeTimeout)) // only the writers of tests have no deadline
+		setWriteDeadline(w)
 		w.Header().Set("Content-Type", "application/json")
 		_ = trace.WriteChrome(w, steps) // the client has gone
 	})

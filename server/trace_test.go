@@ -72,7 +72,7 @@ func TestTracesAreBounded(t *testing.T) {
 		h := traceHandler(func(ctx context.Context) []*tfpb.LabeledStepStats {
 			<-ctx.Done()
 			return nil
-		})
+		}, refusePlainly)
 		get := func(query string) *httptest.ResponseRecorder {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/trace"+query, nil))

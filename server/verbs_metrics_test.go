@@ -29,7 +29,7 @@ var update = flag.Bool("update", false, "write the metrics of docs/metrics.md an
 // metricsText is what a registry says.
 func metricsText(r prometheus.Gatherer) string {
 	w := httptest.NewRecorder()
-	metricsHandler(r).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	metricsHandler(r, refusePlainly).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	return w.Body.String()
 }
 

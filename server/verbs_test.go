@@ -166,7 +166,7 @@ func TestVerbsWithoutFallback(t *testing.T) {
 // metricsOf is what the metrics address serves.
 func metricsOf(v *VerbsServer) string {
 	r := httptest.NewRecorder()
-	metricsHandler(v.gatherer).ServeHTTP(r, httptest.NewRequest("GET", "/metrics", nil))
+	metricsHandler(v.gatherer, refusePlainly).ServeHTTP(r, httptest.NewRequest("GET", "/metrics", nil))
 	return r.Body.String()
 }
 

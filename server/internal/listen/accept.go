@@ -52,6 +52,7 @@ const (
 	refusedByTotal   = "connections in all"
 	RefusedByBody    = "a request with a body"
 	RefusedByCalls   = "requests in progress"
+	RefusedByTime    = "a time that is too long"
 )
 
 // Steady returns a listener that goes on after errors.
