@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"log/slog"
 	"math"
 	"runtime/debug"
@@ -106,18 +107,24 @@ func (n *node) addBudget(b *budget) {
 }
 
 // memoryLimit returns how many bytes this process may use: the limit of its control group or the memory of the
-// machine, whichever is less; 0 when neither is known.
-func memoryLimit() int64 {
+// machine, whichever is less; 0 when neither is known. The error tells why a limit of the control group, which may
+// exist, is not known.
+func memoryLimit(group, system memlimit.Provider) (limit int64, unread error) {
 	least := uint64(math.MaxInt64)
-	for _, of := range []memlimit.Provider{memlimit.FromCgroup, memlimit.FromSystem} {
-		if m, err := of(); err == nil {
-			least = min(least, m)
-		}
+	m, err := group()
+	switch {
+	case err == nil:
+		least = min(least, m)
+	case !errors.Is(err, memlimit.ErrNoLimit) && !errors.Is(err, memlimit.ErrNoCgroup) && !errors.Is(err, memlimit.ErrCgroupsNotSupported):
+		unread = err
+	}
+	if m, err := system(); err == nil {
+		least = min(least, m)
 	}
 	if least == math.MaxInt64 {
-		return 0
+		return 0, unread
 	}
-	return int64(least)
+	return int64(least), unread
 }
 
 // heapLimit sets the soft limit of the Go runtime: the memory of the process without what it uses outside
@@ -159,4 +166,20 @@ func (h *heapLimit) add(n int64) {
 		h.last = h.outside
 		h.set(h.limit())
 	}
+}
+
+// processMemory returns how many bytes this process may use, when no setting says so; 0 when nothing tells.
+func (o *Options) processMemory(setting int64) int64 {
+	if o.memory != 0 || setting != 0 {
+		return o.memory
+	}
+	group := o.memoryOfGroup
+	if group == nil {
+		group = memlimit.FromCgroup
+	}
+	memory, unread := memoryLimit(group, memlimit.FromSystem)
+	if unread != nil && o.Logger != nil {
+		o.Logger.Warn("the memory limit of the control group cannot be read, so the memory of the whole host counts as that of this process; set memory", "reason", unread)
+	}
+	return memory
 }

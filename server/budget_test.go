@@ -2,10 +2,15 @@ package server
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"runtime/debug"
 	"strings"
 	"testing"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
 
 	"github.com/tryst-rdma/tryst/status"
 )
@@ -57,6 +62,33 @@ func TestSettingsBeyondTheMemoryAreWarnedAbout(t *testing.T) {
 		warned := strings.Contains(text.String(), "lower max-waiting-bytes, or give the process more memory") && strings.Contains(text.String(), "2400MiB")
 		if warned != (limit != 0) {
 			t.Errorf("max-waiting-bytes %d: %s", limit, text.String())
+		}
+	}
+}
+
+// TestUnreadableLimitOfMemoryIsWarnedAbout: once, with the reason and what to do. That there is no limit, or no control
+// group, is usual, and a setting makes it unimportant.
+func TestUnreadableLimitOfMemoryIsWarnedAbout(t *testing.T) {
+	const line = "the memory limit of the control group cannot be read"
+	unreadable := fmt.Errorf("failed to read memory.max: %w", fs.ErrPermission)
+	for _, tt := range []struct {
+		err    error
+		memory int64
+		want   int
+	}{
+		{unreadable, 0, 1}, {errors.New("failed to parse memory.max value"), 0, 1}, {unreadable, 1 << 30, 0},
+		{memlimit.ErrNoLimit, 0, 0}, {fmt.Errorf("v1: %w", memlimit.ErrNoCgroup), 0, 0}, {memlimit.ErrCgroupsNotSupported, 0, 0}, {nil, 0, 0},
+	} {
+		var text bytes.Buffer
+		s := start(t, settings(func(c *Config) { c.Memory = tt.memory }), Options{
+			Logger:        slog.New(slog.NewTextHandler(&text, nil)),
+			memoryOfGroup: func() (uint64, error) { return 1 << 30, tt.err },
+		})
+		if n := strings.Count(text.String(), line); n != tt.want || tt.want > 0 && (!strings.Contains(text.String(), tt.err.Error()) || !strings.Contains(text.String(), "set memory")) {
+			t.Errorf("%v: %d lines, want %d:\n%s", tt.err, n, tt.want, text.String())
+		}
+		if small := s.budget.Memory <= 1<<30; small != (tt.err == nil || tt.memory != 0) {
+			t.Errorf("%v: the memory is %d", tt.err, s.budget.Memory)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"net/netip"
 	"sync"
@@ -93,7 +92,7 @@ func dialAs(ctx context.Context, task cluster.Task, c complete, target string, o
 	}
 	// The server is at this address, whatever its task is.
 	c.Cluster, c.spec = nil, nil
-	memory := c.divide(cmp.Or(o.memory, memoryLimit()), config.ForClient)
+	memory := c.divide(o.processMemory(c.Memory), config.ForClient)
 	at := reach{
 		local:   func(ctx context.Context) (netip.Addr, string) { return listen.RouteTo(ctx, address, "") },
 		resolve: func(cluster.Task) (string, bool) { return address, true },

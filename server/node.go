@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/stats"
@@ -61,9 +62,10 @@ type Options struct {
 	// heap, unless GOMEMLIMIT is set. It is for the program of one server.
 	LimitHeap bool
 
-	memory     int64               // of this process; 0: that which it may use
-	clientTask func() cluster.Task // draws the task of a client; nil: cluster.ClientTask
-	rows       []providers.Row     // the providers; nil: the table, or none but Provider
+	memory        int64               // of this process; 0: that which it may use
+	memoryOfGroup memlimit.Provider   // the limit of its control group; nil: that of this host
+	clientTask    func() cluster.Task // draws the task of a client; nil: cluster.ClientTask
+	rows          []providers.Row     // the providers; nil: the table, or none but Provider
 
 	incarnation uint64 // of the process; 0 draws one
 }

@@ -11,7 +11,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -80,7 +79,7 @@ func Start(ctx context.Context, c Config, o Options) (*Server, error) {
 		return nil, err
 	}
 	cfg := &all
-	memory := cfg.divide(cmp.Or(o.memory, memoryLimit()), config.ForServer)
+	memory := cfg.divide(o.processMemory(c.Memory), config.ForServer)
 	s := newServer(cfg, o)
 	at := listen.Choose(ctx, listenOptions(cfg), listen.Lookup)
 	cache := cacheOptions(cfg, memory)
