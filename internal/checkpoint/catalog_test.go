@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -634,5 +635,25 @@ func TestEndedContextChangesNothing(t *testing.T) {
 	mustBe(t, h.catalog.Withdraw(ended, "m"), status.Cancelled)
 	if l := h.catalog.List(); len(l) != 1 || l[0].Name != "m" {
 		t.Errorf("published: %v", l)
+	}
+}
+
+// TestCatalogThatClosesMeanwhileTakesNoPublication: it closes while the digests are computed, and keeps no tensor.
+func TestCatalogThatClosesMeanwhileTakesNoPublication(t *testing.T) {
+	var c *checkpoint.Catalog
+	c, err := checkpoint.NewCatalog(checkpoint.CatalogOptions{
+		Device: cluster.Device{Task: cluster.Task{Job: "worker"}, Type: "CPU"}, Incarnation: 1, Progress: func(string, int64, int64) { c.Close() },
+	})
+	must(t, err)
+	tensors := model(t)
+	_, err = c.PublishTensors(t.Context(), "m", tensors...)
+	mustBe(t, err, status.Unavailable, "the server is stopping")
+	if all := c.List(); len(all) != 0 {
+		t.Errorf("it offers %v", all)
+	}
+	for _, x := range tensors {
+		if !x.Buffer().Unique() {
+			t.Errorf("it keeps %v", x)
+		}
 	}
 }

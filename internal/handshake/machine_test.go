@@ -97,6 +97,28 @@ func TestOneHelloCounts(t *testing.T) {
 	want(t, m.Broken(steady, 2, errors.New("cut")), Destroy, Make)
 }
 
+// TestOnlyWhatIsThereBreaks: a break that is reported before the offer is made, or for what has gone already, is no
+// event.
+func TestOnlyWhatIsThereBreaks(t *testing.T) {
+	m := machine()
+	cut := errors.New("cut")
+	want(t, m.Broken(began, 0, cut)) // nothing has begun
+	want(t, m.Maintain(began), Make)
+	want(t, m.Broken(began, 1, cut)) // it is being made
+	want(t, m.Made(began, 1, at(1, testOffer(0, 1))), Call)
+	want(t, m.Broken(began, 1, cut), Destroy, Make)
+	want(t, m.Made(began, 2, at(2, testOffer(0, 1))), Call)
+	want(t, m.Broken(began, 2, cut), Destroy)
+	n, _ := m.Failures()
+	wake := m.Wake()
+	want(t, m.Broken(began, 2, errors.New("cut again"))) // it has gone
+	if after, why := m.Failures(); after != n || n != 2 || !errors.Is(why, cut) || m.Wake() != wake {
+		t.Errorf("%d failures (%v), wake at %v; want 2, the first reason, and %v", after, why, m.Wake(), wake)
+	}
+	m.Stop(began)
+	want(t, m.Broken(began, 2, cut))
+}
+
 func TestTheNextGenerationReportsABreak(t *testing.T) {
 	m := machine()
 	m.Request(began, 1, at(3, testOffer(1, 2)))
