@@ -1,6 +1,7 @@
 package library
 
 import (
+	"fmt"
 	"runtime"
 	"strconv"
 	"strings"
@@ -112,5 +113,32 @@ func TestUnknownContainersLeaveNothing(t *testing.T) {
 	st.used["other"] = true
 	if st.Reset([]string{"box", "strange"}); st.generations.of["box"] != 1 || len(st.generations.of) != 1 {
 		t.Errorf("generations %v", st.generations.of)
+	}
+}
+
+// TestSetsOfAGraphAreBounded: nodes that wait for many receives, each for others, have sets of them that together grow
+// faster than the graph. The test begins close to the bound, which takes half a gigabyte to reach.
+func TestSetsOfAGraphAreBounded(t *testing.T) {
+	s := recordedSet(t)
+	var lines strings.Builder
+	for i := range 20 { // each addition waits for one receive more
+		fmt.Fprintf(&lines, "r%d = _Recv()\na%d = AddV2(r%d %s)\n", i, i, i, map[bool]string{true: "r0", false: "a" + strconv.Itoa(i-1)}[i == 0])
+	}
+	lines.WriteString("send = _Send(a19)\n")
+	g, err := graph.Import(&tfpb.GraphDef{Node: nodes(lines.String())}, graph.ImportOptions{Set: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const takes = 20*21/2 + 19 // the sets of the additions, and those of the other receives
+	for _, beyond := range []int{0, 1} {
+		c, err := newCutter(s, g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.sets.size = maxSymbols - takes + beyond
+		err = c.divide()
+		if refused := status.CodeOf(err) == status.ResourceExhausted && strings.Contains(err.Error(), "too many receives"); refused != (beyond > 0) || !refused && err != nil {
+			t.Errorf("%d symbols beyond the bound: %v", beyond, err)
+		}
 	}
 }
