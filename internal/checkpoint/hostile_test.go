@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -364,4 +366,27 @@ func TestDigestOfManyPieces(t *testing.T) {
 	h := serve(t, func(o *checkpoint.CatalogOptions) { o.CacheBytes = -1 })
 	h.publish("m", writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), nil, x))
 	requireSame(t, []*tensor.Tensor{x}, h.dial().pull(t, checkpoint.PullRequest{}))
+}
+
+// TestServerThatGivesAStepIDAgain: the pull ends with words, not with TensorFlow's text for a step that was cleaned up.
+func TestServerThatGivesAStepIDAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const device = "/job:worker/replica:0/task:0/device:CPU:0"
+		s, own := session(cluster.ClientTask(), 1)
+		m := rendezvous.NewManager(rendezvous.ManagerOptions{Session: s, Remoter: new(client)})
+		defer m.Close()
+		r := checkpoint.NewReceiver(m)
+		r.EndStep(5) // as a pull that ends
+		key := rendezvous.CreateKey(device, 1, own.String(), "x", rendezvous.FrameIter{})
+		p := pullFromReceiver(t, &liar{opened: []*trystpb.OpenResponse{{StepId: 5, Last: true, Keys: []*trystpb.TensorKey{{Name: "x", Key: key}}}}, manifest: &trystpb.DescribeResponse{
+			Publication: &trystpb.Publication{Name: "m", Version: "1"}, DigestAlgorithm: "xxh64",
+			Tensors: []*trystpb.TensorInfo{{Name: "x", Dtype: tfpb.DataType_DT_UINT8, Shape: []int64{4}, Bytes: 4, Digest: make([]byte, 8)}},
+		}}, r)
+		for _, err := range p.Pull(t.Context(), checkpoint.PullRequest{Publication: "m", Retry: 5 * time.Second}) {
+			mustBe(t, err, status.Aborted, `receiving tensor "x"`, "step 5 has ended: the server gave the id of a step that is over")
+			if strings.Contains(err.Error(), "Cleanup") {
+				t.Error(err)
+			}
+		}
+	})
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -410,6 +412,16 @@ func (s *session) cause(ctx context.Context, err *status.Error) error {
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
+	}
+	return s.inWords(err)
+}
+
+// inWords explains the error of a receive in a step that has ended in this process, although the session has not. Its
+// text is TensorFlow's (rendezvous).
+func (s *session) inWords(err *status.Error) *status.Error {
+	id := strconv.FormatInt(s.step, 10)
+	if what, ok := strings.CutSuffix(err.Message(), "Cleanup "+id); ok && err.Code() == status.Aborted {
+		return err.WithMessage(what + "step " + id + " has ended: the server gave the id of a step that is over; it must draw a new one for each pull")
 	}
 	return err
 }
