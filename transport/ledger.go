@@ -29,8 +29,9 @@ type (
 	Unreached = delivery.Unreached
 	// Conn carries requests to one peer.
 	Conn = delivery.Conn
-	// Receive is a receive that a Conn carries, and Attempt one attempt of it.
+	// Receive is a receive that a Conn carries.
 	Receive = delivery.Transfer
+	// Attempt is one attempt of a Receive.
 	Attempt = delivery.Attempt
 	// Partial is what has come of the content of a Receive.
 	Partial = delivery.Partial

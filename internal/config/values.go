@@ -33,7 +33,7 @@ func to[T any](p any) *T {
 	if p == nil {
 		return nil
 	}
-	return p.(*T) //nolint:forcetypeassert // TestBind binds all fields
+	return p.(*T) //nolint:errcheck,forcetypeassert // TestBind binds all fields
 }
 
 // mustSet sets a value to a default of the table. A test checks that all defaults parse.
