@@ -130,6 +130,9 @@ func benchRoutesOf(c server.Config) []*benchRoute {
 		one := c
 		// Without a fallback: another route would be measured in its place.
 		one.Transport, one.Fallback, one.Provider = server.TransportVerbs, server.FallbackNone, name
+		if config.NewProviderSet(name, c.SHM).FabricOnly() == "" {
+			one.RDMA.Device = "" // it is another provider's
+		}
 		routes = append(routes, &benchRoute{name: name, settings: one})
 	}
 	return routes

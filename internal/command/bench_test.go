@@ -95,6 +95,8 @@ func TestBenchRoutesHaveNoFallback(t *testing.T) {
 	c.Provider = "roce,shm"
 	if some := benchRoutesOf(c); len(some) != 3 || some[1].name != "roce" || some[2].name != "shm" {
 		t.Errorf("%d routes, want gRPC, roce and shm", len(some))
+	} else if c.RDMA.Device = "mlx5_0"; benchRoutesOf(c)[1].settings.RDMA.Device != "mlx5_0" || benchRoutesOf(c)[2].settings.RDMA.Device != "" {
+		t.Error("the device that is named is RDMA, so it is that of roce and not of shm")
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
@@ -214,5 +215,22 @@ func TestMeasuresEachRoute(t *testing.T) {
 	}
 	if worst := Examine(f).Worst(); worst == Fail {
 		t.Errorf("%+v", Examine(f))
+	}
+}
+
+// TestADeviceThatIsNamedIsOfRDMAOnly: the setting rdma.device says nothing about the routes over other devices, and
+// does not make them wrong.
+func TestADeviceThatIsNamedIsOfRDMAOnly(t *testing.T) {
+	c := server.Config{Transport: server.TransportVerbs, RDMA: server.RDMA{Device: "mlx5_0"}}
+	o := Options{Client: c}.OnThisHost()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, s := range o.Fixed {
+		if r := s.Reach(ctx, cluster.Task{Job: "w"}, "127.0.0.1:1"); status.CodeOf(r.Err) == status.InvalidArgument {
+			t.Errorf("%s: %v", s.Provider, r.Err)
+		}
+	}
+	if len(o.Fixed) != 2 {
+		t.Errorf("%d devices that are no RDMA", len(o.Fixed))
 	}
 }

@@ -94,7 +94,7 @@ func (o Options) OnThisHost() Options {
 			continue
 		}
 		only := o.Client
-		only.Provider = row.Name
+		only.Provider, only.RDMA.Device = row.Name, "" // the device is another provider's
 		fixed := providers.Options{Directory: o.Client.SHMDir, Trusted: certificates.Protection(certificates.Files(o.Client.TLS), true) == verbstransport.MutualTLS, Logger: slog.New(slog.DiscardHandler)}
 		s := FixedSource{Provider: row.Name, Check: func() (string, error) { return devices.CheckFixed(row, fixed) }}
 		if verbs {
