@@ -111,7 +111,7 @@ func (r *resting) rest() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.calls == 0 && time.Since(r.idle) >= r.bounds.Rest {
-		_ = r.endLocked() // there is nobody to whom an error matters
+		_ = r.endLocked() // no caller waits for the result
 	}
 }
 
