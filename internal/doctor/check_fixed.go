@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/tryst-rdma/tryst/internal/providers"
+	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
@@ -135,7 +136,11 @@ func (e *examiner) fixedRoutes(check string, p Peer) {
 		case d.WithoutDevice:
 			e.withoutDevice(check, d.Err)
 		default:
-			text, do := hinted(d.Err, e.facts.row(d.Provider).Doctor.Unreached)
+			do := e.facts.row(d.Provider).Doctor.Unreached
+			if status.CodeOf(d.Err) == status.Unimplemented { // the peer has no verbs at all
+				do = verbsDo(d.Err)
+			}
+			text, do := hinted(d.Err, do)
 			e.unreached(check, do, "it cannot be reached over %s: %s", d.Provider, text)
 		}
 	}

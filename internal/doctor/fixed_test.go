@@ -234,3 +234,15 @@ func TestADeviceThatIsNamedIsOfRDMAOnly(t *testing.T) {
 		t.Errorf("%d devices that are no RDMA", len(o.Fixed))
 	}
 }
+
+// TestPeerWithoutVerbs: one advice is right for all routes to a peer that does not serve verbs.
+func TestPeerWithoutVerbs(t *testing.T) {
+	lacks := Reached{Err: status.New(status.Unimplemented, "x does not serve verbs")}
+	f := Facts{Required: true, Peers: []Peer{{Task: "x", Fixed: []FixedReached{{"shm", lacks}, {"tcp", lacks}}}}}
+	for _, provider := range []string{"shm", "tcp"} {
+		got := lines(Examine(f), "peer x", "it cannot be reached over "+provider)
+		if len(got) != 1 || got[0].Do != "start it with --transport verbs" {
+			t.Errorf("%s: %+v", provider, got)
+		}
+	}
+}
