@@ -1,8 +1,9 @@
 package regmem
 
 import (
-	"bytes"
+	"fmt"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -44,7 +45,6 @@ func TestMemoryAsksForHugePages(t *testing.T) {
 	}
 	for _, want := range []mapping{pages, lazyPages} {
 		for _, contents := range []bool{true, false} {
-			before := hugeMappings(t)
 			b, kind, err := mapMemory(4<<20, want)
 			if err != nil {
 				t.Fatal(err)
@@ -52,7 +52,7 @@ func TestMemoryAsksForHugePages(t *testing.T) {
 			if contents {
 				copyInto(b, kind)
 			}
-			if is := hugeMappings(t) != before; kind == want && is != (contents || want == pages) {
+			if is := asksForHugePages(t, b); kind == want && is != (contents || want == pages) {
 				t.Errorf("%v, for contents %v: huge pages are asked for: %v", want, contents, is)
 			}
 			unmapMemory(b, kind)
@@ -60,18 +60,24 @@ func TestMemoryAsksForHugePages(t *testing.T) {
 	}
 }
 
-// hugeMappings counts the mappings of this process for which huge pages are asked.
-func hugeMappings(t *testing.T) (n int) {
+// asksForHugePages tells whether they are asked for the mapping that begins with b or that the kernel has joined it to.
+func asksForHugePages(t *testing.T, b []byte) bool {
 	smaps, err := os.ReadFile("/proc/self/smaps")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for line := range bytes.Lines(smaps) {
-		if flags, ok := bytes.CutPrefix(line, []byte("VmFlags:")); ok && strings.Contains(string(flags), " hg") {
-			n++
+	at, within := uint64(reflect.ValueOf(b).Pointer()), false
+	for line := range strings.Lines(string(smaps)) {
+		var from, to uint64
+		if n, _ := fmt.Sscanf(line, "%x-%x ", &from, &to); n == 2 {
+			within = from <= at && at < to
+		}
+		if flags, ok := strings.CutPrefix(line, "VmFlags:"); ok && within {
+			return strings.Contains(flags, " hg")
 		}
 	}
-	return n
+	t.Fatalf("no mapping holds %#x", at)
+	return false
 }
 
 // Devices that pin memory never get the Go heap, in any build.
