@@ -152,8 +152,8 @@ func (e *endpoint) release(f *flow) {
 }
 
 // sourceOf returns where the packets of a peer come from.
-func (e *endpoint) sourceOf(r remote, ports []uint16) source {
-	src := source{remote: r, ports: ports, anyPort: !r.userSpace && len(ports) == 0, identifications: rocewire.IdentificationsAny}
+func (e *endpoint) sourceOf(r remote, ports []uint16) origin {
+	src := origin{remote: r, ports: ports, anyPort: !r.userSpace && len(ports) == 0, identifications: rocewire.IdentificationsAny}
 	if r.userSpace {
 		src.identifications = rocewire.IdentificationsRoCE
 	}

@@ -154,7 +154,7 @@ func TestDrops(t *testing.T) {
 // TestKernelsMayUseAnyPort: a peer that named no source ports, as kernels and NICs, may
 // send from any port, but from its address only.
 func TestKernelsMayUseAnyPort(t *testing.T) {
-	src := source{remote: remoteOf(netip.MustParseAddr("10.0.0.1"), verbs.UDPEndpoint{}), anyPort: true}
+	src := origin{remote: remoteOf(netip.MustParseAddr("10.0.0.1"), verbs.UDPEndpoint{}), anyPort: true}
 	if !src.allows(netip.MustParseAddrPort("10.0.0.1:49153")) || src.allows(netip.MustParseAddrPort("10.0.0.2:49153")) {
 		t.Error("the address does not count, or the port does")
 	}

@@ -38,15 +38,15 @@ type qp struct {
 	received bool // listed in endpoint.received
 	sender   int  // index in endpoint.senders
 	tos      uint8
-	source   source
+	source   origin
 
 	timer   *time.Timer
 	timerAt time.Duration
 	armed   bool // timerAt is set
 }
 
-// source describes where the packets of the peer must come from.
-type source struct {
+// origin describes where the packets of the peer must come from.
+type origin struct {
 	remote
 	ports           []uint16      // named by the peer at bootstrap
 	anyPort         bool          // the peer is a kernel or NIC, which names no ports
@@ -56,7 +56,7 @@ type source struct {
 }
 
 // allows reports whether packets from an address may belong to the peer.
-func (s *source) allows(from netip.AddrPort) bool {
+func (s *origin) allows(from netip.AddrPort) bool {
 	return from.Addr().WithZone("") == s.at.Addr().WithZone("") && (s.anyPort || slices.Contains(s.ports, from.Port()))
 }
 

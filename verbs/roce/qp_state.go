@@ -156,7 +156,7 @@ func (q *qp) ToReset() error {
 	q.machine.reset()
 	q.freedRecvs.Store(0)
 	q.stopTimerLocked()
-	q.source = source{}
+	q.source = origin{}
 	return nil
 }
 

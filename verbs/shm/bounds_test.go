@@ -41,7 +41,7 @@ func TestNumberOfMappingsIsBounded(t *testing.T) {
 // TestUnconfirmedMemfdsCount: a peer that passes memfds, takes them back and does not read the
 // confirmations gets no more than maxFiles of them noted.
 func TestUnconfirmedMemfdsCount(t *testing.T) {
-	q, l, peer := newFlooded(t) // the queue pair has another link, so nothing is confirmed
+	q, l, peer := newFlooded(t) // the queue pair has another connection, so nothing is confirmed
 	peer.fill = false
 	f := must(newMemfd(4096))(t)
 	defer f.free()

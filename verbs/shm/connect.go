@@ -58,7 +58,7 @@ func endedEarly(err error) bool {
 }
 
 // dialAndProve is the connector's side of the handshake.
-func (q *qp) dialAndProve(ctx context.Context, peer *endpointData, e *ends) (l *link, err error) {
+func (q *qp) dialAndProve(ctx context.Context, peer *endpointData, e *ends) (l *connection, err error) {
 	d := q.pd.dev
 	c, err := d.dial(ctx, peer)
 	if err != nil {
@@ -67,7 +67,7 @@ func (q *qp) dialAndProve(ctx context.Context, peer *endpointData, e *ends) (l *
 	stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // a closed connection needs none
 	defer stop()
 	defer func() {
-		if err != nil && l == nil { // a link has closed the connection itself
+		if err != nil && l == nil { // a connection has closed the connection itself
 			d.hangUp(c, verbs.GID{})
 		}
 	}()
@@ -103,7 +103,7 @@ func (q *qp) dialAndProve(ctx context.Context, peer *endpointData, e *ends) (l *
 	if err != nil {
 		return nil, err
 	}
-	l = newLink(d, c, own, e.gids[1])
+	l = newConnection(d, c, own, e.gids[1])
 	l.raw = raw
 	if err = l.sendRing(); err == nil {
 		err = l.receiveRing(ctx, buf)
@@ -156,7 +156,7 @@ func (d *device) welcome(ctx context.Context, c *net.UnixConn) error {
 	if err != nil {
 		return err
 	}
-	l := newLink(d, c, own, e.gids[0])
+	l := newConnection(d, c, own, e.gids[0])
 	l.raw = raw
 	if _, err = c.Write(welcomeFor(first, d.userNS, &e)); err == nil {
 		if err = l.receiveRing(ctx, buf); err == nil {
@@ -196,7 +196,7 @@ func (d *device) meant(ctx context.Context, h *hello) (q *qp, e ends, attempt ui
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.machine.Closed() || !q.machine.IsUp() || q.role != acceptor || q.link != nil {
+	if q.machine.Closed() || !q.machine.IsUp() || q.role != acceptor || q.connection != nil {
 		return nil, e, 0, gonef("QP %v in %v waits for no connection", h.qpns[1], q.machine.State())
 	}
 	return q, q.ends, q.attempt, nil
@@ -213,7 +213,7 @@ func (d *device) newRing(entrySize int) (*file, error) {
 }
 
 // sendRing passes the descriptor of the own ring.
-func (l *link) sendRing() error {
+func (l *connection) sendRing() error {
 	m := fileMessage(kindRing, 0)
 	oob := syscall.UnixRights(l.own.fd)
 	n, _, err := l.conn.WriteMsgUnix(m[:], oob, nil)
@@ -224,7 +224,7 @@ func (l *link) sendRing() error {
 }
 
 // receiveRing maps the ring of the peer. After an error the packet with it may still be taken.
-func (l *link) receiveRing(ctx context.Context, buf []byte) error {
+func (l *connection) receiveRing(ctx context.Context, buf []byte) error {
 	n, err := receive(l.raw, buf)
 	switch {
 	case errors.Is(err, errRights):
@@ -259,11 +259,11 @@ func (l *link) receiveRing(ctx context.Context, buf []byte) error {
 	})
 }
 
-// attach gives the link to the queue pair and starts to work on it. If the queue pair no longer
+// attach gives the connection to the queue pair and starts to work on it. If the queue pair no longer
 // wants it, attach frees it and returns false.
-func (q *qp) attach(l *link, attempt uint64) bool {
+func (q *qp) attach(l *connection, attempt uint64) bool {
 	q.mu.Lock()
-	if q.machine.Closed() || q.attempt != attempt || q.link != nil || !q.machine.IsUp() {
+	if q.machine.Closed() || q.attempt != attempt || q.connection != nil || !q.machine.IsUp() {
 		q.mu.Unlock()
 		l.free()
 		return false
@@ -275,15 +275,15 @@ func (q *qp) attach(l *link, attempt uint64) bool {
 	return true
 }
 
-// startLocked starts the goroutine that works on a link.
-func (q *qp) startLocked(l *link) {
-	q.link = l
+// startLocked starts the goroutine that works on a connection.
+func (q *qp) startLocked(l *connection) {
+	q.connection = l
 	q.live.Store(l)
-	if q.connection != nil {
-		q.connection.Stop()
-		q.connection = nil
+	if q.patience != nil {
+		q.patience.Stop()
+		q.patience = nil
 	}
-	go q.run(l) // ends soon after takeLink
+	go q.run(l) // ends soon after takeConnection
 }
 
 // connectToItselfLocked connects the queue pair to itself, without a socket.
@@ -292,14 +292,14 @@ func (q *qp) connectToItselfLocked(op string) error {
 	if err != nil {
 		return &verbs.Error{Op: op, Object: q.machine.Object(), Err: err}
 	}
-	l := newLink(q.pd.dev, nil, own, q.pd.dev.gid)
+	l := newConnection(q.pd.dev, nil, own, q.pd.dev.gid)
 	l.self, l.peer, l.entrySize = make(chan struct{}, 1), own.mem, q.entrySize
 	q.startLocked(l)
 	return nil
 }
 
 // mapOwn maps a memfd for a queue pair that is connected to itself.
-func (q *qp) mapOwn(l *link, f *file) error {
+func (q *qp) mapOwn(l *connection, f *file) error {
 	fd, err := unix.FcntlInt(uintptr(f.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return err

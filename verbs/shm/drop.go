@@ -13,10 +13,10 @@ import (
 
 // drop is a memfd that a peer is to unmap, since its owner closed the region.
 type drop struct {
-	qp   *qp
-	link *link
-	id   uint32
-	done <-chan struct{}
+	qp         *qp
+	connection *connection
+	id         uint32
+	done       <-chan struct{}
 
 	asked bool // the request was sent
 }
@@ -29,7 +29,7 @@ func (q *qp) takeFileBack(f *file) (x drop, ok bool) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	l := q.link
+	l := q.connection
 	if l == nil {
 		return x, false
 	}
@@ -41,7 +41,7 @@ func (q *qp) takeFileBack(f *file) (x drop, ok bool) {
 	if l.conn != nil {
 		l.dropping[f.id] = done
 	}
-	return drop{qp: q, link: l, id: f.id, done: done}, true
+	return drop{qp: q, connection: l, id: f.id, done: done}, true
 }
 
 // awaitDrops asks the peers to unmap the memfds, and waits until each has confirmed it or has lost
@@ -63,8 +63,8 @@ func (d *device) awaitDrops(list []drop) {
 		}
 		select {
 		case <-list[0].done:
-		case <-list[0].link.ended:
-		case <-list[0].link.gone:
+		case <-list[0].connection.ended:
+		case <-list[0].connection.gone:
 		case <-again.C:
 		}
 	}
@@ -73,21 +73,21 @@ func (d *device) awaitDrops(list []drop) {
 // handle asks the peer if it has not been asked yet, and reports whether nothing is to be awaited any
 // more. It bans a peer that is late.
 func (x *drop) handle(now, deadline time.Time) (over bool) {
-	if x.link.conn == nil {
-		x.qp.dropOwn(x.link, x.id)
+	if x.connection.conn == nil {
+		x.qp.dropOwn(x.connection, x.id)
 		return true
 	}
 	if !x.asked {
-		x.asked = x.qp.sendDrop(x.link, x.id)
+		x.asked = x.qp.sendDrop(x.connection, x.id)
 	}
 	// A confirmation that waits in the socket counts, also if this process was stopped until now.
-	read := x.qp.drainIfIdle(x.link)
+	read := x.qp.drainIfIdle(x.connection)
 	select {
 	case <-x.done:
 		return true
-	case <-x.link.ended:
+	case <-x.connection.ended:
 		return true
-	case <-x.link.gone:
+	case <-x.connection.gone:
 		return true
 	default:
 	}
@@ -98,13 +98,13 @@ func (x *drop) handle(now, deadline time.Time) (over bool) {
 	if !read && now.Sub(deadline) < x.qp.pd.dev.provider.dropTime {
 		return false
 	}
-	x.qp.banPeer(x.link)
+	x.qp.banPeer(x.connection)
 	return true
 }
 
 // drainIfIdle reads the socket in place of run, whose goroutine may be in a callback that waits for
-// the caller of Close. It returns false if another goroutine works on the link.
-func (q *qp) drainIfIdle(l *link) bool {
+// the caller of Close. It returns false if another goroutine works on the connection.
+func (q *qp) drainIfIdle(l *connection) bool {
 	if !q.drive.TryLock() {
 		return false
 	}
@@ -117,17 +117,17 @@ func (q *qp) drainIfIdle(l *link) bool {
 }
 
 // sendDrop asks the peer to unmap a memfd; false if the socket is full.
-func (q *qp) sendDrop(l *link, id uint32) bool {
+func (q *qp) sendDrop(l *connection, id uint32) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.link != l {
+	if q.connection != l {
 		return true
 	}
 	return l.controlLocked(kindDrop, id, -1) == nil
 }
 
 // dropOwn unmaps a memfd of a queue pair that is connected to itself.
-func (q *qp) dropOwn(l *link, id uint32) {
+func (q *qp) dropOwn(l *connection, id uint32) {
 	q.drive.Lock()
 	defer q.drive.Unlock()
 	if m, ok := l.selfFiles.LoadAndDelete(id); ok {
@@ -138,13 +138,13 @@ func (q *qp) dropOwn(l *link, id uint32) {
 }
 
 // banPeer breaks the queue pair, and refuses all later ones to the same process, which kept memory
-// that it had to give back. It does nothing if the queue pair has left the link, and may have another
+// that it had to give back. It does nothing if the queue pair has left the connection, and may have another
 // peer.
-func (q *qp) banPeer(l *link) {
+func (q *qp) banPeer(l *connection) {
 	d := q.pd.dev
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.link != l {
+	if q.connection != l {
 		return
 	}
 	gid := q.ends.gids[0]

@@ -15,7 +15,7 @@ func TestRequestsExecutedBeforeTheEndComplete(t *testing.T) {
 	for range 20 {
 		func() {
 			x, y := newPair(t, New(Options{}), 1<<16)
-			var l *link
+			var l *connection
 			wait(t, func() bool { l = x.qp.live.Load(); return l != nil && y.qp.live.Load() != nil })
 			y.recv(2, 0, 8)
 			x.qp.drive.Lock() // x reads nothing until the connection has ended

@@ -33,8 +33,8 @@ func (f *flooded) Control(read func(fd uintptr)) error {
 	return f.RawConn.Control(read)
 }
 
-// newFlooded returns a link of a queue pair to a peer that sends packets without end.
-func newFlooded(t *testing.T) (*qp, *link, *flooded) {
+// newFlooded returns a connection of a queue pair to a peer that sends packets without end.
+func newFlooded(t *testing.T) (*qp, *connection, *flooded) {
 	t.Helper()
 	x := newTestEnd(t, New(Options{}), 4096)
 	pair := must(unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0))(t)
@@ -42,7 +42,7 @@ func newFlooded(t *testing.T) (*qp, *link, *flooded) {
 	file := os.NewFile(uintptr(pair[0]), "socket")
 	defer file.Close()
 	conn := as[*net.UnixConn](must(net.FileConn(file))(t))
-	l := newLink(as[*device](x.dev), conn, must(as[*device](x.dev).newRing(minEntry))(t), verbs.GID{15: 9})
+	l := newConnection(as[*device](x.dev), conn, must(as[*device](x.dev).newRing(minEntry))(t), verbs.GID{15: 9})
 	t.Cleanup(l.free)
 	f := &flooded{RawConn: must(conn.SyscallConn())(t), peer: pair[1], fill: true}
 	l.raw = f
@@ -50,7 +50,7 @@ func newFlooded(t *testing.T) (*qp, *link, *flooded) {
 }
 
 // drainAll handles all packets that wait, as run does. It returns false when the connection has ended.
-func (q *qp) drainAll(l *link) bool {
+func (q *qp) drainAll(l *connection) bool {
 	for {
 		q.drive.Lock()
 		q.runner = true

@@ -399,7 +399,7 @@ func TestMemoryThatIsNeverMappedHoldsNoOtherUp(t *testing.T) {
 	m := fileMessage(kindFile, 7)
 	i.write(m[:], []int{f.fd})
 	word(i.ring.mem, atControl).Store(1)
-	i.post(0, entry{op: verbs.OpSend, flags: flagFirst | flagLast, total: 60, length: 60}, piece{file: 7, length: 60})
+	i.post(0, entry{op: verbs.OpSend, flags: flagFirst | flagLast, total: 60, length: 60}, fileRange{file: 7, length: 60})
 	<-begun
 	inTime(t, "a poll of the completion queue", func() {
 		if _, err := x.cq.Poll(make([]verbs.WC, 1)); err != nil {
@@ -517,7 +517,7 @@ func TestMessageInANewMemfdBeforeTheEndCompletes(t *testing.T) {
 	m := fileMessage(kindFile, 7)
 	i.write(m[:], []int{f.fd})
 	word(i.ring.mem, atControl).Store(1)
-	i.post(0, entry{op: verbs.OpSend, flags: flagFirst | flagLast, total: 60, length: 60}, piece{file: 7, length: 60})
+	i.post(0, entry{op: verbs.OpSend, flags: flagFirst | flagLast, total: 60, length: 60}, fileRange{file: 7, length: 60})
 	<-begun
 	i.conn.Close()
 	close(blocked)

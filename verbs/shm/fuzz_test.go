@@ -38,12 +38,12 @@ var fuzzedWords = [8]int{atPosted, atConsumed, atEpoch, atControl, atDone, atFai
 type fuzzedRing struct {
 	x      *testEnd
 	window verbs.Window
-	l      *link
+	l      *connection
 	ring   *file
 	posted uint64
 }
 
-// connectFuzzed gives the queue pair a link, and posts work requests of each kind.
+// connectFuzzed gives the queue pair a connection, and posts work requests of each kind.
 func connectFuzzed(t *testing.T, x *testEnd, content *file) *fuzzedRing {
 	d, q := as[*device](x.dev), x.qp
 	x.connect(verbs.Endpoint{QPN: 77, PSN: 5, GID: verbs.GID{15: 9}, Data: (&endpointData{socket: nowhere}).append(nil)})
@@ -51,14 +51,14 @@ func connectFuzzed(t *testing.T, x *testEnd, content *file) *fuzzedRing {
 	t.Cleanup(func() { unix.Close(pair[1]) })
 	socket := os.NewFile(uintptr(pair[0]), "socket")
 	defer socket.Close()
-	l := newLink(d, as[*net.UnixConn](must(net.FileConn(socket))(t)), must(d.newRing(minEntry))(t), verbs.GID{15: 9})
+	l := newConnection(d, as[*net.UnixConn](must(net.FileConn(socket))(t)), must(d.newRing(minEntry))(t), verbs.GID{15: 9})
 	l.raw = must(l.conn.SyscallConn())(t)
 	f := &fuzzedRing{x: x, l: l, ring: must(d.newRing(minEntry))(t)}
 	t.Cleanup(func() { l.free(); f.ring.free() })
 	l.peer, l.entrySize = f.ring.mem, minEntry
 	l.files[fuzzedFile] = must(d.maps.add(must(unix.FcntlInt(uintptr(content.fd), unix.F_DUPFD_CLOEXEC, 0))(t), l.peerGID))(t)
 	q.mu.Lock()
-	q.link = l
+	q.connection = l
 	q.live.Store(l)
 	q.stopConnectingLocked()
 	q.mu.Unlock()
@@ -148,15 +148,15 @@ func setTo(w int, v uint64) []byte {
 	return binary.LittleEndian.AppendUint64([]byte{byte(setWord + w)}, v)
 }
 
-// posting posts an entry with content or pieces.
-func posting(e entry, content []byte, pieces ...piece) []byte {
+// posting posts an entry with content or ranges.
+func posting(e entry, content []byte, ranges ...fileRange) []byte {
 	b := make([]byte, minEntry)
-	e.pieces = uint16(len(pieces)) //nolint:gosec // a test
+	e.ranges = uint16(len(ranges)) //nolint:gosec // a test
 	e.put(b)
-	for i, p := range pieces {
-		putPiece(b, i, p)
+	for i, p := range ranges {
+		putRange(b, i, p)
 	}
-	n := copy(b[entryHeader:], content) + len(pieces)*pieceSize
+	n := copy(b[entryHeader:], content) + len(ranges)*rangeSize
 	return append([]byte{postEntry, byte(n)}, b[:entryHeader+n]...)
 }
 
@@ -172,7 +172,7 @@ func fuzzedSeeds() [][]byte {
 	step := []byte{stepRing}
 	return [][]byte{
 		fuzzedInput(posting(entry{op: verbs.OpSend, flags: whole | flagInline, total: 8, length: 8}, []byte("inlined!")), step),
-		fuzzedInput(posting(entry{op: verbs.OpSend, flags: whole, total: 60, length: 60}, nil, piece{file: fuzzedFile, length: 60, offset: 4000}), step),
+		fuzzedInput(posting(entry{op: verbs.OpSend, flags: whole, total: 60, length: 60}, nil, fileRange{file: fuzzedFile, length: 60, offset: 4000}), step),
 		fuzzedInput(posting(entry{op: verbs.OpWrite, flags: whole | flagInline, rkey: 1, addr: 256, total: 8, length: 8}, []byte("windowed")), step),
 		fuzzedInput(
 			posting(entry{op: verbs.OpWrite, flags: flagFirst | flagInline, rkey: 1, addr: 300, total: 16, length: 8}, []byte("first...")), step,
@@ -190,7 +190,7 @@ func fuzzedSeeds() [][]byte {
 			responding(1, response{number: 1, value: 64, file: fuzzedFile, length: 64}),
 			responding(2, response{number: 2, value: 77, length: 8}), setTo(4, ringEntries+1), step),
 		fuzzedInput(posting(entry{op: verbs.OpSend, flags: whole | flagInline, total: 8, length: 8}, []byte("inlined!")), step, setTo(0, 0), step),
-		fuzzedInput(posting(entry{op: verbs.OpSend, flags: whole, total: 60, length: 60}, nil, piece{file: fuzzedFile, length: 60, offset: 4090}), step),
+		fuzzedInput(posting(entry{op: verbs.OpSend, flags: whole, total: 60, length: 60}, nil, fileRange{file: fuzzedFile, length: 60, offset: 4090}), step),
 		fuzzedInput(posting(entry{op: verbs.OpWrite, flags: whole | flagInline, rkey: 1, addr: 316, total: 8, length: 8}, []byte("too long")), step),
 		fuzzedInput(setTo(4, 2), responding(1, response{number: 1, value: 4090, file: fuzzedFile, length: 64}), step),
 	}

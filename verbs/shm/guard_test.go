@@ -23,7 +23,7 @@ func breakMemory(t *testing.T, mem []byte) {
 // queue pair. The process, and its other queue pairs, go on.
 func TestMemoryThatCannotBeReadBreaksItsPeerAlone(t *testing.T) {
 	for name, c := range map[string]struct {
-		of   func(l *link) []byte
+		of   func(l *connection) []byte
 		post func(x, y *testEnd) // something that y's process reads
 		want verbs.Status        // of it; OK for any
 	}{
@@ -36,12 +36,12 @@ func TestMemoryThatCannotBeReadBreaksItsPeerAlone(t *testing.T) {
 			verbs.StatusRemoteInvalidRequest,
 		},
 		"ring": {
-			func(l *link) []byte { return l.peer },
+			func(l *connection) []byte { return l.peer },
 			func(x, y *testEnd) { x.post(x.to(y, 1, verbs.OpWrite, 0, 8, 0)) },
 			verbs.StatusOK, // the victim can read nothing, and closes
 		},
 		"entries of the ring": {
-			func(l *link) []byte { return l.peer[entriesAt:] },
+			func(l *connection) []byte { return l.peer[entriesAt:] },
 			func(x, y *testEnd) { x.post(x.to(y, 1, verbs.OpWrite, 0, 8, 0)) },
 			verbs.StatusOK,
 		},
@@ -105,7 +105,7 @@ func TestMemoryThatCannotBePopulatedBreaksItsPeerAlone(t *testing.T) {
 }
 
 // content is the memfd of the peer that a connected queue pair has mapped.
-func content(l *link) []byte {
+func content(l *connection) []byte {
 	for _, m := range l.files {
 		return m.mem
 	}

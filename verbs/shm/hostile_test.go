@@ -80,12 +80,12 @@ func (i *impostor) passRing() {
 }
 
 // post publishes an entry, as number n.
-func (i *impostor) post(n uint64, e entry, pieces ...piece) {
+func (i *impostor) post(n uint64, e entry, ranges ...fileRange) {
 	b := i.ring.mem[entriesAt+int(n%ringEntries)*minEntry:][:minEntry]
-	e.number, e.psn, e.pieces = n, uint32(5+n), uint16(len(pieces))
+	e.number, e.psn, e.ranges = n, uint32(5+n), uint16(len(ranges))
 	e.put(b)
-	for at, p := range pieces {
-		putPiece(b, at, p)
+	for at, p := range ranges {
+		putRange(b, at, p)
 	}
 	word(i.ring.mem, atPosted).Store(n + 1)
 	i.write([]byte{kindWake}, nil)
@@ -293,7 +293,7 @@ func (i *impostor) disturb(random *rand.Rand, round int) {
 		word(mem, atPosted).Store(1 + uint64(random.Uint32N(ringEntries)))
 		wake()
 	case 4: // an unknown memfd
-		i.post(0, entry{op: verbs.OpSend, flags: flagFirst | flagLast, total: 60, length: 60}, piece{file: 9, length: 60})
+		i.post(0, entry{op: verbs.OpSend, flags: flagFirst | flagLast, total: 60, length: 60}, fileRange{file: 9, length: 60})
 	case 5: // a key that was never given
 		i.post(0, entry{op: verbs.OpWrite, flags: flagFirst | flagLast | flagInline, total: 8, length: 8, rkey: verbs.RKey(random.Uint32()), addr: random.Uint64()})
 	case 6: // outside of the region
@@ -315,7 +315,7 @@ func (i *impostor) disturb(random *rand.Rand, round int) {
 		m := fileMessage(kindFile, 3)
 		i.write(m[:], []int{f.fd})
 		word(mem, atControl).Store(1)
-		i.post(0, entry{op: verbs.OpSend, flags: flagFirst | flagLast, total: 60, length: 60}, piece{file: 3, length: 60, offset: 4096 - uint64(random.Uint32N(59))})
+		i.post(0, entry{op: verbs.OpSend, flags: flagFirst | flagLast, total: 60, length: 60}, fileRange{file: 3, length: 60, offset: 4096 - uint64(random.Uint32N(59))})
 	case 11: // packets that do not exist
 		b := make([]byte, 2+random.IntN(maxPacket-2))
 		for at := range b {
@@ -387,8 +387,8 @@ func FuzzEntry(f *testing.F) {
 	b := make([]byte, minEntry)
 	(&entry{op: verbs.OpSend, flags: flagFirst | flagLast | flagInline, total: 8, length: 8}).put(b)
 	f.Add(b)
-	(&entry{op: verbs.OpWrite, flags: flagFirst, total: 1 << 20, length: 300, pieces: 1}).put(b)
-	putPiece(b, 0, piece{file: 1, length: 300, offset: 5})
+	(&entry{op: verbs.OpWrite, flags: flagFirst, total: 1 << 20, length: 300, ranges: 1}).put(b)
+	putRange(b, 0, fileRange{file: 1, length: 300, offset: 5})
 	f.Add(append([]byte(nil), b...))
 	(&entry{op: verbs.OpFetchAdd, flags: flagFirst | flagLast, total: 1, length: 8}).put(b)
 	f.Add(append([]byte(nil), b...))
@@ -406,8 +406,8 @@ func FuzzEntry(f *testing.F) {
 		if e.flags&flagInline != 0 && e.op != verbs.OpRead && entryHeader+int(e.length) > len(b) {
 			t.Errorf("%+v is longer than its entry of %d bytes", e, len(b))
 		}
-		if entryHeader+int(e.pieces)*pieceSize > len(b) {
-			t.Errorf("%+v has too many pieces", e)
+		if entryHeader+int(e.ranges)*rangeSize > len(b) {
+			t.Errorf("%+v has too many ranges", e)
 		}
 	})
 }

@@ -38,10 +38,10 @@ const (
 	entriesAt    = 8192
 
 	entryHeader = 64
-	pieceSize   = 16
+	rangeSize   = 16
 	minEntry    = 256 // entryHeader and 192 bytes: short messages travel in the ring itself
 	maxEntry    = entryHeader + 512
-	maxPieces   = (maxEntry - entryHeader) / pieceSize
+	maxPieces   = (maxEntry - entryHeader) / rangeSize
 )
 
 const epochAlive = 1
@@ -61,7 +61,7 @@ type entry struct {
 	psn    uint32 // of the poster, counted from that of the bootstrap
 	op     verbs.Opcode
 	flags  uint8
-	pieces uint16 // pieces after the header, unless flagInline
+	ranges uint16 // ranges after the header, unless flagInline
 	imm    uint32
 	rkey   verbs.RKey
 	addr   uint64 // of the whole message in the responder's memory
@@ -70,8 +70,8 @@ type entry struct {
 	length uint32 // bytes of this part
 }
 
-// piece is content of a part, in a memfd of the poster.
-type piece struct {
+// fileRange is content of a part, in a memfd of the poster.
+type fileRange struct {
 	file   uint32
 	length uint32
 	offset uint64
@@ -79,7 +79,7 @@ type piece struct {
 
 // entrySize returns the size of the entries of a queue pair.
 func entrySize(sges, inline int) int {
-	n := max(minEntry, entryHeader+sges*pieceSize, entryHeader+inline)
+	n := max(minEntry, entryHeader+sges*rangeSize, entryHeader+inline)
 	return (n + 63) &^ 63
 }
 
@@ -92,7 +92,7 @@ func (e *entry) put(b []byte) {
 	le.PutUint64(b[0:], e.number)
 	le.PutUint32(b[8:], e.psn)
 	b[12], b[13] = byte(e.op), e.flags
-	le.PutUint16(b[14:], e.pieces)
+	le.PutUint16(b[14:], e.ranges)
 	le.PutUint32(b[16:], e.imm)
 	le.PutUint32(b[20:], uint32(e.rkey))
 	le.PutUint64(b[24:], e.addr)
@@ -106,7 +106,7 @@ func (e *entry) put(b []byte) {
 func parseEntry(b []byte) (e entry, err error) {
 	le := binary.LittleEndian
 	e = entry{
-		number: le.Uint64(b[0:]), psn: le.Uint32(b[8:]), op: verbs.Opcode(b[12]), flags: b[13], pieces: le.Uint16(b[14:]),
+		number: le.Uint64(b[0:]), psn: le.Uint32(b[8:]), op: verbs.Opcode(b[12]), flags: b[13], ranges: le.Uint16(b[14:]),
 		imm: le.Uint32(b[16:]), rkey: verbs.RKey(le.Uint32(b[20:])), addr: le.Uint64(b[24:]), total: le.Uint64(b[32:]),
 		offset: le.Uint64(b[40:]), length: le.Uint32(b[48:]),
 	}
@@ -115,7 +115,7 @@ func parseEntry(b []byte) (e entry, err error) {
 	case e.op > verbs.OpFetchAdd:
 		return e, fmt.Errorf("unknown operation %d", e.op)
 	case e.op == verbs.OpCompareSwap || e.op == verbs.OpFetchAdd:
-		if e.length != 8 || e.addr%8 != 0 || e.pieces != 0 || e.flags&(flagFirst|flagLast) != flagFirst|flagLast {
+		if e.length != 8 || e.addr%8 != 0 || e.ranges != 0 || e.flags&(flagFirst|flagLast) != flagFirst|flagLast {
 			return e, fmt.Errorf("%v of %d bytes at address %#x", e.op, e.length, e.addr)
 		}
 		return e, nil
@@ -126,37 +126,37 @@ func parseEntry(b []byte) (e entry, err error) {
 	case e.length == 0 && e.total > 0:
 		return e, fmt.Errorf("empty part of a message of %d bytes", e.total)
 	case e.op == verbs.OpRead:
-		if e.pieces != 0 || e.flags&flagInline != 0 || e.length > chunkSize {
-			return e, fmt.Errorf("read of %d bytes with %d pieces", e.length, e.pieces)
+		if e.ranges != 0 || e.flags&flagInline != 0 || e.length > chunkSize {
+			return e, fmt.Errorf("read of %d bytes with %d ranges", e.length, e.ranges)
 		}
 	case e.flags&flagInline != 0:
-		if int64(e.length) > int64(space) || e.pieces != 0 {
+		if int64(e.length) > int64(space) || e.ranges != 0 {
 			return e, fmt.Errorf("%d bytes in an entry of %d", e.length, len(b))
 		}
-	case int(e.pieces)*pieceSize > space:
-		return e, fmt.Errorf("%d pieces in an entry of %d bytes", e.pieces, len(b))
+	case int(e.ranges)*rangeSize > space:
+		return e, fmt.Errorf("%d ranges in an entry of %d bytes", e.ranges, len(b))
 	default:
 		var sum uint64
-		for i := range int(e.pieces) {
-			sum += uint64(parsePiece(b, i).length)
+		for i := range int(e.ranges) {
+			sum += uint64(parseRange(b, i).length)
 		}
 		if sum != uint64(e.length) {
-			return e, fmt.Errorf("pieces of %d bytes for a part of %d", sum, e.length)
+			return e, fmt.Errorf("ranges of %d bytes for a part of %d", sum, e.length)
 		}
 	}
 	return e, nil
 }
 
-func putPiece(b []byte, i int, p piece) {
-	at := b[entryHeader+i*pieceSize:]
+func putRange(b []byte, i int, p fileRange) {
+	at := b[entryHeader+i*rangeSize:]
 	binary.LittleEndian.PutUint32(at[0:], p.file)
 	binary.LittleEndian.PutUint32(at[4:], p.length)
 	binary.LittleEndian.PutUint64(at[8:], p.offset)
 }
 
-func parsePiece(b []byte, i int) piece {
-	at := b[entryHeader+i*pieceSize:]
-	return piece{file: binary.LittleEndian.Uint32(at[0:]), length: binary.LittleEndian.Uint32(at[4:]), offset: binary.LittleEndian.Uint64(at[8:])}
+func parseRange(b []byte, i int) fileRange {
+	at := b[entryHeader+i*rangeSize:]
+	return fileRange{file: binary.LittleEndian.Uint32(at[0:]), length: binary.LittleEndian.Uint32(at[4:]), offset: binary.LittleEndian.Uint64(at[8:])}
 }
 
 // response is what the responder answers to a READ or an atomic.

@@ -51,7 +51,7 @@ func exampleEnds() ends {
 
 func exampleEntry() entry {
 	return entry{
-		number: 130, psn: 0x000102, op: verbs.OpWriteImm, flags: flagSolicited | flagFirst | flagLast, pieces: 1, imm: 7,
+		number: 130, psn: 0x000102, op: verbs.OpWriteImm, flags: flagSolicited | flagFirst | flagLast, ranges: 1, imm: 7,
 		rkey: 0x1f2e3d4c, addr: 0x100000002000, total: 1 << 20, length: 1 << 20,
 	}
 }
@@ -72,9 +72,9 @@ func examples() map[string][]byte {
 	welcome = append(welcome, e.proof(acceptor, first, welcome)...)
 	drop := fileMessage(kindDrop, 3)
 	x, r := exampleEntry(), exampleResponse()
-	at := make([]byte, entryHeader+pieceSize)
+	at := make([]byte, entryHeader+rangeSize)
 	x.put(at)
-	putPiece(at, 0, piece{file: 1, length: 1 << 20, offset: 0x8000})
+	putRange(at, 0, fileRange{file: 1, length: 1 << 20, offset: 0x8000})
 	b := make([]byte, responseSize)
 	r.put(b)
 	return map[string][]byte{

@@ -30,8 +30,8 @@ type qp struct {
 	req  requester
 	resp responder
 	connecting
-	link    *link
-	copying bool // content is being copied, outside of mu
+	connection *connection
+	copying    bool // content is being copied, outside of mu
 	timer
 }
 
@@ -40,30 +40,30 @@ type driver struct {
 	// drive is held while the rings are worked on, also while content is copied. So a Close that
 	// has taken it knows that no slice is under way.
 	drive    sync.Mutex
-	stopping atomic.Int32 // somebody waits for drive to take the link away
+	stopping atomic.Int32 // somebody waits for drive to take the connection away
 	nudged   atomic.Bool  // look at the rings again, for a reason on this side
 	runner   bool         // drive is held by the goroutine of run; guarded by drive
 	seen     words        // of the last step; guarded by drive
 	more     bool         // the last step may have left something; guarded by drive
 	barrier  fence
-	live     atomic.Pointer[link] // link; the holder of drive may go on using an earlier one
-	polls    atomic.Uint64        // counts polls of completion queues of this queue pair
-	watched  atomic.Bool          // run relies on polls, and looks only now and then
+	live     atomic.Pointer[connection] // connection; the holder of drive may go on using an earlier one
+	polls    atomic.Uint64              // counts polls of completion queues of this queue pair
+	watched  atomic.Bool                // run relies on polls, and looks only now and then
 }
 
-// connecting is the way of a queue pair to its link. The queue pair's lock guards it.
+// connecting is the way of a queue pair to its connection. The queue pair's lock guards it.
 type connecting struct {
-	own        endpointData
-	ends       ends // from RTR on
-	role       role
-	peer       endpointData
-	attempt    uint64        // counts the connections of this queue pair
-	ready      chan struct{} // closed when ends is known, or never will be
-	isReady    bool
-	stopDial   context.CancelFunc
-	connection *time.Timer // ends the wait for the connection
-	failed     error       // why there is no connection
-	refused    bool        // and there never will be one, or the peer has ended it
+	own      endpointData
+	ends     ends // from RTR on
+	role     role
+	peer     endpointData
+	attempt  uint64        // counts the connections of this queue pair
+	ready    chan struct{} // closed when ends is known, or never will be
+	isReady  bool
+	stopDial context.CancelFunc
+	patience *time.Timer // ends the wait for the connection
+	failed   error       // why there is no connection
+	refused  bool        // and there never will be one, or the peer has ended it
 }
 
 // timer calls expire of a queue pair, whose lock guards it.

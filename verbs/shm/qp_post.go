@@ -14,7 +14,7 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) {
 	q.mu.Lock()
 	idle := q.machine.Idle()
 	n, _, err := q.machine.PostSend(wrs)
-	var wake *link
+	var wake *connection
 	if n > 0 {
 		q.postedLocked(idle)
 		wake = q.publishLocked()
@@ -42,7 +42,7 @@ func (q *qp) postedLocked(idle bool) {
 func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	q.mu.Lock()
 	n, err := q.machine.PostRecv(wrs)
-	l := q.link
+	l := q.connection
 	stalled := n > 0 && q.resp.stalled && l != nil
 	if stalled {
 		q.resp.stalled = false

@@ -67,7 +67,7 @@ func (q *qp) ToRTR(a verbs.RTRAttr) error {
 		return q.connectToItselfLocked(op)
 	}
 	q.becomeReadyLocked()
-	q.connection = time.AfterFunc(connectTime, func() { q.connectionExpired(attempt) })
+	q.patience = time.AfterFunc(connectTime, func() { q.connectionExpired(attempt) })
 	if q.role == connector {
 		ctx, cancel := context.WithTimeout(d.ctx, connectTime)
 		q.stopDial = cancel
@@ -101,7 +101,7 @@ func (q *qp) ToRTS(a verbs.RTSAttr) error {
 	if r.timeout = verbs.TimeoutDuration(a.Timeout) * time.Duration(a.Retry+1); r.timeout > 0 {
 		r.timeout = max(r.timeout, minPatience)
 	}
-	if l := q.link; l != nil { // responses that came in RTR count from now on
+	if l := q.connection; l != nil { // responses that came in RTR count from now on
 		q.nudge(l)
 	}
 	return nil
@@ -118,16 +118,16 @@ func (q *qp) ToErr() error {
 // peer copies from now on does not count. It comes before any of that memory is given to its
 // owner.
 func (q *qp) takeBackLocked() {
-	if q.link != nil {
-		word(q.link.own.mem, atEpoch).Swap(0) // a swap: later writes to the memory stay behind it
+	if q.connection != nil {
+		word(q.connection.own.mem, atEpoch).Swap(0) // a swap: later writes to the memory stay behind it
 	}
 }
 
 // stopConnectingLocked ends the attempt to connect, if there is one.
 func (q *qp) stopConnectingLocked() {
-	if q.connection != nil {
-		q.connection.Stop()
-		q.connection = nil
+	if q.patience != nil {
+		q.patience.Stop()
+		q.patience = nil
 	}
 	if q.stopDial != nil {
 		q.stopDial()
@@ -135,17 +135,17 @@ func (q *qp) stopConnectingLocked() {
 	}
 }
 
-// takeLink takes the link away from the queue pair, after the slice that is under way. The caller
+// takeConnection takes the connection away from the queue pair, after the slice that is under way. The caller
 // holds none of its locks; on return it holds both.
-func (q *qp) takeLink() {
+func (q *qp) takeConnection() {
 	q.stopping.Add(1)
 	q.drive.Lock()
 	q.stopping.Add(-1)
 	q.mu.Lock()
 	q.takeBackLocked()
 	q.stopConnectingLocked()
-	if l := q.link; l != nil {
-		q.link = nil
+	if l := q.connection; l != nil {
+		q.connection = nil
 		q.live.Store(nil)
 		l.detach()
 	}
@@ -160,7 +160,7 @@ func (q *qp) ToReset() error {
 	if err != nil {
 		return err
 	}
-	q.takeLink()
+	q.takeConnection()
 	defer q.drive.Unlock()
 	defer q.mu.Unlock()
 	if err := q.machine.Step(op, verbs.StateReset); err != nil {
@@ -185,7 +185,7 @@ func (q *qp) Close() error {
 		return nil
 	}
 	delete(d.qps, q.number)
-	q.takeLink()
+	q.takeConnection()
 	q.machine.Close()
 	q.becomeReadyLocked()
 	q.stopTimerLocked()
@@ -224,7 +224,7 @@ func (q *qp) regionClosed(m *soft.Region) {
 			}
 		}
 	}
-	if b := backingOf(m); b != nil && q.link != nil && q.readUnderWayLocked(func(a answered) bool { return a.file == b.file.id }) {
+	if b := backingOf(m); b != nil && q.connection != nil && q.readUnderWayLocked(func(a answered) bool { return a.file == b.file.id }) {
 		q.machine.Fail(verbs.StatusLocalProtection)
 	}
 }
@@ -233,7 +233,7 @@ func (q *qp) regionClosed(m *soft.Region) {
 func (q *qp) windowClosed(key verbs.RKey) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.link != nil && q.readUnderWayLocked(func(a answered) bool { return a.file != 0 && a.key == key }) {
+	if q.connection != nil && q.readUnderWayLocked(func(a answered) bool { return a.file != 0 && a.key == key }) {
 		q.machine.Break()
 	}
 }
@@ -242,7 +242,7 @@ func (q *qp) windowClosed(key verbs.RKey) {
 func (q *qp) readUnderWayLocked(from func(answered) bool) bool {
 	p := &q.resp
 	consumed := uint64(0)
-	if err := guard(func() { consumed = word(q.link.peer, atConsumed).Load() }); err != nil {
+	if err := guard(func() { consumed = word(q.connection.peer, atConsumed).Load() }); err != nil {
 		return true
 	}
 	for i := p.executed - min(p.executed, ringEntries); i < p.executed; i++ {
@@ -278,11 +278,11 @@ func (q *qp) armLocked(at time.Time) {
 func (q *qp) expire() {
 	q.mu.Lock()
 	q.armed = false
-	var wake *link
+	var wake *connection
 	if q.machine.State() == verbs.StateRTS && !q.machine.Closed() {
 		wake = q.checkTimeLocked(time.Now())
 	}
-	l := q.link
+	l := q.connection
 	if q.resp.blocked && l != nil {
 		q.resp.blocked = false
 		defer q.nudge(l)
@@ -291,7 +291,7 @@ func (q *qp) expire() {
 	wake.wake()
 }
 
-func (q *qp) checkTimeLocked(now time.Time) (wake *link) {
+func (q *qp) checkTimeLocked(now time.Time) (wake *connection) {
 	r := &q.req
 	if !r.retryAt.IsZero() && !now.Before(r.retryAt) {
 		r.retryAt = time.Time{}
@@ -303,8 +303,8 @@ func (q *qp) checkTimeLocked(now time.Time) (wake *link) {
 		return wake
 	}
 	var s words
-	if q.link != nil {
-		if err := guard(func() { s = readWords(q.link.peer) }); err != nil {
+	if q.connection != nil {
+		if err := guard(func() { s = readWords(q.connection.peer) }); err != nil {
 			q.violatedLocked(err)
 			return wake
 		}
@@ -341,7 +341,7 @@ func (q *qp) checkTimeLocked(now time.Time) (wake *link) {
 func (q *qp) connectionExpired(attempt uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.machine.Closed() || q.attempt != attempt || q.link != nil || q.machine.State() == verbs.StateErr {
+	if q.machine.Closed() || q.attempt != attempt || q.connection != nil || q.machine.State() == verbs.StateErr {
 		return
 	}
 	err := q.failed

@@ -49,9 +49,9 @@ type part struct {
 }
 
 // publishLocked writes as many parts of work requests into the ring as possible. It returns the
-// link if the peer must be woken.
-func (q *qp) publishLocked() *link {
-	l, r := q.link, &q.req
+// connection if the peer must be woken.
+func (q *qp) publishLocked() *connection {
+	l, r := q.connection, &q.req
 	if l == nil {
 		return nil
 	}
@@ -82,7 +82,7 @@ func (q *qp) publishLocked() *link {
 
 // fillLocked writes the next part of a work request into the ring, without publishing it. wait
 // means that there is no space or descriptor for it yet.
-func (q *qp) fillLocked(l *link, w *rc.SendWork) (status verbs.Status, wait bool) {
+func (q *qp) fillLocked(l *connection, w *rc.SendWork) (status verbs.Status, wait bool) {
 	r, off := &q.req, q.machine.Offset()
 	b := l.own.mem[entriesAt+int(r.published%ringEntries)*q.entrySize:][:q.entrySize] //nolint:gosec // less than ringEntries
 	e := entry{
@@ -135,7 +135,7 @@ func (q *qp) usable(sgl []verbs.SGE) verbs.Status {
 
 // contentLocked puts content of a SEND or WRITE into an entry, or where the peer finds it: short
 // content into the entry itself, registered memfds by their place, other memory into a chunk.
-func (q *qp) contentLocked(l *link, w *rc.SendWork, b []byte, e *entry, p *part) (status verbs.Status, wait bool) {
+func (q *qp) contentLocked(l *connection, w *rc.SendWork, b []byte, e *entry, p *part) (status verbs.Status, wait bool) {
 	k := q.pd.dev.Keys
 	k.Mu.RLock()
 	defer k.Mu.RUnlock()
@@ -156,7 +156,7 @@ func (q *qp) contentLocked(l *link, w *rc.SendWork, b []byte, e *entry, p *part)
 		e.length, e.flags = uint32(w.Length), e.flags|flagInline //nolint:gosec // fits into an entry
 		return verbs.StatusOK, false
 	}
-	if q.piecesLocked(k, w, b, e) {
+	if q.rangesLocked(k, w, b, e) {
 		for _, s := range w.SGL {
 			if s.Length > 0 && !q.announceLocked(l, backingOf(k.LocalLocked(s.LKey)).file) {
 				return verbs.StatusOK, true
@@ -189,14 +189,14 @@ func (q *qp) contentLocked(l *link, w *rc.SendWork, b []byte, e *entry, p *part)
 	}
 	q.req.chunks |= 1 << chunk
 	p.chunk = int8(chunk) //nolint:gosec // less than sendChunks
-	e.length, e.pieces = uint32(n), 1
-	putPiece(b, 0, piece{file: id, length: uint32(n), offset: uint64(chunk) * chunkSize}) //nolint:gosec // not negative
+	e.length, e.ranges = uint32(n), 1
+	putRange(b, 0, fileRange{file: id, length: uint32(n), offset: uint64(chunk) * chunkSize}) //nolint:gosec // not negative
 	return verbs.StatusOK, false
 }
 
-// piecesLocked describes the whole content of a work request as pieces of registered memfds; false
+// rangesLocked describes the whole content of a work request as ranges of registered memfds; false
 // if some of it is in other memory, or may not be used.
-func (q *qp) piecesLocked(k *soft.Keys, w *rc.SendWork, b []byte, e *entry) bool {
+func (q *qp) rangesLocked(k *soft.Keys, w *rc.SendWork, b []byte, e *entry) bool {
 	n := 0
 	for _, s := range w.SGL {
 		if s.Length == 0 {
@@ -207,19 +207,19 @@ func (q *qp) piecesLocked(k *soft.Keys, w *rc.SendWork, b []byte, e *entry) bool
 		}
 		r := k.LocalLocked(s.LKey)
 		m := backingOf(r)
-		if m == nil || entryHeader+(n+1)*pieceSize > len(b) {
+		if m == nil || entryHeader+(n+1)*rangeSize > len(b) {
 			return false
 		}
-		putPiece(b, n, piece{file: m.file.id, length: s.Length, offset: m.offset + s.Addr - r.Addr()})
+		putRange(b, n, fileRange{file: m.file.id, length: s.Length, offset: m.offset + s.Addr - r.Addr()})
 		n++
 	}
-	e.pieces, e.length = uint16(n), uint32(w.Length) //nolint:gosec // at most maxMessage
+	e.ranges, e.length = uint16(n), uint32(w.Length) //nolint:gosec // at most maxMessage
 	return true
 }
 
 // bounceLocked returns a chunk of the memfd of the connection, which is made when it is needed
 // first, and the number of the memfd.
-func (q *qp) bounceLocked(l *link, chunk int) (mem []byte, id uint32, ok bool) {
+func (q *qp) bounceLocked(l *connection, chunk int) (mem []byte, id uint32, ok bool) {
 	if l.bounce == nil {
 		f, err := newMemfd((sendChunks + readChunks) * chunkSize)
 		if err != nil {
@@ -234,7 +234,7 @@ func (q *qp) bounceLocked(l *link, chunk int) (mem []byte, id uint32, ok bool) {
 
 // announceLocked sends the descriptor of a memfd to the peer unless the peer has it; false if the
 // socket is full.
-func (q *qp) announceLocked(l *link, f *file) bool {
+func (q *qp) announceLocked(l *connection, f *file) bool {
 	if _, ok := l.known[f.id]; ok {
 		return true
 	}
@@ -260,7 +260,7 @@ func (q *qp) announceLocked(l *link, f *file) bool {
 }
 
 // takeResponses completes what the peer has executed. The caller holds drive.
-func (q *qp) takeResponses(l *link, s *words) (moved bool) {
+func (q *qp) takeResponses(l *connection, s *words) (moved bool) {
 	for {
 		if !q.enter(l) || q.machine.State() != verbs.StateRTS {
 			q.leave()
@@ -339,7 +339,7 @@ func (q *qp) finishPartLocked() {
 
 // takeContent copies the content of a READ, or the old value of an atomic, from where the peer
 // says into the memory of the work request. gone means that the peer takes that memory back.
-func (q *qp) takeContent(l *link, number uint64, p *part, sgl []verbs.SGE) (status verbs.Status, gone bool) {
+func (q *qp) takeContent(l *connection, number uint64, p *part, sgl []verbs.SGE) (status verbs.Status, gone bool) {
 	var b [responseSize]byte
 	if err := guardedCopy(b[:], l.peer[responsesAt+number%ringEntries*responseSize:][:responseSize]); err != nil {
 		return verbs.StatusBadResponse, false
@@ -366,7 +366,7 @@ func (q *qp) takeContent(l *link, number uint64, p *part, sgl []verbs.SGE) (stat
 }
 
 // scatter copies memory of the peer into the memory of a list, from offset off on.
-func (q *qp) scatter(l *link, sgl []verbs.SGE, off uint64, src []byte) (status verbs.Status, gone bool) {
+func (q *qp) scatter(l *connection, sgl []verbs.SGE, off uint64, src []byte) (status verbs.Status, gone bool) {
 	k := q.pd.dev.Keys
 	for len(src) > 0 {
 		n := min(len(src), sliceSize)

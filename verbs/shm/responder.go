@@ -44,11 +44,11 @@ const (
 	copied    outcome = iota
 	takenBack         // the poster takes its memory back, or this side ends: as if nothing had come
 	misplaced         // the memory of the receive, or that the peer names, may not be written
-	badSource         // the peer's pieces are outside of its memfds, or cannot be read
+	badSource         // the peer's ranges are outside of its memfds, or cannot be read
 )
 
 // takeRequests executes requests of the peer. The caller holds drive.
-func (q *qp) takeRequests(l *link, s *words) (moved bool) {
+func (q *qp) takeRequests(l *connection, s *words) (moved bool) {
 	batch := maxBatch
 	if !q.runner {
 		batch = pollBatch
@@ -75,7 +75,7 @@ func (q *qp) takeRequests(l *link, s *words) (moved bool) {
 }
 
 // takeRequestLocked executes the next request. wake means that the peer must hear of it.
-func (q *qp) takeRequestLocked(l *link, s *words) (wake, more bool) {
+func (q *qp) takeRequestLocked(l *connection, s *words) (wake, more bool) {
 	p := &q.resp
 	if !q.machine.IsUp() || p.deaf {
 		return false, false
@@ -142,7 +142,7 @@ func (q *qp) takeRequestLocked(l *link, s *words) (wake, more bool) {
 }
 
 // executeMessage executes a part of a SEND or WRITE.
-func (q *qp) executeMessage(l *link, e *entry, b []byte) (wake, more bool) {
+func (q *qp) executeMessage(l *connection, e *entry, b []byte) (wake, more bool) {
 	place := q.machine.Place()
 	result, ok := q.copyUnlocked(l, e, b, &place)
 	switch {
@@ -164,7 +164,7 @@ func (q *qp) executeMessage(l *link, e *entry, b []byte) (wake, more bool) {
 }
 
 // executeRead tells the peer where it finds the content.
-func (q *qp) executeRead(l *link, e *entry, s *words) (wake, more bool) {
+func (q *qp) executeRead(l *connection, e *entry, s *words) (wake, more bool) {
 	p, k := &q.resp, q.pd.dev.Keys
 	a := response{number: e.number, length: e.length}
 	file := uint32(0)
@@ -212,7 +212,7 @@ func (q *qp) executeRead(l *link, e *entry, s *words) (wake, more bool) {
 }
 
 // executeAtomic executes an atomic and gives the old value to the peer.
-func (q *qp) executeAtomic(l *link, e *entry) (wake, more bool) {
+func (q *qp) executeAtomic(l *connection, e *entry) (wake, more bool) {
 	k := q.pd.dev.Keys
 	k.Mu.RLock()
 	defer k.Mu.RUnlock()
@@ -230,28 +230,28 @@ func (q *qp) executeAtomic(l *link, e *entry) (wake, more bool) {
 }
 
 // executedLocked tells the peer that the next part has been executed.
-func (q *qp) executedLocked(l *link) {
+func (q *qp) executedLocked(l *connection) {
 	q.resp.executed++
 	q.pd.dev.provider.order.onSend()
 	word(l.own.mem, atDone).Store(q.resp.executed)
 }
 
 // resumeLocked tells the peer that its request no longer waits for a receive.
-func (q *qp) resumeLocked(l *link) {
+func (q *qp) resumeLocked(l *connection) {
 	if q.resp.told {
 		q.resp.told = false
 		word(l.own.mem, atNoReceive).Store(0)
 	}
 }
 
-func (q *qp) stallLocked(l *link) {
+func (q *qp) stallLocked(l *connection) {
 	q.resp.stalled, q.resp.told = true, true
 	word(l.own.mem, atNoReceive).Store(q.resp.executed + 1)
 }
 
 // rejectLocked fails the current request of the peer and breaks the queue pair (specification,
 // volume 1, 9.9.3.1, class C).
-func (q *qp) rejectLocked(l *link, status verbs.Status) {
+func (q *qp) rejectLocked(l *connection, status verbs.Status) {
 	q.pd.dev.provider.order.onSend()
 	word(l.own.mem, atFailed).Store((q.resp.executed+1)<<8 | uint64(status))
 	q.machine.Break()
@@ -259,9 +259,9 @@ func (q *qp) rejectLocked(l *link, status verbs.Status) {
 }
 
 // copyUnlocked copies the content of a part to its place, in slices, without the queue pair's lock,
-// which the caller holds before and after. ok is false if the queue pair broke or lost its link in the
+// which the caller holds before and after. ok is false if the queue pair broke or lost its connection in the
 // meantime.
-func (q *qp) copyUnlocked(l *link, e *entry, b []byte, place *rc.Place) (result outcome, ok bool) {
+func (q *qp) copyUnlocked(l *connection, e *entry, b []byte, place *rc.Place) (result outcome, ok bool) {
 	q.copying = true
 	q.leave()
 	result = q.copyPart(l, e, b, place)
@@ -271,8 +271,8 @@ func (q *qp) copyUnlocked(l *link, e *entry, b []byte, place *rc.Place) (result 
 	return result, true
 }
 
-func (q *qp) copyPart(l *link, e *entry, b []byte, place *rc.Place) outcome {
-	count := int(e.pieces)
+func (q *qp) copyPart(l *connection, e *entry, b []byte, place *rc.Place) outcome {
+	count := int(e.ranges)
 	if e.flags&flagInline != 0 {
 		count = 1
 	}
@@ -281,7 +281,7 @@ func (q *qp) copyPart(l *link, e *entry, b []byte, place *rc.Place) outcome {
 		if e.flags&flagInline != 0 {
 			src = b[entryHeader:][:e.length]
 		} else {
-			c := parsePiece(b, i)
+			c := parseRange(b, i)
 			m := q.fileOf(l, c.file)
 			if m == nil && q.ending(l) {
 				return takenBack
@@ -315,9 +315,9 @@ func (q *qp) copyPart(l *link, e *entry, b []byte, place *rc.Place) outcome {
 	return copied
 }
 
-// ending reports whether the queue pair broke or is about to lose the link, so that a copy need not
+// ending reports whether the queue pair broke or is about to lose the connection, so that a copy need not
 // come to its end.
-func (q *qp) ending(l *link) bool {
+func (q *qp) ending(l *connection) bool {
 	return q.stopping.Load() > 0 || word(l.own.mem, atEpoch).Load() != epochAlive
 }
 
@@ -365,7 +365,7 @@ func (q *qp) findLocked(k *soft.Keys, p *rc.Place, n uint64) (pieces [][]byte, o
 
 // alive reports whether the memory that the peer posted is still the peer's to give. It is read
 // after each copy: if it is set then, the content was copied before the peer took it back.
-func (q *qp) alive(l *link) bool {
+func (q *qp) alive(l *connection) bool {
 	if q.pd.dev.provider.mistakes.skipEpoch {
 		return true
 	}

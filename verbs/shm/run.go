@@ -16,12 +16,12 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// enter takes the queue pair's lock. It returns false if the queue pair has no longer this link.
+// enter takes the queue pair's lock. It returns false if the queue pair has no longer this connection.
 // leave releases the lock in any case.
-func (q *qp) enter(l *link) bool {
+func (q *qp) enter(l *connection) bool {
 	q.mu.Lock()
 	q.Calling = q.runner
-	return q.link == l
+	return q.connection == l
 }
 
 func (q *qp) leave() {
@@ -30,7 +30,7 @@ func (q *qp) leave() {
 }
 
 // reenter is enter after a copy.
-func (q *qp) reenter(l *link) bool {
+func (q *qp) reenter(l *connection) bool {
 	ok := q.enter(l)
 	q.copying = false
 	q.machine.Flush()
@@ -39,13 +39,13 @@ func (q *qp) reenter(l *link) bool {
 
 // step works on both rings. It returns what it saw of the peer's, and whether there may be more
 // to do. runner: the caller is the goroutine of run.
-func (q *qp) step(l *link, runner bool) (seen words, moved bool) {
+func (q *qp) step(l *connection, runner bool) (seen words, moved bool) {
 	q.drive.Lock()
 	defer q.drive.Unlock()
 	return q.stepDriving(l, runner)
 }
 
-func (q *qp) stepDriving(l *link, runner bool) (seen words, moved bool) {
+func (q *qp) stepDriving(l *connection, runner bool) (seen words, moved bool) {
 	select {
 	case <-l.gone:
 		return seen, false
@@ -103,9 +103,9 @@ func (q *qp) polledNoMore() {
 	}
 }
 
-// run works on the rings until the queue pair gives the link up. It is the only goroutine of a
+// run works on the rings until the queue pair gives the connection up. It is the only goroutine of a
 // connected queue pair. While there is nothing to do it sleeps in a read of the socket.
-func (q *qp) run(l *link) {
+func (q *qp) run(l *connection) {
 	defer l.free()
 	for {
 		select {
@@ -135,7 +135,7 @@ func (q *qp) run(l *link) {
 }
 
 // finish takes what the peer published before its end of the connection closed.
-func (q *qp) finish(l *link) {
+func (q *qp) finish(l *connection) {
 	for range ringEntries / maxBatch {
 		_, moved := q.step(l, true)
 		q.callBack(l)
@@ -147,7 +147,7 @@ func (q *qp) finish(l *link) {
 
 // await waits until the packet that is being taken was taken, or until there is something else to do. It
 // returns false if none is being taken.
-func (q *qp) await(l *link) bool {
+func (q *qp) await(l *connection) bool {
 	q.drive.Lock()
 	t := l.taking
 	q.drive.Unlock()
@@ -164,7 +164,7 @@ func (q *qp) await(l *link) bool {
 
 // peerEnded ends what waits for the peer, whose process has ended or has closed its queue pair: no
 // response comes any more, so nothing waits for its time.
-func (q *qp) peerEnded(l *link) {
+func (q *qp) peerEnded(l *connection) {
 	q.drive.Lock() // it guards runner
 	q.runner = true
 	if q.enter(l) {
@@ -179,7 +179,7 @@ func (q *qp) peerEnded(l *link) {
 }
 
 // callBack calls the functions for the events of the last step. Only the goroutine of run calls it.
-func (q *qp) callBack(l *link) {
+func (q *qp) callBack(l *connection) {
 	q.mu.Lock()
 	l.fired = q.TakeFired(l.fired[:0])
 	q.mu.Unlock()
@@ -189,13 +189,13 @@ func (q *qp) callBack(l *link) {
 }
 
 // changed reports whether there is something that the last step has not seen.
-func (q *qp) changed(l *link, seen *words) bool {
+func (q *qp) changed(l *connection, seen *words) bool {
 	return q.nudged.Load() || readWords(l.peer) != *seen
 }
 
 // watch leaves the rings to a polling goroutine for a while. Meanwhile the peer need not wake this
 // side.
-func (q *qp) watch(l *link) {
+func (q *qp) watch(l *connection) {
 	q.watched.Store(true)
 	defer q.watched.Store(false)
 	t := time.NewTimer(watchTime)
@@ -208,7 +208,7 @@ func (q *qp) watch(l *link) {
 }
 
 // spin looks for work for a bounded time, unless many others do that already.
-func (q *qp) spin(l *link, seen *words) (found bool) {
+func (q *qp) spin(l *connection, seen *words) (found bool) {
 	d := q.pd.dev
 	if d.spinning.Add(1) > int32(max(1, runtime.GOMAXPROCS(0)/2)) { //nolint:gosec // a number of processors
 		d.spinning.Add(-1)
@@ -231,7 +231,7 @@ func (q *qp) spin(l *link, seen *words) (found bool) {
 // sleep waits until the peer wakes this side, or nudge does. First it says that it sleeps, and
 // looks again: a peer that publishes something afterwards sees that it must wake this side
 // (sleep_test.go searches all interleavings). It returns false when the connection has ended.
-func (q *qp) sleep(l *link, seen *words) bool {
+func (q *qp) sleep(l *connection, seen *words) bool {
 	asleep := word(l.own.mem, atAsleep)
 	asleep.Store(l.sleeps.Add(1))
 	found := false
@@ -248,7 +248,7 @@ func (q *qp) sleep(l *link, seen *words) bool {
 
 // receive waits for packets of the peer, or a nudge, and handles them. It returns false when the
 // connection has ended.
-func (q *qp) receive(l *link) bool {
+func (q *qp) receive(l *connection) bool {
 	if l.conn == nil {
 		select {
 		case <-l.self:
@@ -278,7 +278,7 @@ func (q *qp) receive(l *link) bool {
 
 // handlePacket handles a packet of the peer, with the memfd that came with it. The caller holds drive. A
 // wrong packet breaks the queue pair.
-func (q *qp) handlePacket(l *link, b []byte, file *mapping) {
+func (q *qp) handlePacket(l *connection, b []byte, file *mapping) {
 	err := func() error {
 		if len(b) == 1 && b[0] == kindWake {
 			return nil
@@ -326,8 +326,8 @@ func (q *qp) handlePacket(l *link, b []byte, file *mapping) {
 	}
 }
 
-// violated breaks the queue pair if it still has the link. The caller holds drive.
-func (q *qp) violated(l *link, err error) {
+// violated breaks the queue pair if it still has the connection. The caller holds drive.
+func (q *qp) violated(l *connection, err error) {
 	if q.enter(l) {
 		q.violatedLocked(err)
 	}
@@ -336,7 +336,7 @@ func (q *qp) violated(l *link, err error) {
 
 // fileOf returns the mapping of a memfd of the peer; nil if the peer has not passed it. Its packet was
 // sent before the request that names it, and stepDriving has read it. The caller holds drive.
-func (q *qp) fileOf(l *link, id uint32) *mapping {
+func (q *qp) fileOf(l *connection, id uint32) *mapping {
 	if l.conn == nil {
 		m, _ := l.selfFiles.Load(id)
 		x, _ := m.(*mapping)
@@ -348,7 +348,7 @@ func (q *qp) fileOf(l *link, id uint32) *mapping {
 // drain handles the packets that wait in the socket, at most maxPackets of them, and stops at one with a
 // descriptor until that was taken. It sets unread if some may be left, and returns false when the
 // connection has ended. It never blocks. The caller holds drive, and has set runner.
-func (q *qp) drain(l *link) bool {
+func (q *qp) drain(l *connection) bool {
 	select {
 	case <-l.gone:
 		return false
@@ -382,7 +382,7 @@ func (q *qp) drain(l *link) bool {
 }
 
 // takePacket handles the next packet. It returns false if that is still being taken.
-func (q *qp) takePacket(l *link) (ok bool, err error) {
+func (q *qp) takePacket(l *connection) (ok bool, err error) {
 	if t := l.taking; t != nil {
 		select {
 		case <-t.done:
@@ -415,10 +415,10 @@ func (q *qp) takePacket(l *link) (ok bool, err error) {
 }
 
 // confirm tells the peer which of its memfds have been unmapped. The caller holds drive.
-func (q *qp) confirm(l *link) {
+func (q *qp) confirm(l *connection) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for len(l.unsaid) > 0 && q.link == l {
+	for len(l.unsaid) > 0 && q.connection == l {
 		if err := l.controlLocked(kindDropped, l.unsaid[0], -1); err != nil {
 			q.resp.blocked = true // the timer tries again
 			q.armLocked(time.Now().Add(retryDelay))

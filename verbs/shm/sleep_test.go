@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The model of sleeping and waking: run.go (sleep) and link.go (mustWakeLocked, wake) as steps, each
+// The model of sleeping and waking: run.go (sleep) and connection.go (mustWakeLocked, wake) as steps, each
 // of which is one access to shared memory or to the socket. Go's atomics are sequentially
 // consistent, so every execution is an interleaving of them.
 //

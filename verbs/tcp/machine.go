@@ -43,10 +43,10 @@ type owner interface {
 	update(r *rc.Request, a, b uint64) (old uint64, ok bool)
 }
 
-// source says where the content of a frame is: in a work request of this side, or behind a
+// frameContent says where the content of a frame is: in a work request of this side, or behind a
 // remote key (a response). It refers to a slot by number: the slot keeps its content until
 // the work request completes.
-type source struct {
+type frameContent struct {
 	inline []byte      // if not nil: the bytes themselves
 	sgl    []verbs.SGE // of a work request
 	off    uint64      // in the list
@@ -107,9 +107,9 @@ func (m *machine) reset() {
 // next builds the header of the next frame, and says where its content is. It returns false
 // if there is nothing to send now. alone says that the frame is the first of its batch: a NAK
 // ends all access to memory, so it goes alone.
-func (m *machine) next(now time.Duration, alone bool, h *frame.Header, s *source) bool {
+func (m *machine) next(now time.Duration, alone bool, h *frame.Header, s *frameContent) bool {
 	m.at = now
-	*h, *s = frame.Header{Acked: m.resp.expected}, source{}
+	*h, *s = frame.Header{Acked: m.resp.expected}, frameContent{}
 	if m.nextReply(h) {
 		return true
 	}

@@ -176,7 +176,7 @@ var noContent [maxSegment]byte
 // write puts the next frame on its way.
 func (e *modelEnd) write() bool {
 	var c carried
-	var s source
+	var s frameContent
 	e.machine.share = uint64(minShare) << e.model.random.IntN(4)
 	if !e.machine.next(e.model.now, true, &c.header, &s) {
 		return false
@@ -370,7 +370,7 @@ func TestResentRequestIsAcknowledgedOnlyAfterItWasWritten(t *testing.T) {
 	e.send(0, verbs.SendWR{ID: 0, Op: verbs.OpSend, Signaled: true, SGL: []verbs.SGE{{Addr: e.mr.Addr(), Length: 1000, LKey: e.mr.LKey()}}})
 	n := x.Acked()
 	var h frame.Header
-	var s source
+	var s frameContent
 	send := func() {
 		t.Helper()
 		if !x.next(0, true, &h, &s) || h.Kind != frame.Send {

@@ -80,7 +80,7 @@ func TestFramesGrowWithTheShare(t *testing.T) {
 		}
 		e.send(0, wr)
 		var c carried
-		var s source
+		var s frameContent
 		e.machine.share = share
 		e.machine.next(0, true, &c.header, &s)
 		if got := c.header.Length; got != want {

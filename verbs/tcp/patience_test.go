@@ -32,7 +32,7 @@ func TestSignsOfLifeDoNotDelayTheProbeAfterAnRNR(t *testing.T) {
 	}
 	n := x.Acked()
 	var h frame.Header
-	var s source
+	var s frameContent
 	if !x.next(0, true, &h, &s) || h.Kind != frame.Send {
 		t.Fatalf("the first frame is %+v", h)
 	}
@@ -69,7 +69,7 @@ func TestAProcessThatRestedAsksBeforeItFailsAQueuePair(t *testing.T) {
 		t.Fatal(err)
 	}
 	var h frame.Header
-	var s source
+	var s frameContent
 	if !x.next(0, true, &h, &s) || h.Kind != frame.Send {
 		t.Fatalf("the first frame is %+v", h)
 	}

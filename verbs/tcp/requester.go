@@ -52,7 +52,7 @@ func (m *machine) sendable() *rc.SendWork {
 }
 
 // nextRequest builds the next frame of the send queue. All frames of earlier batches are written.
-func (m *machine) nextRequest(h *frame.Header, s *source) bool {
+func (m *machine) nextRequest(h *frame.Header, s *frameContent) bool {
 	w := m.sendable()
 	if w == nil {
 		return false

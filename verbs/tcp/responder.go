@@ -137,7 +137,7 @@ func (m *machine) queue(a response) {
 }
 
 // nextResponse builds the next frame of the oldest response.
-func (m *machine) nextResponse(h *frame.Header, s *source) bool {
+func (m *machine) nextResponse(h *frame.Header, s *frameContent) bool {
 	r := &m.resp
 	if r.numResponses == 0 || !m.IsUp() {
 		return false
@@ -145,7 +145,7 @@ func (m *machine) nextResponse(h *frame.Header, s *source) bool {
 	a := &r.responses[0]
 	n := min(m.segment(), a.length-a.sent)
 	h.Kind, h.Number, h.Length = frame.Response, a.number, uint32(n) //nolint:gosec // at most maxSegment
-	*s = source{n: n, atomic: a.atomic, value: a.value, addr: a.addr + a.sent, rkey: a.rkey}
+	*s = frameContent{n: n, atomic: a.atomic, value: a.value, addr: a.addr + a.sent, rkey: a.rkey}
 	if a.sent += n; a.sent == a.length {
 		r.numResponses--
 		copy(r.responses[:], r.responses[1:r.numResponses+1])

@@ -40,7 +40,7 @@ type writer struct {
 	parts    []part              // of the batch, in order
 	sent     int                 // bytes of parts[0] that were written
 	hasLong  bool                // the batch has content of the user's memory
-	lostPart source              // content whose memory was closed
+	lostPart frameContent              // content whose memory was closed
 	vector   [][]byte
 	space    [2*batchPieces + 2 + maxSGEs][]byte
 	blocking bool // for tryWrite: wait for the socket
@@ -55,7 +55,7 @@ type part struct {
 	staged bool
 	from   int // in staging
 	n      int
-	source source
+	source frameContent
 	// upTo is one more than the last request that is complete with this part, see
 	// requester.written.
 	upTo uint64
@@ -199,7 +199,7 @@ func (w *writer) build() bool {
 	q.machine.share = uint64(w.pace.bytes()) //nolint:gosec // positive
 	limit := max(batchBytes, w.pace.bytes())
 	now, long, pieces := q.now(), 0, 0
-	var s source
+	var s frameContent
 	for pieces < batchPieces && long < limit && cap(w.staging)-len(w.staging) >= frame.HeaderLen+smallContent {
 		before := q.machine.Next()
 		if !q.machine.next(now, len(w.parts) == 0, &w.header, &s) {
@@ -264,7 +264,7 @@ func (w *writer) noteWritten(done int) {
 }
 
 // copySmall copies short content into staging. The caller holds the lock of the queue pair.
-func (w *writer) copySmall(s *source) bool {
+func (w *writer) copySmall(s *frameContent) bool {
 	c := w.conn
 	c.writeAccess.Lock()
 	defer c.writeAccess.Unlock()
@@ -280,7 +280,7 @@ func (w *writer) copySmall(s *source) bool {
 
 // find returns the memory of n bytes of a source, from off on. It must be called in an access;
 // the memory is valid until its end.
-func (w *writer) find(s *source, off, n uint64, pieces [][]byte) ([][]byte, bool) {
+func (w *writer) find(s *frameContent, off, n uint64, pieces [][]byte) ([][]byte, bool) {
 	q := w.conn.q
 	if s.sgl != nil {
 		return q.gather(s.sgl, s.off+off, n, false, pieces)
@@ -291,7 +291,7 @@ func (w *writer) find(s *source, off, n uint64, pieces [][]byte) ([][]byte, bool
 
 // gone breaks the queue pair: the memory of a frame was closed before its header was written.
 // The caller holds the lock of the queue pair.
-func (w *writer) gone(s *source) {
+func (w *writer) gone(s *frameContent) {
 	m := &w.conn.q.machine
 	if s.sgl != nil {
 		m.Fail(verbs.StatusLocalProtection)

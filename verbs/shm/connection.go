@@ -15,14 +15,14 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 )
 
-// link is the connection of two queue pairs: their rings and the socket between them. The
-// goroutine of run owns its memory and frees it when the link has been taken from its queue pair.
-type link struct {
+// connection is the connection of two queue pairs: their rings and the socket between them. The
+// goroutine of run owns its memory and frees it when the connection has been taken from its queue pair.
+type connection struct {
 	dev  *device
 	conn *net.UnixConn   // nil if the queue pair is connected to itself
 	raw  syscall.RawConn // of conn
 	self chan struct{}   // wakes run instead of a socket; one token
-	gone chan struct{}   // closed when the link was taken from its queue pair
+	gone chan struct{}   // closed when the connection was taken from its queue pair
 	// nudges holds a token when run is to look at the rings for a reason on this side.
 	nudges chan struct{}
 	fired  []*soft.CQ // space for callBack
@@ -57,8 +57,8 @@ type link struct {
 	wakeFn func(fd uintptr) bool
 }
 
-func newLink(d *device, conn *net.UnixConn, own *file, peer verbs.GID) *link {
-	l := &link{dev: d, conn: conn, own: own, peerGID: peer, gone: make(chan struct{}), ended: make(chan struct{}), nudges: make(chan struct{}, 1), files: make(map[uint32]*mapping), known: make(map[uint32]struct{}), dropping: make(map[uint32]chan struct{})}
+func newConnection(d *device, conn *net.UnixConn, own *file, peer verbs.GID) *connection {
+	l := &connection{dev: d, conn: conn, own: own, peerGID: peer, gone: make(chan struct{}), ended: make(chan struct{}), nudges: make(chan struct{}, 1), files: make(map[uint32]*mapping), known: make(map[uint32]struct{}), dropping: make(map[uint32]chan struct{})}
 	packet := []byte{kindWake}
 	fds := make([]unix.PollFd, 1)
 	l.readable = func(fd uintptr) bool {
@@ -76,7 +76,7 @@ func newLink(d *device, conn *net.UnixConn, own *file, peer verbs.GID) *link {
 
 // controlLocked sends a packet that names a memfd, with its descriptor unless fd is negative.
 // EAGAIN means that the socket is full.
-func (l *link) controlLocked(kind byte, id uint32, fd int) error {
+func (l *connection) controlLocked(kind byte, id uint32, fd int) error {
 	m := fileMessage(kind, id)
 	if err := send(l.raw, m[:], fd); err != nil {
 		return err
@@ -86,9 +86,9 @@ func (l *link) controlLocked(kind byte, id uint32, fd int) error {
 	return nil
 }
 
-// mustWakeLocked returns the link if the peer sleeps and has not been woken yet, else nil. The
+// mustWakeLocked returns the connection if the peer sleeps and has not been woken yet, else nil. The
 // caller has published something before.
-func (l *link) mustWakeLocked() *link {
+func (l *connection) mustWakeLocked() *connection {
 	n := uint64(0)
 	if err := guard(func() { n = word(l.peer, atAsleep).Load() }); err != nil {
 		return nil // the next step finds the fault
@@ -100,8 +100,8 @@ func (l *link) mustWakeLocked() *link {
 	return l
 }
 
-// wake wakes the peer. It does nothing on a nil link.
-func (l *link) wake() {
+// wake wakes the peer. It does nothing on a nil connection.
+func (l *connection) wake() {
 	switch {
 	case l == nil:
 	case l.conn == nil:
@@ -115,7 +115,7 @@ func (l *link) wake() {
 }
 
 // nudge makes the goroutine of run look at the rings again.
-func (q *qp) nudge(l *link) {
+func (q *qp) nudge(l *connection) {
 	q.nudged.Store(true)
 	select {
 	case l.nudges <- struct{}{}:
@@ -128,8 +128,8 @@ func (q *qp) nudge(l *link) {
 	_ = l.conn.SetReadDeadline(time.Unix(1, 0)) // a closed connection has no run to nudge
 }
 
-// detach makes the link unusable. Its memory and its socket stay until run has ended.
-func (l *link) detach() {
+// detach makes the connection unusable. Its memory and its socket stay until run has ended.
+func (l *connection) detach() {
 	close(l.gone)
 	if l.conn != nil {
 		shutDown(l.conn)
@@ -138,8 +138,8 @@ func (l *link) detach() {
 	}
 }
 
-// free releases the memory. Nobody uses the link any more.
-func (l *link) free() {
+// free releases the memory. Nobody uses the connection any more.
+func (l *connection) free() {
 	hangUp := func() {
 		if l.conn != nil {
 			l.dev.hangUp(l.conn, l.peerGID)
