@@ -31,7 +31,7 @@ func selectFor(ctx context.Context, c Config, target string, rows []providers.Ro
 		return Selection{}, err
 	}
 	o := finderOptions(&all, local, log)
-	o.Sources = devices.RDMASources(rows, all.providers().Takes, providers.Options{Logger: log})
+	o.Openers = devices.RDMAOpeners(rows, all.providers().Takes, providers.Options{Logger: log})
 	f := devices.NewFinder(o)
 	if !f.Allowed() {
 		return Selection{}, status.Errorf(status.FailedPrecondition, "the setting provider, %s, names no RDMA", all.Provider)

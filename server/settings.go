@@ -71,7 +71,7 @@ func verbsOptionsOf(c *complete, at reach, maxWaiting int, o Options, log *slog.
 		if o.rows == nil {
 			o.rows = providers.All()
 		}
-		v.Finder.Sources = devices.RDMASources(o.rows, c.providers().Takes, providers.Options{Logger: log})
+		v.Finder.Openers = devices.RDMAOpeners(o.rows, c.providers().Takes, providers.Options{Logger: log})
 	}
 	v.Fixed = devices.FixedOptions{
 		Takes: c.providers().Takes, Named: c.providers().Names, Settings: rdmaOf(c.RDMA), Rows: o.rows,

@@ -12,8 +12,8 @@ type (
 	Request = delivery.Request
 	// Response is a value or an error.
 	Response = delivery.Response
-	// Source is where a responder takes values from.
-	Source = delivery.Source
+	// Values is where a responder takes values from.
+	Values = delivery.Values
 	// Replier sends responses to requesters.
 	Replier = delivery.Replier
 	// ResponseCache keeps responses until they are acknowledged. A process has one for
@@ -58,8 +58,8 @@ const (
 var ErrProcessGone = delivery.ErrProcessGone
 
 // NewResponseCache returns a cache whose values come from source.
-func NewResponseCache(source Source, o CacheOptions) *ResponseCache {
-	return delivery.NewResponseCache(source, o)
+func NewResponseCache(values Values, o CacheOptions) *ResponseCache {
+	return delivery.NewResponseCache(values, o)
 }
 
 // OtherProcess returns the error for a request that was meant for another process of this

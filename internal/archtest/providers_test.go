@@ -36,7 +36,7 @@ var namesProviders = map[string]string{
 	"internal/doctor/check_software.go":        "the checks of the sockets of roce",
 	"internal/doctor/software.go":              "likewise",
 	"internal/loss/judge.go":                   "losses of TCP itself, whoever uses it",
-	"transport/verbs/internal/route/kind.go":   "words of the protocol: peers, logs and metrics have them",
+	"transport/verbs/internal/route/route.go":  "words of the protocol: peers, logs and metrics have them",
 	"transport/verbs/internal/route/reason.go": "what a user may name in the setting provider, of the devices that a peer shows",
 }
 

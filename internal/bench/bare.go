@@ -180,8 +180,10 @@ func (b *bare) side(r bareRun) side {
 	}
 }
 
-// has reports whether the system has what a way needs.
-func (b *bare) has(way string) bool { return way != MemfdCopy || len(b.server.Bare.Memfds) > 0 }
+// has reports whether the system has what a baseline needs.
+func (b *bare) has(baseline string) bool {
+	return baseline != MemfdCopy || len(b.server.Bare.Memfds) > 0
+}
 
 func (b *bare) close() {
 	for _, c := range []*child{b.receiver, b.server} { // the receiver has connections

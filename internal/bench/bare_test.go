@@ -20,14 +20,14 @@ func TestBareBaselines(t *testing.T) {
 	}
 	defer b.close()
 	ways := []bareRun{
-		{Way: RawTCP, Conns: 1, Inflight: 1, Size: 8, Median: true},
-		{Way: RawTCP, Conns: 2, Inflight: 4, Size: 100_000},
-		{Way: RawTLS, Conns: 2, Inflight: 4, Size: 100_000},
-		{Way: UnixSocket, Conns: 1, Inflight: 1, Size: 8, Median: true, Pause: time.Millisecond},
+		{Baseline: RawTCP, Conns: 1, Inflight: 1, Size: 8, Median: true},
+		{Baseline: RawTCP, Conns: 2, Inflight: 4, Size: 100_000},
+		{Baseline: RawTLS, Conns: 2, Inflight: 4, Size: 100_000},
+		{Baseline: UnixSocket, Conns: 1, Inflight: 1, Size: 8, Median: true, Pause: time.Millisecond},
 	}
 	if b.has(MemfdCopy) {
 		ways = append(ways,
-			bareRun{Way: MemfdCopy, Inflight: 1, Buffers: 4, Size: 100_000}, bareRun{Way: MemfdCopy, Inflight: 3, Buffers: 4, Size: 100_000})
+			bareRun{Baseline: MemfdCopy, Inflight: 1, Buffers: 4, Size: 100_000}, bareRun{Baseline: MemfdCopy, Inflight: 3, Buffers: 4, Size: 100_000})
 	}
 	for _, w := range ways {
 		for range 2 {
@@ -41,10 +41,10 @@ func TestBareBaselines(t *testing.T) {
 		}
 	}
 	for _, w := range []bareRun{
-		{Way: "pigeon", Conns: 1, Inflight: 1, Size: 8},
-		{Way: RawTCP, Inflight: 1, Size: 8},
-		{Way: RawTCP, Conns: 1, Inflight: 1, Size: 9}, // there is no such tensor
-		{Way: MemfdCopy, Inflight: 1, Buffers: 1, Size: 9},
+		{Baseline: "pigeon", Conns: 1, Inflight: 1, Size: 8},
+		{Baseline: RawTCP, Inflight: 1, Size: 8},
+		{Baseline: RawTCP, Conns: 1, Inflight: 1, Size: 9}, // there is no such tensor
+		{Baseline: MemfdCopy, Inflight: 1, Buffers: 1, Size: 9},
 	} {
 		if _, err := b.side(w)(ctx, time.Millisecond); err == nil {
 			t.Errorf("%+v: no error", w)

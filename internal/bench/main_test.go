@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 			lines := bufio.NewScanner(os.Stdin)
 			lines.Buffer(nil, 1<<20)
 			for lines.Scan() {
-				line := strings.Replace(lines.Text(), `"way":"`+NIXLRead+`","conns":0`, `"way":"`+RawTCP+`","conns":1`, 1)
+				line := strings.Replace(lines.Text(), `"baseline":"`+NIXLRead+`","conns":0`, `"baseline":"`+RawTCP+`","conns":1`, 1)
 				fmt.Fprintln(out, line)
 			}
 			_ = out.Close()

@@ -33,8 +33,8 @@ func makeMemfds(tensors map[int64]*tensor.Tensor) (files []*os.File, paths map[i
 	return files, paths, nil
 }
 
-// memfdSource is the memory of another process, mapped to be read, and destinations here.
-type memfdSource struct {
+// memfdMapping is the memory of another process, mapped to be read, and destinations here.
+type memfdMapping struct {
 	source  []byte // the mapping
 	buffers []*tensor.Buffer
 	next    []int // by worker
@@ -42,7 +42,7 @@ type memfdSource struct {
 
 // openMemfd maps a memfd and fills the pages of the destinations, so that no copy does. The
 // destinations are of a pool, as those of the other baselines: with huge pages where receives have them.
-func openMemfd(path string, b bareRun, pool tensor.Allocator) (*memfdSource, error) {
+func openMemfd(path string, b bareRun, pool tensor.Allocator) (*memfdMapping, error) {
 	if path == "" || b.Buffers < b.Inflight {
 		return nil, status.Errorf(status.InvalidArgument, "%s: %d bytes at %q into %d buffers, %d at once", MemfdCopy, b.Size, path, b.Buffers, b.Inflight)
 	}
@@ -51,7 +51,7 @@ func openMemfd(path string, b bareRun, pool tensor.Allocator) (*memfdSource, err
 		return nil, status.Errorf(status.Unavailable, "%s: %w", MemfdCopy, err)
 	}
 	defer f.Close()
-	m := &memfdSource{next: make([]int, b.Inflight)}
+	m := &memfdMapping{next: make([]int, b.Inflight)}
 	m.source, err = unix.Mmap(int(f.Fd()), 0, int(b.Size), unix.PROT_READ, unix.MAP_SHARED|unix.MAP_POPULATE)
 	if err != nil {
 		return nil, status.Errorf(status.Unavailable, "%s: mmap: %w", MemfdCopy, err)
@@ -71,7 +71,7 @@ func openMemfd(path string, b bareRun, pool tensor.Allocator) (*memfdSource, err
 }
 
 // copy copies once into the next buffer of a worker: each has every Inflight-th.
-func (m *memfdSource) copy(worker int) error {
+func (m *memfdMapping) copy(worker int) error {
 	i := m.next[worker]
 	copy(m.buffers[i].Bytes(), m.source)
 	if i += len(m.next); i >= len(m.buffers) {
@@ -81,7 +81,7 @@ func (m *memfdSource) copy(worker int) error {
 	return nil
 }
 
-func (m *memfdSource) close() error {
+func (m *memfdMapping) close() error {
 	for _, b := range m.buffers {
 		b.Release()
 	}

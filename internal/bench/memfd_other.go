@@ -13,13 +13,13 @@ func makeMemfds(map[int64]*tensor.Tensor) ([]*os.File, map[int64]string, error) 
 	return nil, nil, errors.ErrUnsupported
 }
 
-// memfdSource does not exist here.
-type memfdSource struct{}
+// memfdMapping does not exist here.
+type memfdMapping struct{}
 
-func openMemfd(string, bareRun, tensor.Allocator) (*memfdSource, error) {
+func openMemfd(string, bareRun, tensor.Allocator) (*memfdMapping, error) {
 	return nil, errors.ErrUnsupported
 }
 
-func (*memfdSource) copy(int) error { return errors.ErrUnsupported }
+func (*memfdMapping) copy(int) error { return errors.ErrUnsupported }
 
-func (*memfdSource) close() error { return nil }
+func (*memfdMapping) close() error { return nil }

@@ -160,7 +160,7 @@ func (n *nixl) how() string {
 // side lets the processes run for one run only: their threads poll busily also when nothing
 // moves.
 func (n *nixl) side(size int64, inflight int, median bool) side {
-	return stopped(n.bare.side(bareRun{Way: NIXLRead, Inflight: inflight, Size: size, Median: median}), n.signal)
+	return stopped(n.bare.side(bareRun{Baseline: NIXLRead, Inflight: inflight, Size: size, Median: median}), n.signal)
 }
 
 func (n *nixl) signal(s syscall.Signal) error { return signalTo(NIXLRead, s, n.server, n.receiver) }

@@ -46,9 +46,9 @@ func ofRoutes() []benchmark {
 		}
 		return b
 	}
-	bandwidth := func(name string, r *route, ways ...bareWay) benchmark {
-		return all(benchmark{name: name, takes: perReceive(len(ways)), run: func(s *suite, ctx context.Context) error {
-			return s.bandwidthBesideBare(ctx, ways)
+	bandwidth := func(name string, r *route, baselines ...bareBaseline) benchmark {
+		return all(benchmark{name: name, takes: perReceive(len(baselines)), run: func(s *suite, ctx context.Context) error {
+			return s.bandwidthBesideBare(ctx, baselines)
 		}}, r)
 	}
 	small := func(name string, r *route, run func(*suite, context.Context) error) benchmark {
@@ -85,8 +85,8 @@ const (
 	shmSmallTarget = 0.2
 )
 
-// bareWay is a bare baseline of bandwidth.
-type bareWay struct {
+// bareBaseline is a bare baseline of bandwidth.
+type bareBaseline struct {
 	name    string // in the rows
 	targets map[int64]float64
 	run     func(s *suite, size int64, inflight int) bareRun
@@ -95,20 +95,20 @@ type bareWay struct {
 // The copies have as many destinations as receives in flight, so that both are in the caches
 // or neither is.
 var (
-	oneCopy = bareWay{MemfdCopy, copyTargets, func(_ *suite, size int64, inflight int) bareRun {
-		return bareRun{Way: MemfdCopy, Inflight: 1, Buffers: inflight, Size: size}
+	oneCopy = bareBaseline{MemfdCopy, copyTargets, func(_ *suite, size int64, inflight int) bareRun {
+		return bareRun{Baseline: MemfdCopy, Inflight: 1, Buffers: inflight, Size: size}
 	}}
-	severalCopies = bareWay{MemfdCopies, nil, func(_ *suite, size int64, inflight int) bareRun {
-		return bareRun{Way: MemfdCopy, Inflight: inflight, Buffers: inflight, Size: size}
+	severalCopies = bareBaseline{MemfdCopies, nil, func(_ *suite, size int64, inflight int) bareRun {
+		return bareRun{Baseline: MemfdCopy, Inflight: inflight, Buffers: inflight, Size: size}
 	}}
-	plainTCP  = bareWay{RawTCP, tcpTargets, overConnections(RawTCP)}
-	secretTCP = bareWay{RawTLS, tlsTargets, overConnections(RawTLS)}
+	plainTCP  = bareBaseline{RawTCP, tcpTargets, overConnections(RawTCP)}
+	secretTCP = bareBaseline{RawTLS, tlsTargets, overConnections(RawTLS)}
 )
 
 // overConnections uses as many connections as carry contents in Tryst.
-func overConnections(way string) func(*suite, int64, int) bareRun {
+func overConnections(baseline string) func(*suite, int64, int) bareRun {
 	return func(s *suite, size int64, inflight int) bareRun {
-		return bareRun{Way: way, Conns: contentConnections(s.queuePairs(size, inflight)), Inflight: inflight, Size: size}
+		return bareRun{Baseline: baseline, Conns: contentConnections(s.queuePairs(size, inflight)), Inflight: inflight, Size: size}
 	}
 }
 
@@ -211,13 +211,13 @@ func (s *suite) withBare(ctx context.Context, sizes []int64, do func(context.Con
 }
 
 // bandwidthBesideBare sets receives against each of the baselines.
-func (s *suite) bandwidthBesideBare(ctx context.Context, ways []bareWay) error {
+func (s *suite) bandwidthBesideBare(ctx context.Context, baselines []bareBaseline) error {
 	return s.withBare(ctx, s.Sizes, func(ctx context.Context, p *session, b *bare, targets []target) error {
 		for _, t := range targets {
 			for _, inflight := range s.Inflight {
-				for _, w := range ways {
+				for _, w := range baselines {
 					run := w.run(s, t.size, inflight)
-					if !b.has(run.Way) {
+					if !b.has(run.Baseline) {
 						s.say("left out: this system has no %s", w.name)
 						continue
 					}
@@ -291,7 +291,7 @@ func (s *suite) busyBesideGRPC(ctx context.Context) error {
 
 // smallBesideBare sets one small receive against a bare round trip of as much, each after a
 // pause, which may be 0.
-func (s *suite) smallBesideBare(ctx context.Context, way string, pause time.Duration, aim float64) error {
+func (s *suite) smallBesideBare(ctx context.Context, baseline string, pause time.Duration, aim float64) error {
 	sizes := []int64{smallSize}
 	return s.withBare(ctx, sizes, func(ctx context.Context, p *session, b *bare, targets []target) error {
 		t := targets[0]
@@ -299,13 +299,13 @@ func (s *suite) smallBesideBare(ctx context.Context, way string, pause time.Dura
 		if pause > 0 {
 			ours = spaced(pause, p.ours.once(t))
 		}
-		theirs := b.side(bareRun{Way: way, Conns: 1, Inflight: 1, Size: t.size, Median: true, Pause: pause})
-		s.say("%s, beside %s", config.FormatSize(t.size), way)
+		theirs := b.side(bareRun{Baseline: baseline, Conns: 1, Inflight: 1, Size: t.size, Median: true, Pause: pause})
+		s.say("%s, beside %s", config.FormatSize(t.size), baseline)
 		o, own, err := s.contest().compare(ctx, ours, theirs)
 		if err != nil {
 			return err
 		}
-		s.addSmall(&o, &own, way, aim)
+		s.addSmall(&o, &own, baseline, aim)
 		return nil
 	})
 }

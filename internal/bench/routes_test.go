@@ -163,7 +163,7 @@ func TestRawTCPHasAsManyConnectionsAsContents(t *testing.T) {
 	s.now = benchmark{transport: "verbs", route: overTCP}
 	for pairs, want := range map[int]int{0: 1, 1: 1, 2: 1, 3: 2, 5: 4} {
 		s.Client.RDMA.QueuePairs = pairs
-		if run := plainTCP.run(s, 16<<20, 4); run.Conns != want || run.Inflight != 4 || run.Way != RawTCP {
+		if run := plainTCP.run(s, 16<<20, 4); run.Conns != want || run.Inflight != 4 || run.Baseline != RawTCP {
 			t.Errorf("%d queue pairs: %+v, want %d connections", pairs, run, want)
 		}
 	}

@@ -21,7 +21,7 @@ import (
 
 // benchOptions are the flags of bench.
 type benchOptions struct {
-	from         source
+	from         serverFlags
 	routes, json bool
 	bytes        string
 	each         time.Duration

@@ -16,14 +16,14 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// source has the flags that name the server of a command.
-type source struct {
+// serverFlags has the flags that name the server of a command.
+type serverFlags struct {
 	from    string
 	timeout time.Duration
 }
 
 // register adds the flags.
-func (f *source) register(cmd *cobra.Command, timeout time.Duration) {
+func (f *serverFlags) register(cmd *cobra.Command, timeout time.Duration) {
 	cmd.Flags().StringVar(&f.from, "from", "", "address of the server: `HOST[:PORT]|TASK`; PORT is 2222 if omitted, a TASK is one of --cluster")
 	help := "fail after this time; 0 = never"
 	if timeout == 0 { // pflag does not show this default
@@ -49,7 +49,7 @@ func quiet(c *sources.Loaded) config.Log {
 
 // check returns the settings. The error has all that is wrong: the flags, the settings, and
 // others, the problems of the command's own flags.
-func (f *source) check(cmd *cobra.Command, s streams, others ...error) (*sources.Loaded, error) {
+func (f *serverFlags) check(cmd *cobra.Command, s streams, others ...error) (*sources.Loaded, error) {
 	cfg, err := s.load(cmd, config.ForClient)
 	var problems []error
 	switch {
@@ -69,7 +69,7 @@ func (f *source) check(cmd *cobra.Command, s streams, others ...error) (*sources
 
 // with calls do with a client and a context that ends after --timeout. Logs go to
 // log.
-func (f *source) with(cmd *cobra.Command, s streams, log io.Writer, do func(context.Context, *server.Client) error) error {
+func (f *serverFlags) with(cmd *cobra.Command, s streams, log io.Writer, do func(context.Context, *server.Client) error) error {
 	cfg, err := f.check(cmd, s)
 	if err != nil {
 		return err

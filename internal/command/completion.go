@@ -194,6 +194,6 @@ func (s streams) ask(cmd *cobra.Command, do func(context.Context, *checkpoint.Pu
 	if err != nil || address == "" {
 		return
 	}
-	from := source{from: address, timeout: completionTimeout}
+	from := serverFlags{from: address, timeout: completionTimeout}
 	_ = from.with(cmd, s, io.Discard, func(ctx context.Context, c *server.Client) error { return do(ctx, c.Puller()) })
 }

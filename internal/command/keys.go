@@ -14,7 +14,7 @@ import (
 
 func (s streams) keysCommand() *cobra.Command {
 	var (
-		from          source
+		from          serverFlags
 		tensors, json bool
 	)
 	cmd := &cobra.Command{

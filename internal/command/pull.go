@@ -19,7 +19,7 @@ import (
 
 // pullOptions are the flags of pull.
 type pullOptions struct {
-	from  source
+	from  serverFlags
 	out   checkpoint.SaveOptions
 	req   checkpoint.PullRequest
 	retry time.Duration

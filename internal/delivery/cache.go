@@ -30,7 +30,7 @@ type CacheOptions struct {
 // acknowledges it. One serves all connections of a process. It is safe for concurrent use.
 // It owns no goroutine but a timer while something is to be dropped or forgotten.
 type ResponseCache struct {
-	source Source
+	source Values
 	verify func(ctx context.Context, name string) (uint64, error)
 
 	mu      sync.Mutex // guards what follows; of the source only TakeLocal is called with it held
@@ -52,7 +52,7 @@ type ResponseCache struct {
 }
 
 // NewResponseCache returns a cache whose values come from source.
-func NewResponseCache(source Source, o CacheOptions) *ResponseCache {
+func NewResponseCache(source Values, o CacheOptions) *ResponseCache {
 	limits := cacheLimits{
 		maxWaiting: o.MaxWaiting, maxWaitingBytes: o.MaxWaitingBytes, maxRemembered: o.MaxRemembered,
 		keptPerRequester: o.KeptPerRequester, keptTotal: o.KeptTotal, addressed: o.Addressed,

@@ -38,8 +38,8 @@ type Response struct {
 	Err error
 }
 
-// Source is where the responder takes values from; *rendezvous.Manager is one.
-type Source interface {
+// Values is where the responder takes values from; *rendezvous.Manager is one.
+type Values interface {
 	// RecvLocalAsync takes the next value of key in the step. The end of ctx takes the
 	// receive back; done runs exactly once in any case.
 	RecvLocalAsync(ctx context.Context, step int64, key rendezvous.Key, done rendezvous.DoneFunc)
@@ -55,7 +55,7 @@ type Source interface {
 
 // Publisher is a Source of which some values do not go when they are received.
 type Publisher interface {
-	Source
+	Values
 	// Republishes reports whether each receive of key gets the value. It calls nobody, as
 	// TakeLocal.
 	Republishes(key rendezvous.Key) bool

@@ -14,7 +14,7 @@ import (
 type requester struct {
 	name        string
 	incarnation uint64
-	source      *source
+	origin      *origin
 	addressed   bool              // the cluster has an address for the name
 	entries     map[uint64]*entry // by receive id
 	past        past
@@ -25,7 +25,7 @@ type requester struct {
 	connects uint64        // how often it came to have a connection
 	in       *list.List    // responses.lost, idle or resting; nil while it has a connection
 	at       *list.Element // its place there
-	atSource *list.Element // and in source.idle, while it is in responses.idle
+	atOrigin *list.Element // and in origin.idle, while it is in responses.idle
 	since    time.Time     // and since when
 	up       time.Time     // since when it has a connection
 
@@ -135,7 +135,7 @@ func (t *responses) introduceNow(now time.Time, a Process, from string) (*reques
 // displace gives the name of k to another process for good: a later request of the earlier
 // process is a late copy.
 func (t *responses) displace(now time.Time, k *requester, a Process, from string) (*requester, []responseAction, error) {
-	if t.sources[from] != k.source { // of the same source: k leaves its space
+	if t.origins[from] != k.origin { // of the same origin: k leaves its space
 		if err := t.hasSpaceFor(a, from); err != nil {
 			return nil, nil, err
 		}
@@ -153,15 +153,15 @@ func displaced(name string) *status.Error {
 // add makes the record of a process.
 func (t *responses) add(now time.Time, a Process, from string) *requester {
 	k := &requester{
-		name: a.Name, incarnation: a.Incarnation, source: t.sourceAt(from),
+		name: a.Name, incarnation: a.Incarnation, origin: t.originAt(from),
 		addressed: t.addressed(a.Name), entries: make(map[uint64]*entry), past: newPast(),
 	}
 	t.requesters[a.Name] = k
 	if !k.addressed {
 		t.unaddressed++
-		k.source.unaddressed++
+		k.origin.unaddressed++
 	}
-	k.source.requesters++
+	k.origin.requesters++
 	t.place(now, k)
 	return k
 }
@@ -176,10 +176,10 @@ func (t *responses) remove(k *requester) {
 	}
 	if !k.addressed {
 		t.unaddressed--
-		k.source.unaddressed--
+		k.origin.unaddressed--
 	}
-	if k.source.requesters--; k.source.requesters == 0 {
-		delete(t.sources, k.source.address)
+	if k.origin.requesters--; k.origin.requesters == 0 {
+		delete(t.origins, k.origin.address)
 	}
 }
 
@@ -234,9 +234,9 @@ func (t *responses) take(k *requester) {
 		k.in.Remove(k.at)
 		k.in, k.at = nil, nil
 	}
-	if k.atSource != nil {
-		k.source.idle.Remove(k.atSource)
-		k.atSource = nil
+	if k.atOrigin != nil {
+		k.origin.idle.Remove(k.atOrigin)
+		k.atOrigin = nil
 	}
 }
 
@@ -248,7 +248,7 @@ func (t *responses) enter(now time.Time, k *requester) {
 	}
 	k.in, k.at, k.since = in, in.PushBack(k), now
 	if in == &t.idle {
-		k.atSource = k.source.idle.PushBack(k)
+		k.atOrigin = k.origin.idle.PushBack(k)
 	}
 }
 

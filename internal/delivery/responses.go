@@ -39,7 +39,7 @@ type responses struct {
 	steps      map[int64]stepEntries
 	next       uint64 // the last fetch id given out
 
-	sources     map[string]*source // by address
+	origins     map[string]*origin // by address
 	unaddressed int                // requesters without an address in the cluster
 	ids         int                // of receives, as requester.ids counts them
 
@@ -91,7 +91,7 @@ type entry struct {
 func newResponses(limits cacheLimits) *responses {
 	return &responses{
 		limits: limits, requesters: make(map[string]*requester),
-		sources: make(map[string]*source), steps: make(map[int64]stepEntries),
+		origins: make(map[string]*origin), steps: make(map[int64]stepEntries),
 	}
 }
 

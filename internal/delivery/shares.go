@@ -7,13 +7,13 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// Shares. Any host that reaches a server can introduce processes and name ids. Each source
+// Shares. Any host that reaches a server can introduce processes and name ids. Each origin
 // address has a share of what the cache keeps and remembers for them, and there is a total. A full
-// cache refuses the newcomer, by the share of its source first, and evicts nothing. Tasks
+// cache refuses the newcomer, by the share of its origin first, and evicts nothing. Tasks
 // of the cluster always have a place.
 
-// source is a network address that requesters were introduced from.
-type source struct {
+// origin is a network address that requesters were introduced from.
+type origin struct {
 	address     string
 	requesters  int       // introduced from there
 	unaddressed int       // those of them without an address in the cluster
@@ -23,22 +23,22 @@ type source struct {
 	full        uint64    // the round in which a receive waited for its share
 }
 
-func (t *responses) sourceAt(address string) *source {
-	s := t.sources[address]
+func (t *responses) originAt(address string) *origin {
+	s := t.origins[address]
 	if s == nil {
-		s = &source{address: address}
-		t.sources[address] = s
+		s = &origin{address: address}
+		t.origins[address] = s
 	}
 	return s
 }
 
-// hasSpaceFor refuses one requester more than its source may introduce, or than there may
-// be. A requester of the same source that has nothing here makes space for it.
+// hasSpaceFor refuses one requester more than its origin may introduce, or than there may
+// be. A requester of the same origin that has nothing here makes space for it.
 func (t *responses) hasSpaceFor(a Process, from string) *status.Error {
 	if t.addressed(a.Name) {
 		return nil
 	}
-	s := t.sources[from]
+	s := t.origins[from]
 	mine := 0
 	if s != nil {
 		mine = s.unaddressed
@@ -62,11 +62,11 @@ func (k *requester) ids() int { return len(k.entries) + len(k.past.ends) }
 
 // countIDs counts ids of k that come or go.
 func (t *responses) countIDs(k *requester, n int) {
-	k.source.ids += n
+	k.origin.ids += n
 	t.ids += n
 }
 
-// hasIDs refuses n ids more than a requester, a source or all may have.
+// hasIDs refuses n ids more than a requester, an origin or all may have.
 func (t *responses) hasIDs(k *requester, n int) *status.Error {
 	share := t.limits.maxWaiting + cmp.Or(t.limits.maxRemembered, maxRemembered)
 	var of string
@@ -75,8 +75,8 @@ func (t *responses) hasIDs(k *requester, n int) *status.Error {
 		return nil // they have no ids that are remembered
 	case k.ids()+n > share:
 		of = k.describe()
-	case k.source.ids+n > sharesOfSource*share:
-		of, share = "the processes at "+k.source.address, sharesOfSource*share
+	case k.origin.ids+n > sharesOfSource*share:
+		of, share = "the processes at "+k.origin.address, sharesOfSource*share
 	case t.ids+n > waitingInAll*share:
 		of, share = "all processes", waitingInAll*share
 	default:

@@ -104,7 +104,7 @@ func TestRememberedIDsHaveATotal(t *testing.T) {
 	if err := b.introduce(b.name, b.inc, "host0"); err != nil {
 		t.Fatal(err)
 	}
-	b.wantCode("beyond the share of a source", b.cancelIDs(1, 1), status.ResourceExhausted, "host0")
+	b.wantCode("beyond the share of an origin", b.cancelIDs(1, 1), status.ResourceExhausted, "host0")
 	b.name, b.inc = "/job:client/replica:0/task:51", 51
 	if err := b.introduce(b.name, b.inc, "host9"); err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func TestRequestersHaveAShareForEachSourceAndATotal(t *testing.T) {
 		}
 	}
 	fill("host0", maxProcessesOfSource)
-	b.wantCode("beyond the share of a source", connect("one more", 1<<40, "host0"), status.ResourceExhausted, "host0", fmt.Sprint(maxProcessesOfSource))
+	b.wantCode("beyond the share of an origin", connect("one more", 1<<40, "host0"), status.ResourceExhausted, "host0", fmt.Sprint(maxProcessesOfSource))
 	b.wantCode("another source", connect("a newcomer", 1<<41, "host1"), status.OK)
 	for i := 2; len(b.m.requesters) < maxProcesses; i++ {
 		fill(fmt.Sprint("host", i), min(maxProcessesOfSource, maxProcesses-len(b.m.requesters)))
@@ -170,8 +170,8 @@ func TestIdleRequestersMakeSpace(t *testing.T) {
 		t.Errorf("%d requesters are known, want the one whose id was remembered", len(b.m.requesters))
 	}
 	b.pass(rememberFor)
-	if len(b.m.requesters) != 0 || len(b.m.sources) != 0 || b.m.due() {
-		t.Errorf("%d requesters of %d sources are not forgotten", len(b.m.requesters), len(b.m.sources))
+	if len(b.m.requesters) != 0 || len(b.m.origins) != 0 || b.m.due() {
+		t.Errorf("%d requesters of %d origins are not forgotten", len(b.m.requesters), len(b.m.origins))
 	}
 }
 

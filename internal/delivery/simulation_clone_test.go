@@ -15,13 +15,13 @@ func cloneResponses(t *responses) *responses {
 	n := newResponses(t.limits)
 	n.next, n.waiting, n.waitBytes, n.bytes, n.blocked = t.next, t.waiting, t.waitBytes, t.bytes, t.blocked
 	n.unaddressed, n.ids, n.full, n.round = t.unaddressed, t.ids, t.full, t.round
-	for address, s := range t.sources {
-		n.sources[address] = &source{address: s.address, requesters: s.requesters, unaddressed: s.unaddressed, ids: s.ids, bytes: s.bytes, full: s.full}
+	for address, s := range t.origins {
+		n.origins[address] = &origin{address: s.address, requesters: s.requesters, unaddressed: s.unaddressed, ids: s.ids, bytes: s.bytes, full: s.full}
 	}
 	entries := make(map[*entry]*entry)
 	for name, k := range t.requesters {
 		c := &requester{
-			name: name, incarnation: k.incarnation, source: n.sources[k.source.address], addressed: k.addressed,
+			name: name, incarnation: k.incarnation, origin: n.origins[k.origin.address], addressed: k.addressed,
 			past:  past{ends: maps.Clone(k.past.ends), order: slices.Clone(k.past.order), lost: maps.Clone(k.past.lost), owed: cloneOwed(k.past.owed)},
 			conns: k.conns, calls: k.calls, connects: k.connects, newcomer: k.newcomer, connectsAt: k.connectsAt, drain: k.drain,
 			since: k.since, displaced: k.displaced, waiting: k.waiting, waitBytes: k.waitBytes, bytes: k.bytes,
@@ -48,7 +48,7 @@ func cloneResponses(t *responses) *responses {
 	each(&t.turns, &n.turns, func(k *requester, at *list.Element) { k.turn = at })
 	each(&t.lost, &n.lost, func(k *requester, at *list.Element) { k.in, k.at = &n.lost, at })
 	each(&t.resting, &n.resting, func(k *requester, at *list.Element) { k.in, k.at = &n.resting, at })
-	each(&t.idle, &n.idle, func(k *requester, at *list.Element) { k.in, k.at, k.atSource = &n.idle, at, k.source.idle.PushBack(k) })
+	each(&t.idle, &n.idle, func(k *requester, at *list.Element) { k.in, k.at, k.atOrigin = &n.idle, at, k.origin.idle.PushBack(k) })
 	each(&t.remembering, &n.remembering, func(k *requester, at *list.Element) { k.past.listed = at })
 	for step, es := range t.steps {
 		n.steps[step] = stepEntries{entries[es.first], entries[es.last]}

@@ -178,7 +178,7 @@ func TestSimulationWalk(t *testing.T) {
 		"blackout": {keys: 3, timed: true, budget: budget{sends: 150, recvs: 150, breaks: 10, cancels: 20, restarts: 1, blackouts: 3}},
 		"limits": {keys: 4, timed: true, budget: budget{sends: 200, recvs: 220, breaks: 20, cancels: 20},
 			limits: cacheLimits{keptPerRequester: 3 * keptOverhead, keptTotal: 3 * keptOverhead}, sizes: []int{1, 700, 30, 2000}},
-		"share of a source": {keys: 4, timed: true, budget: budget{sends: 200, recvs: 220, breaks: 20, cancels: 20},
+		"share of an origin": {keys: 4, timed: true, budget: budget{sends: 200, recvs: 220, breaks: 20, cancels: 20},
 			limits: cacheLimits{keptPerRequester: 3 * keptOverhead, keptPerSource: 3 * keptOverhead, keptTotal: 9 * keptOverhead}, sizes: []int{1, 700, 30, 2000}},
 		"many":       {keys: 200, timed: true, budget: budget{sends: 240, recvs: 250, breaks: 8}},
 		"one by one": {keys: 1, timed: true, budget: budget{sends: 50, recvs: 50, breaks: 20, cancels: 10}},

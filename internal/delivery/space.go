@@ -55,7 +55,7 @@ func (t *responses) countWaiting(k *requester, a Request) *status.Error {
 // fits reports whether e may be charged that many bytes.
 func (t *responses) fits(e *entry, charge int64) bool {
 	k := e.requester
-	return t.fitsRequester(k, e.bytes, charge) && t.fitsSource(k.source, e.bytes, charge) && t.fitsAll(e.bytes, charge)
+	return t.fitsRequester(k, e.bytes, charge) && t.fitsOrigin(k.origin, e.bytes, charge) && t.fitsAll(e.bytes, charge)
 }
 
 // fitsRequester, fitsSource and fitsAll report it for one limit, and an entry that is charged
@@ -65,7 +65,7 @@ func (t *responses) fitsRequester(k *requester, already, charge int64) bool {
 	return others == 0 || others+charge <= t.limits.keptPerRequester
 }
 
-func (t *responses) fitsSource(s *source, already, charge int64) bool {
+func (t *responses) fitsOrigin(s *origin, already, charge int64) bool {
 	others := s.bytes - already
 	return others == 0 || others+charge <= t.limits.keptPerSource
 }
@@ -77,8 +77,8 @@ func (t *responses) fitsAll(already, charge int64) bool {
 
 // admits reports whether a new receive of k may begin at once.
 func (t *responses) admits(k *requester) bool {
-	return !t.blocked && !t.isFull(k.source) && k.turn == nil &&
-		t.fitsRequester(k, 0, keptOverhead) && t.fitsSource(k.source, 0, keptOverhead) && t.fitsAll(0, keptOverhead)
+	return !t.blocked && !t.isFull(k.origin) && k.turn == nil &&
+		t.fitsRequester(k, 0, keptOverhead) && t.fitsOrigin(k.origin, 0, keptOverhead) && t.fitsAll(0, keptOverhead)
 }
 
 // chargeFor is what a response is charged: its tensor and its record. The requester chose the
@@ -94,7 +94,7 @@ func chargeFor(a Request, ans Response) int64 {
 // charge sets what e is charged.
 func (t *responses) charge(e *entry, bytes int64) {
 	e.requester.bytes += bytes - e.bytes
-	e.requester.source.bytes += bytes - e.bytes
+	e.requester.origin.bytes += bytes - e.bytes
 	t.bytes += bytes - e.bytes
 	e.bytes = bytes
 }
@@ -119,17 +119,17 @@ func (t *responses) unlimit(e *entry) {
 	}
 }
 
-// isFull reports whether a receive waits for the share of a source.
-func (t *responses) isFull(s *source) bool { return s.full != 0 && s.full == t.round }
+// isFull reports whether a receive waits for the share of an origin.
+func (t *responses) isFull(s *origin) bool { return s.full != 0 && s.full == t.round }
 
 // admit starts the entries that waited for space, as far as there is space now. Where the
-// limit for all, or for a source, is reached, it drops what unreachable requesters hold.
+// limit for all, or for an origin, is reached, it drops what unreachable requesters hold.
 func (t *responses) admit(now time.Time) []responseAction {
 	acts := t.admitFitting()
 	for at := t.lost.Front(); at != nil && (t.blocked || t.full > 0); {
 		k := item[*requester](at)
 		at = at.Next()
-		if k.bytes > 0 && (t.blocked || t.isFull(k.source)) {
+		if k.bytes > 0 && (t.blocked || t.isFull(k.origin)) {
 			acts = append(acts, t.expire(now, k)...)
 			acts = append(acts, t.admitFitting()...)
 		}
@@ -146,9 +146,9 @@ func (t *responses) admitFitting() []responseAction {
 		e := item[*entry](k.limited.Front())
 		next := turn.Next()
 		switch need := max(e.size, keptOverhead); {
-		case t.isFull(k.source), !t.fitsRequester(k, e.bytes, need):
-		case !t.fitsSource(k.source, e.bytes, need):
-			k.source.full = t.round
+		case t.isFull(k.origin), !t.fitsRequester(k, e.bytes, need):
+		case !t.fitsOrigin(k.origin, e.bytes, need):
+			k.origin.full = t.round
 			t.full++
 		case !t.fitsAll(e.bytes, need):
 			t.blocked = true

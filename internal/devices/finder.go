@@ -41,7 +41,7 @@ const (
 // replace (score).
 type Finder struct {
 	o       FinderOptions
-	sources []providers.Source // FinderOptions.Passed alone, or FinderOptions.Sources
+	openers []providers.Opener // FinderOptions.Passed alone, or FinderOptions.Sources
 
 	transport *verbstransport.RdmaRemoteRendezvous
 	wake      chan struct{} // holds one: a device was lost
@@ -60,9 +60,9 @@ type Finder struct {
 type FinderOptions struct {
 	// Settings choose a device and how its packets are sent.
 	Settings RDMA
-	// Sources are those that the settings allow: of one that they name, or with auto of several, of which
+	// Openers are those that the settings allow: of one that they name, or with auto of several, of which
 	// the first with a usable device is taken (RDMASources). There may be none.
-	Sources []providers.Source
+	Openers []providers.Opener
 	// Named reports whether the settings name a provider.
 	Named func(provider string) bool
 	// Passed is the provider that the program has passed, which replaces the others; nil for none.
@@ -75,15 +75,15 @@ type FinderOptions struct {
 
 // NewFinder makes a Finder that has no device yet.
 func NewFinder(o FinderOptions) *Finder {
-	f := &Finder{o: o, sources: o.Sources, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), cancel: func() {}}
+	f := &Finder{o: o, openers: o.Openers, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), cancel: func() {}}
 	if o.Passed != nil {
-		f.sources = []providers.Source{providers.SourceOf(o.Passed)}
+		f.openers = []providers.Opener{providers.OpenerOf(o.Passed)}
 	}
 	return f
 }
 
 // Allowed reports whether the settings allow an RDMA device.
-func (f *Finder) Allowed() bool { return len(f.sources) > 0 }
+func (f *Finder) Allowed() bool { return len(f.openers) > 0 }
 
 // Find chooses and opens a device. The caller closes it.
 func (f *Finder) Find(ctx context.Context) (Selection, error) {
@@ -98,9 +98,9 @@ func (f *Finder) Find(ctx context.Context) (Selection, error) {
 	want.Before = f.first
 	f.mu.Unlock()
 	if f.o.Passed == nil {
-		return Select(want, f.sources...)
+		return Select(want, f.openers...)
 	}
-	s, _, err := open(f.sources[0], want)
+	s, _, err := open(f.openers[0], want)
 	s.Why = "the program passed it"
 	return s, err
 }
@@ -273,7 +273,7 @@ func (f *Finder) mayImprove(s Selection) bool {
 	f.mu.Lock()
 	first := s.Choice.GID == f.first
 	f.mu.Unlock()
-	return !s.Kernel && len(f.sources) > 1 || !s.Choice.Near || !first || a.IsLoopback() || a.IsLinkLocalUnicast()
+	return !s.Kernel && len(f.openers) > 1 || !s.Choice.Near || !first || a.IsLoopback() || a.IsLinkLocalUnicast()
 }
 
 // Stop ends the search. Call it before the transport is closed.

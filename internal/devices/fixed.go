@@ -43,7 +43,7 @@ func OpenFixed(o FixedOptions) (*Fixed, error) {
 		if row.RDMA() || !o.Takes(row.Name) || !o.Named(row.Name) && f.has(row.Link) {
 			continue
 		}
-		opened, err := openFixed(row.Source(o.Options))
+		opened, err := openFixed(row.Opener(o.Options))
 		if err == nil {
 			opened.Why = worksHere
 			if o.Named(row.Name) {
@@ -87,7 +87,7 @@ func (o *FixedOptions) without(p providers.Row, err error) error {
 
 // CheckFixed opens the device of a provider and closes it. It returns the name of the device.
 func CheckFixed(p providers.Row, o providers.Options) (device string, err error) {
-	opened, err := openFixed(p.Source(o))
+	opened, err := openFixed(p.Opener(o))
 	if err != nil {
 		return "", err
 	}
@@ -95,7 +95,7 @@ func CheckFixed(p providers.Row, o providers.Options) (device string, err error)
 }
 
 // openFixed opens the only device of a source.
-func openFixed(s providers.Source) (_ Selection, err error) {
+func openFixed(s providers.Opener) (_ Selection, err error) {
 	infos, err := s.Devices()
 	if err != nil {
 		return Selection{}, err

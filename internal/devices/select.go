@@ -32,44 +32,44 @@ type Selection struct {
 	row providers.Row // of Provider
 }
 
-// RDMASources returns the sources of RDMA devices that may be used, in the order in which auto tries them.
-func RDMASources(rows []providers.Row, takes func(provider string) bool, o providers.Options) (all []providers.Source) {
+// RDMAOpeners returns the openers of RDMA devices that may be used, in the order in which auto tries them.
+func RDMAOpeners(rows []providers.Row, takes func(provider string) bool, o providers.Options) (all []providers.Opener) {
 	for _, row := range providers.Preferred(rows) {
 		if row.RDMA() && takes(row.Name) {
-			all = append(all, row.Source(o))
+			all = append(all, row.Opener(o))
 		}
 	}
 	return all
 }
 
-// Select opens a device of the first source that has a usable one. Several sources mean that the setting
+// Select opens a device of the first opener that has a usable one. Several openers mean that the setting
 // provider is auto, or names them all. want holds for each. Only its LocalAddr is ignored for the
 // kernel's devices: those in user space are on every network interface, but RDMA ports often have a
 // network of their own, by which peers do not dial.
-func Select(want discovery.Want, sources ...providers.Source) (Selection, error) {
+func Select(want discovery.Want, openers ...providers.Opener) (Selection, error) {
 	var before, unused error
-	for i, source := range sources {
+	for i, opener := range openers {
 		want := want
-		if source.Row.Kernel {
+		if opener.Row.Kernel {
 			want.LocalAddr, want.LocalAddrWhy = netip.Addr{}, ""
 		}
-		s, exist, err := open(source, want)
+		s, exist, err := open(opener, want)
 		switch {
-		case err == nil && len(sources) == 1:
+		case err == nil && len(openers) == 1:
 			s.Why = chosenBySetting
 			return s, nil
 		case err == nil:
 			s.Why, s.Unused = worksHere, unused
-			if i > 0 || source.Row.Kernel {
+			if i > 0 || opener.Row.Kernel {
 				s.Why = Auto(before)
 			}
 			return s, nil
 		case i > 0:
-			before = &noDeviceError{before, source.Row.Name, err}
+			before = &noDeviceError{before, opener.Row.Name, err}
 		default:
 			before = err
 		}
-		if exist && source.Row.Kernel {
+		if exist && opener.Row.Kernel {
 			unused = err
 		}
 	}
@@ -113,7 +113,7 @@ func waits(err error) bool {
 }
 
 // open chooses one of the devices and opens it. exist reports whether there are any.
-func open(s providers.Source, want discovery.Want) (_ Selection, exist bool, err error) {
+func open(s providers.Opener, want discovery.Want) (_ Selection, exist bool, err error) {
 	inv, err := s.Inventory()
 	if err != nil {
 		return Selection{}, false, err

@@ -20,12 +20,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // sources are a host with RDMA and one with none, and a device in software.
 type sources struct {
-	kernel, down, none, software providers.Source
+	kernel, down, none, software providers.Opener
 }
 
 func newSources(t *testing.T) sources {
 	t.Helper()
-	provider := func(name, row string) (*verbstest.Host, providers.Source) {
+	provider := func(name, row string) (*verbstest.Host, providers.Opener) {
 		f := verbstest.NewFabric(verbstest.Options{Devices: []verbstest.DeviceOptions{{Name: name}}})
 		t.Cleanup(func() {
 			if open := f.Counts(); open != (verbs.Counts{}) {
@@ -36,14 +36,14 @@ func newSources(t *testing.T) sources {
 		h := f.Host("h")
 		as, _ := providers.Of(row)
 		as.Inventory = nil
-		return h, providers.Source{Provider: h.Provider(), Row: as}
+		return h, providers.Opener{Provider: h.Provider(), Row: as}
 	}
 	var s sources
 	_, s.kernel = provider("hard0", libibverbs.Name)
 	h, down := provider("hard1", libibverbs.Name)
 	h.NIC("hard1").PortDown(1)
 	s.down = down
-	s.none = providers.SourceOf(hostWithout{roce.New(roce.Options{})})
+	s.none = providers.OpenerOf(hostWithout{roce.New(roce.Options{})})
 	s.none.Row.Kernel = true
 	_, s.software = provider("soft0", roce.Name)
 	return s
@@ -56,7 +56,7 @@ func TestSelect(t *testing.T) {
 	for _, tt := range []struct {
 		name, provider string
 		want           discovery.Want
-		kernel         providers.Source
+		kernel         providers.Opener
 		device, why    string
 		unused         bool
 		err            string // instead of a device
@@ -74,7 +74,7 @@ func TestSelect(t *testing.T) {
 		{name: "a name of software for libibverbs", provider: "libibverbs", want: discovery.Want{Device: "soft0"}, kernel: s.kernel, err: "soft0", is: verbs.ErrNotFound},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			sources := map[string][]providers.Source{"auto": {tt.kernel, s.software}, "libibverbs": {tt.kernel}, "roce": {s.software}}
+			sources := map[string][]providers.Opener{"auto": {tt.kernel, s.software}, "libibverbs": {tt.kernel}, "roce": {s.software}}
 			got, err := Select(tt.want, sources[tt.provider]...)
 			if tt.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.err) || !errors.Is(err, tt.is) {

@@ -71,7 +71,7 @@ func softly(o Options, k Sockets) Options {
 			{Name: "roce-lo", NodeType: discovery.NodeCA, Driver: "roce", NUMA: -1, Ports: port("lo", verbs.MTU4096, "127.0.0.1")},
 		},
 	}
-	o.Software = &providers.Source{Row: providers.Row{Inventory: func(verbs.Provider) (discovery.Inventory, error) { return inv, nil }}}
+	o.Software = &providers.Opener{Row: providers.Row{Inventory: func(verbs.Provider) (discovery.Inventory, error) { return inv, nil }}}
 	o.Sockets = func(netip.Addr) Sockets { return k }
 	return o
 }

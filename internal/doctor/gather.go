@@ -38,7 +38,7 @@ type Options struct {
 	Provider verbs.Provider
 	// Software has the devices in user space; nil: they are not checked. Sockets
 	// checks which sockets the kernel provides for an address; nil: not checked.
-	Software *providers.Source
+	Software *providers.Opener
 	Sockets  func(netip.Addr) Sockets
 	// LocalAddr is the address by which peers reach a process with these settings, and
 	// LocalAddrWhy the reason for it (server.LocalAddr); zero: not known.
@@ -53,15 +53,15 @@ type Options struct {
 	// is zero if only the address is known.
 	ReachVerbs func(ctx context.Context, task cluster.Task, address string) Reached
 	// Fixed are the devices that are no RDMA and that the settings allow.
-	Fixed []FixedSource
+	Fixed []FixedOpener
 	// Rows are the providers; nil: those of this build.
 	Rows []providers.Row
 	// Measure also measures the bandwidth of each route, by a pull.
 	Measure bool
 }
 
-// FixedSource opens a device over TCP or shared memory.
-type FixedSource struct {
+// FixedOpener opens a device over TCP or shared memory.
+type FixedOpener struct {
 	Provider string
 	// Check opens the device and closes it, and returns its name.
 	Check func() (device string, err error)
@@ -80,7 +80,7 @@ func (o Options) OnThisHost() Options {
 		o.Provider = o.Rows[i].New(providers.Options{})
 	}
 	if row, ok := providers.In(o.Rows, softwareProvider); ok {
-		software := row.Source(providers.Options{})
+		software := row.Opener(providers.Options{})
 		o.Software, o.Sockets = &software, hostSockets
 	}
 	fabric := o.Client
@@ -96,7 +96,7 @@ func (o Options) OnThisHost() Options {
 		only := o.Client
 		only.Provider, only.RDMA.Device = row.Name, "" // the device is another provider's
 		fixed := providers.Options{Directory: o.Client.SHMDir, Trusted: certificates.Protection(certificates.Files(o.Client.TLS), true) == verbstransport.MutualTLS, Logger: slog.New(slog.DiscardHandler)}
-		s := FixedSource{Provider: row.Name, Check: func() (string, error) { return devices.CheckFixed(row, fixed) }}
+		s := FixedOpener{Provider: row.Name, Check: func() (string, error) { return devices.CheckFixed(row, fixed) }}
 		if verbs {
 			s.Reach = ReachVerbs(only, server.Options{}, o.Measure)
 		}
@@ -112,7 +112,7 @@ func (o *Options) providers() config.ProviderSet {
 
 // checkFixed checks the devices that are no RDMA. It keeps those that can be used in o.
 func checkFixed(o *Options) (all []FixedDevice) {
-	var usable []FixedSource
+	var usable []FixedOpener
 	for _, s := range o.Fixed {
 		found := FixedDevice{Provider: s.Provider, Named: o.providers().Names(s.Provider)}
 		if found.Device, found.Err = s.Check(); found.Err == nil {

@@ -42,7 +42,7 @@ func TestAMadeUpProviderIsListed(t *testing.T) {
 	o = o.OnThisHost()
 	o.NoSystem = &verbs.Error{Op: "look for devices", Err: verbs.ErrUnavailable}
 	o.Select = func(context.Context) (server.Selection, error) {
-		return devices.Select(discovery.Want{}, devices.RDMASources(o.Rows, o.providers().Takes, providers.Options{})...)
+		return devices.Select(discovery.Want{}, devices.RDMAOpeners(o.Rows, o.providers().Takes, providers.Options{})...)
 	}
 	r := Examine(Gather(t.Context(), o))
 	for check, words := range map[string]string{

@@ -115,7 +115,7 @@ func (l *link) destination(a *attempt, into bool, size uint64, early regmem.Earl
 // when a queue pair in ERR refuses the memory window, and then leaves the channel. Called
 // with mu held.
 func (l *link) offerDest(a *attempt, dest regmem.Destination, size uint64) (channel.Dest, error) {
-	p := dest.Piece()
+	p := dest.Range()
 	var d channel.Dest
 	to := destination{Destination: dest, of: a}
 	shares := l.machine.Stripes(size)

@@ -63,8 +63,8 @@ func (t *RdmaRemoteRendezvous) Use(d PortOptions) error {
 		t.mu.Unlock()
 		return errors.Join(errTransportClosed, next.close())
 	}
-	was := t.ports[next.kind]
-	t.ports[next.kind], t.lost[next.kind] = next, nil
+	was := t.ports[next.route]
+	t.ports[next.route], t.lost[next.route] = next, nil
 	t.mu.Unlock()
 	var moved error
 	if was != nil {
@@ -81,8 +81,8 @@ func (t *RdmaRemoteRendezvous) Use(d PortOptions) error {
 	return nil
 }
 
-// present returns the port of a kind that is in use; nil while there is none.
-func (t *RdmaRemoteRendezvous) present(of route.Kind) *port {
+// present returns the port of a route that is in use; nil while there is none.
+func (t *RdmaRemoteRendezvous) present(of route.Route) *port {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.ports[of]
@@ -100,9 +100,9 @@ func (t *RdmaRemoteRendezvous) inUseLocked() []*port {
 	return slices.DeleteFunc(slices.Clone(t.ports[:]), func(p *port) bool { return p == nil })
 }
 
-// takePort returns the port of a kind for one more link, which has to call port.links.done at
+// takePort returns the port of a route for one more link, which has to call port.links.done at
 // its end. The error is why there is no port.
-func (t *RdmaRemoteRendezvous) takePort(of route.Kind) (*port, error) {
+func (t *RdmaRemoteRendezvous) takePort(of route.Route) (*port, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	on := t.ports[of]
@@ -120,11 +120,11 @@ func (t *RdmaRemoteRendezvous) deviceLost(p *port, err error) {
 	t.changing.Lock()
 	defer t.changing.Unlock()
 	t.mu.Lock()
-	if t.ports[p.kind] != p || t.closed {
+	if t.ports[p.route] != p || t.closed {
 		t.mu.Unlock()
 		return
 	}
-	t.ports[p.kind], t.lost[p.kind] = nil, err
+	t.ports[p.route], t.lost[p.route] = nil, err
 	others := len(t.inUseLocked()) > 0
 	t.mu.Unlock()
 	t.devicesChanged()
@@ -132,13 +132,13 @@ func (t *RdmaRemoteRendezvous) deviceLost(p *port, err error) {
 	if others {
 		instead = "other devices where they reach the peer, and else over " + instead
 	}
-	t.opts.Logger.Warn("the "+deviceWords(p.kind)+" is lost; check its driver and its cable; until there is one again tensors go over "+instead, "device", p.device.Info().Name, "reason", err)
+	t.opts.Logger.Warn("the "+deviceWords(p.route)+" is lost; check its driver and its cable; until there is one again tensors go over "+instead, "device", p.device.Info().Name, "reason", err)
 	for _, at := range t.all() {
 		at.deviceLost(p, err)
 	}
 	t.work.Go(func() {
 		t.closePort(p)
-		if t.opts.Lost != nil && p.kind == route.Fabric {
+		if t.opts.Lost != nil && p.route == route.Fabric {
 			t.opts.Lost(err)
 		}
 	})
@@ -164,7 +164,7 @@ func (t *RdmaRemoteRendezvous) Device() (name string, err error) {
 
 // DeviceStatus describes a device of a process.
 type DeviceStatus struct {
-	// Route is the kind, as in Connection.Route, and Name the device's name.
+	// Route is as in Connection.Route, and Name the device's name.
 	Route, Name string
 	// Err is why it cannot be used at present; nil if it can.
 	Err error
@@ -176,7 +176,7 @@ func (t *RdmaRemoteRendezvous) Devices() []DeviceStatus {
 	ports, lost := t.ports, t.lost
 	t.mu.Unlock()
 	var all []DeviceStatus
-	for _, k := range route.Kinds {
+	for _, k := range route.Routes {
 		d := DeviceStatus{Route: k.String()}
 		switch p := ports[k]; {
 		case p != nil:

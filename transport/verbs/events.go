@@ -116,7 +116,7 @@ func (t *RdmaRemoteRendezvous) refresh(p *port) error {
 		t.opts.Logger.Warn("the port is down; check the cable and the interface; until it is active again new channels wait, and tensors without one go over "+t.fallback(), "port", p.String(), "reason", err)
 	case errors.Is(err, ErrNoAddress):
 		t.opts.Logger.Warn("the address of the port is gone; until the interface has one again tensors go over "+t.fallback(), "port", p.String(), "reason", err)
-		if t.opts.Lost != nil && p.kind == route.Fabric {
+		if t.opts.Lost != nil && p.route == route.Fabric {
 			t.opts.Lost(err)
 		}
 	}
@@ -139,7 +139,7 @@ func (t *RdmaRemoteRendezvous) checkDevice(p *port) bool {
 		return false
 	}
 	for _, at := range t.all() {
-		gid := at.route(p.kind).checkAddress(p)
+		gid := at.route(p.route).checkAddress(p)
 		for _, l := range at.existing() {
 			if from := l.own.Rails[0].GID; l.port == p && from != gid {
 				why := verbs.Errorf("use", p.String(), ErrNoAddress, "its address %v is gone, and %v is used instead", from, gid)

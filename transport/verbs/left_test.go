@@ -115,7 +115,7 @@ func (p *leftPair) Exchange(ctx context.Context, peer cluster.Task, own handshak
 	return handshake.Offer{}, status.Errorf(status.Unavailable, "%v is not up", peer)
 }
 
-// RecvLocalAsync, TakeLocal and Restore implement transport.Source.
+// RecvLocalAsync, TakeLocal and Restore implement transport.Values.
 func (p *leftPair) RecvLocalAsync(_ context.Context, _ int64, _ rendezvous.Key, done rendezvous.DoneFunc) {
 	done(rendezvous.Value{}, rendezvous.Args{}, p.looks())
 }

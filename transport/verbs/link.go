@@ -66,7 +66,7 @@ type link struct {
 	receiver     func(rendezvous.Key) (rendezvous.Guard, error) // Options.Receiver of the peer; nil without it
 	nextRail     uint8                                          // first rail of the next content that does not use all rails
 	peerLeft     uint64                                         // highest generation that the peer's requests report as left
-	sources      table[source]
+	sources      table[contentMemory]
 	staged       regmem.Share // copies for this peer
 	dests        table[destination]
 	batches      []*batch
@@ -221,7 +221,7 @@ func (l *link) connect(peer handshake.Offer) error {
 	machine, err := channel.New(time.Now(), channel.Config{
 		Peer: l.peer.task.String(), Generation: l.own.Generation,
 		OwnIncarnation: t.opts.Self.Incarnation, PeerIncarnation: peer.Incarnation,
-		Rails: rails, Apart: l.port.kind == route.TCP, Window: o.Window, PeerWindow: int(peer.Window),
+		Rails: rails, Apart: l.port.route == route.TCP, Window: o.Window, PeerWindow: int(peer.Window),
 		Message: int(l.own.ReceiveSize), PeerMessage: int(min(peer.ReceiveSize, l.own.ReceiveSize)),
 		Eager: int(min(l.own.EagerLimit, peer.EagerLimit)), SendQueue: o.SendQueue,
 		MaxWaiting: o.MaxWaiting, Chunk: chunk, LongChunk: long, Outstanding: outstanding,
@@ -248,7 +248,7 @@ func (l *link) writes(peer handshake.Offer) (chunk, long int, outstanding int64)
 	o := &l.peer.transport.opts
 	longest := min(l.own.MaxMessage, peer.MaxMessage)
 	chunk, outstanding = cmp.Or(o.Chunk, channel.DefaultChunk), o.Outstanding
-	if l.port.kind == route.Shared && o.Chunk == 0 && o.Outstanding == 0 {
+	if l.port.route == route.Shared && o.Chunk == 0 && o.Outstanding == 0 {
 		long, outstanding = sharedChunk, 4*sharedChunk
 	}
 	return int(min(int64(chunk), int64(longest))), int(min(int64(long), int64(longest))), outstanding

@@ -49,7 +49,7 @@ func (c *carried) add(l *link, n int64) {
 	}
 }
 
-// receiving returns the device for whose kind ReceiveAllocator allocates; nil without one. While no
+// receiving returns the device for whose route ReceiveAllocator allocates; nil without one. While no
 // peer is reached that is a device without windows, which is hardware: a copy costs it most.
 func (t *RdmaRemoteRendezvous) receiving() *port {
 	all := t.inUse()

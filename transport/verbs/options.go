@@ -24,7 +24,7 @@ type Options struct {
 	// may be nil: then the transport has none until Use.
 	PortOptions
 	// Fixed name devices that are no RDMA and stay: TCP and shared memory, at most one of each. The
-	// link layer of a port is its kind. The caller closes them after Close.
+	// link layer of a port says its route. The caller closes them after Close.
 	Fixed []PortOptions
 	// Target returns the address of a task as "host:port", for queue pairs that need it
 	// (verbs.Endpoint.Target); empty when the task has none. Nil where no device needs it.

@@ -11,7 +11,7 @@ import (
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/route"
 )
 
-// peer is the record of one remote task: a route to it over each kind of device, with its
+// peer is the record of one remote task: its routes, each with its
 // handshake and links, and which link carries receives.
 type peer struct {
 	transport *RdmaRemoteRendezvous
@@ -23,7 +23,7 @@ type peer struct {
 	mu           sync.Mutex    // guards what follows, up to logging, and the routes
 	closed       totals        // counts of the links that are destroyed
 	router       *route.Router // nil in a process with one device
-	routes       []*peerRoute  // in the order of route.Kinds
+	routes       []*peerRoute  // in the order of route.Routes
 	active       *link         // carries receives; nil when none does
 	disconnected func()        // reports to the response cache that active has ended
 	left         leftLink      // what this side has left of its channels
@@ -39,7 +39,7 @@ type peer struct {
 	closing      bool          // this process closes the peer, so changes are not logged
 	cameUp       time.Time     // when a channel was up for the first time, or again; zero for never
 	since        since         // when the present state began
-	lastKind     string        // of device of the last channel that was up; empty before the first
+	lastRoute    string        // of device of the last channel that was up; empty before the first
 	lastDevice   string        // of this process, of that channel
 
 	logging sync.Mutex // keeps log lines in the order of the states; guards logged
@@ -49,7 +49,7 @@ type peer struct {
 // newPeer makes the record of a task. Called with t.mu held.
 func newPeer(t *RdmaRemoteRendezvous, task cluster.Task, source string) *peer {
 	p := &peer{transport: t, task: task, source: source, changed: make(chan struct{})}
-	for _, k := range route.Kinds {
+	for _, k := range route.Routes {
 		p.routes = append(p.routes, newRoute(p, k))
 	}
 	p.router = newRouter(p)
@@ -82,8 +82,8 @@ func (p *peer) connectNow() {
 	p.unlock()
 }
 
-// route returns the route of a kind.
-func (p *peer) route(k route.Kind) *peerRoute { return p.routes[k-route.Kinds[0]] }
+// route returns the state of a route.
+func (p *peer) route(k route.Route) *peerRoute { return p.routes[k-route.Routes[0]] }
 
 // request passes a bootstrap call of the peer to the machine of its route and waits for the
 // answer.
@@ -91,7 +91,7 @@ func (p *peer) request(ctx context.Context, from handshake.Offer) (handshake.Off
 	if p.router != nil && from.IsIntroduction() {
 		return p.asked(from)
 	}
-	k := route.KindOf(from.Link)
+	k := route.Of(from.Link)
 	if k == route.None {
 		k = route.Fabric // its handshake says what is wrong
 	}

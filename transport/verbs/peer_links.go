@@ -29,14 +29,14 @@ func (p *peer) linkUp(l *link) {
 		}
 		if p.active == nil || p.prefers(l) {
 			p.setActive(l)
-			p.cameUp, p.lastKind, p.lastDevice = now, l.route.kind.String(), l.port.name
+			p.cameUp, p.lastRoute, p.lastDevice = now, l.route.over.String(), l.port.name
 			p.disconnected, down = down, nil
 		}
 		if p.router != nil {
 			for _, r := range p.routes {
 				r.machine.Met(l.requester.Incarnation)
 			}
-			p.carryOut(p.router.Up(now, l.route.kind, l.requester.Incarnation))
+			p.carryOut(p.router.Up(now, l.route.over, l.requester.Incarnation))
 		}
 	}
 	p.unlock()
@@ -111,7 +111,7 @@ func (p *peer) linkDown(l *link) {
 			if err != nil && !p.closing && p.transport.opts.Callable(p.task) {
 				p.transport.work.Go(p.tell)
 			}
-			p.carryOut(p.router.Up(time.Now(), next.route.kind, next.requester.Incarnation))
+			p.carryOut(p.router.Up(time.Now(), next.route.over, next.requester.Incarnation))
 		}
 	}
 	p.unlock()
@@ -260,7 +260,7 @@ func (p *peer) closeLeft(incarnation, generation uint64) {
 
 // deviceLost ends every link on a device because the device is lost.
 func (p *peer) deviceLost(on *port, err error) {
-	r := p.route(on.kind)
+	r := p.route(on.route)
 	p.mu.Lock()
 	r.lost = err
 	r.do(r.machine.Suspend(time.Now(), err))
@@ -270,7 +270,7 @@ func (p *peer) deviceLost(on *port, err error) {
 // deviceFound makes channels over a device. moved is why the process no longer uses its earlier device of
 // the same provider; nil if it had none.
 func (p *peer) deviceFound(on *port, moved error) {
-	r := p.route(on.kind)
+	r := p.route(on.route)
 	p.mu.Lock()
 	r.lost, r.address, r.refused = nil, verbs.GID{}, nil
 	now := time.Now()
@@ -325,14 +325,14 @@ func (p *peer) prefers(l *link) bool {
 		return l.id > p.active.id
 	}
 	target := p.router.Target()
-	return l.route.kind == target && p.active.route.kind != target
+	return l.route.over == target && p.active.route.over != target
 }
 
 // follow has the link over the router's choice carry receives, if it is up: the choice may change
 // while two links are up. Called with mu held.
 func (p *peer) follow() {
 	target := p.router.Target()
-	if target == route.None || p.active != nil && p.active.route.kind == target {
+	if target == route.None || p.active != nil && p.active.route.over == target {
 		return
 	}
 	for _, l := range p.route(target).links {

@@ -79,7 +79,7 @@ var details = regexp.MustCompile(`[0-9a-fA-F:.]*[0-9][0-9a-fA-F:.]*`)
 // peerLog is what was logged of a peer. Guarded by peer.logging.
 type peerLog struct {
 	up       bool                // the last line says that there is a channel
-	route    string              // over this kind of device
+	route    string              // of the last channel
 	better   map[string]struct{} // facts about better routes that are not taken
 	kind     reasonKind          // of the present reason
 	reason   string              // its text
@@ -161,7 +161,7 @@ func (p *peer) logBetter(k Connection) {
 
 // logClear logs once that RDMA is in clear, when a channel over it is up although gRPC has TLS.
 func (t *RdmaRemoteRendezvous) logClear(l *link) {
-	if l.route.kind != route.Fabric || t.opts.TLS <= handshake.NoTLS || !t.clear.CompareAndSwap(false, true) {
+	if l.route.over != route.Fabric || t.opts.TLS <= handshake.NoTLS || !t.clear.CompareAndSwap(false, true) {
 		return
 	}
 	t.opts.Logger.Warn("tensors over RDMA are neither secret nor authentic, although TLS is set; give the setting provider no RDMA device (tcp,shm), or use RDMA on a trusted network alone",
@@ -276,7 +276,7 @@ func (p *peer) logLeft(l *link, err error, present bool) {
 	lasted := time.Since(p.cameUp)
 	instead, other := p.transport.fallback(), p.active != nil
 	if other {
-		instead = p.active.route.kind.String()
+		instead = p.active.route.over.String()
 	}
 	p.mu.Unlock()
 	log, g := p.transport.opts.Logger, &p.logged

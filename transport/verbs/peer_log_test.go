@@ -27,8 +27,8 @@ func loggedPeer(t *testing.T, client bool) (p *peer, lines func() string) {
 		Callable: func(cluster.Task) bool { return !client },
 	}}
 	p = &peer{transport: tr, task: cluster.Task{Job: "worker", Index: 1}}
-	for _, k := range route.Kinds {
-		p.routes = append(p.routes, &peerRoute{peer: p, kind: k})
+	for _, k := range route.Routes {
+		p.routes = append(p.routes, &peerRoute{peer: p, over: k})
 	}
 	return p, func() string {
 		defer b.Reset()

@@ -11,12 +11,12 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// peerRoute is the route to a peer over one kind of device: the handshake over it, and its
+// peerRoute is one route to a peer: the handshake over it, and its
 // links. One goroutine at a time executes the actions of the handshake machine, in order: each
 // may take time, and the machine relies on the order. peer.mu guards it.
 type peerRoute struct {
 	peer *peer
-	kind route.Kind
+	over route.Route
 
 	machine  *handshake.Machine
 	actions  []handshake.Action
@@ -30,11 +30,11 @@ type peerRoute struct {
 	alarm    alarm  // of timer
 	failures uint64 // of the machine, that the router knows of
 	failed   bool   // it has failed since a channel carried receives
-	lost     error  // why this process has no device of the kind; nil while there is one
+	lost     error  // why this process has no device for it; nil while there is one
 }
 
-// newRoute makes the route of a kind. Called with t.mu held.
-func newRoute(p *peer, k route.Kind) *peerRoute {
+// newRoute makes one route. Called with t.mu held.
+func newRoute(p *peer, k route.Route) *peerRoute {
 	t := p.transport
 	c := handshake.Config{Self: t.opts.identity(), Peer: p.task, Callable: t.opts.Callable(p.task), Jitter: t.opts.jitter(), Backoff: t.opts.Backoff}
 	if len(t.opts.Fixed) > 0 {
@@ -45,7 +45,7 @@ func newRoute(p *peer, k route.Kind) *peerRoute {
 		c.Self = on.self
 	}
 	r := &peerRoute{
-		peer: p, kind: k, links: make(map[uint64]*link),
+		peer: p, over: k, links: make(map[uint64]*link),
 		requests: make(map[uint64]func(handshake.Offer, error)), machine: handshake.New(c),
 	}
 	if on == nil {
@@ -164,7 +164,7 @@ func (r *peerRoute) makeLink(a handshake.Action) (ok bool) {
 	unverified := !t.opts.Callable(r.peer.task)
 	failed := func(err error) bool {
 		t.links.done()
-		on := t.present(r.kind)
+		on := t.present(r.over)
 		r.peer.mu.Lock()
 		acts := r.machine.MakeFailed(time.Now(), a.ID, err)
 		r.do(append(acts, r.nextOfFamily(on)...))
@@ -193,7 +193,7 @@ func (r *peerRoute) makeLink(a handshake.Action) (ok bool) {
 
 // newLink makes a link on the device in use.
 func (r *peerRoute) newLink(id, generation uint64) (l *link, err error) {
-	on, err := r.peer.transport.takePort(r.kind)
+	on, err := r.peer.transport.takePort(r.over)
 	if err != nil {
 		return nil, err
 	}
@@ -242,7 +242,7 @@ func (r *peerRoute) call(id uint64, own handshake.Offer) {
 	ctx, cancel := context.WithTimeout(r.peer.transport.base, handshake.CallTimeout)
 	offer, err := r.peer.transport.opts.Exchanger.Exchange(ctx, r.peer.task, own)
 	cancel()
-	on := r.peer.transport.present(r.kind)
+	on := r.peer.transport.present(r.over)
 	r.peer.mu.Lock()
 	var acts []handshake.Action
 	if err == nil && r.peer.router != nil && handshake.Validate(offer) == nil {
@@ -262,7 +262,7 @@ func (r *peerRoute) request(ctx context.Context, from handshake.Offer) (handshak
 		err   error
 	}
 	done := make(chan result, 1)
-	on := r.peer.transport.present(r.kind)
+	on := r.peer.transport.present(r.over)
 	r.peer.mu.Lock()
 	if r.peer.gone {
 		r.peer.mu.Unlock()
@@ -302,7 +302,7 @@ func (r *peerRoute) propose(from handshake.Offer) error {
 	}
 	p.doubtFailed(from.Inventory)
 	p.askErr, p.answered = nil, true
-	acts, err := p.router.Request(time.Now(), route.SideOf(from), r.kind)
+	acts, err := p.router.Request(time.Now(), route.SideOf(from), r.over)
 	p.carryOut(acts)
 	return err
 }

@@ -13,14 +13,14 @@ import (
 func (p *peer) status() Connection {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	k := Connection{Task: p.task, Since: p.since.verbsAt, StateSince: p.since.stateAt, LastRoute: p.lastKind, LastDevice: p.lastDevice}
+	k := Connection{Task: p.task, Since: p.since.verbsAt, StateSince: p.since.stateAt, LastRoute: p.lastRoute, LastDevice: p.lastDevice}
 	k.State, k.Reason = p.shown().machine.State()
 	k.Routes = p.routeStatus()
 	switch {
 	case p.active != nil:
 		k.Verbs, k.Generation, k.QueuePairs, k.Reason = true, p.active.own.Generation, len(p.active.rails), nil
 		k.Device, k.Local, k.Remote = p.active.port.name, p.active.own.Rails[0].GID, p.active.remote
-		k.Socket, k.Route = p.active.socket, p.active.route.kind.String()
+		k.Socket, k.Route = p.active.socket, p.active.route.over.String()
 	default:
 		if lost := p.lostDevices(); lost != nil {
 			k.Reason = lost
@@ -96,9 +96,9 @@ func (p *peer) routeStatus() []RouteStatus {
 	if p.router == nil {
 		return nil
 	}
-	whys := make(map[route.Kind]string, len(route.Kinds))
+	whys := make(map[route.Route]string, len(route.Routes))
 	for _, x := range p.router.Reasons(time.Now()) {
-		whys[x.Kind] = x.Why
+		whys[x.Route] = x.Why
 	}
 	own := p.transport.names.Load()
 	var all []RouteStatus

@@ -20,7 +20,7 @@ import (
 type port struct {
 	device     verbs.Device
 	name       string // of device
-	kind       route.Kind
+	route      route.Route
 	options    PortOptions
 	pd         verbs.PD
 	memory     *regmem.Domain  // the transport's memory, as the device addresses it
@@ -67,7 +67,7 @@ func openPort(o *Options, memory *regmem.Memory, d PortOptions) (*port, error) {
 		return nil, status.Errorf(status.InvalidArgument, "%s port %d supports messages of at most %d bytes, and those of a channel have up to %d: lower the setting eager-limit, now %d bytes",
 			d.Device.Info().Name, d.Path.Port, most, message, o.EagerLimit)
 	}
-	p := &port{device: d.Device, name: d.Device.Info().Name, options: d, kind: route.KindOf(info.Link), path: d.Path, configured: d.Address, replacement: d.Again, gid: d.Address.GID, mtu: d.Path.MTU, lid: info.LID, rails: d.Rails}
+	p := &port{device: d.Device, name: d.Device.Info().Name, options: d, route: route.Of(info.Link), path: d.Path, configured: d.Address, replacement: d.Again, gid: d.Address.GID, mtu: d.Path.MTU, lid: info.LID, rails: d.Rails}
 	p.path.SGIDIndex = uint8(d.Address.Index) //nolint:gosec // ibv_ah_attr has 8 bits; discovery refuses more
 	if p.table, err = d.Device.GIDs(d.Path.Port); err != nil {
 		return nil, err

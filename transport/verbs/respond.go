@@ -25,12 +25,12 @@ func (l *link) request(now time.Time, q *channel.Request) (answered bool) {
 	id := attemptID{q.ID, q.Attempt}
 	l.peer.transport.active()
 	if l.replaced != nil {
-		l.respondLocked(now, id, channel.Response{Err: delivery.Moved(l.replaced), Fallback: true}, source{})
+		l.respondLocked(now, id, channel.Response{Err: delivery.Moved(l.replaced), Fallback: true}, contentMemory{})
 		return true
 	}
 	r, err := l.parse(q)
 	if err != nil {
-		l.respondLocked(now, id, channel.Response{Err: status.From(err)}, source{})
+		l.respondLocked(now, id, channel.Response{Err: status.From(err)}, contentMemory{})
 		if isNotProven(err) {
 			l.outbox = append(l.outbox, outgoing{kind: outRest, rest: func() { l.refused(err) }})
 		}
@@ -99,13 +99,13 @@ func (l *link) Reply(id uint64, attempt uint32, resp transport.Response) {
 	if resp.Err != nil {
 		var undecided *transport.UndecidedError
 		l.refused(resp.Err)
-		l.respond(at, channel.Response{Err: status.From(resp.Err), Fallback: errors.As(resp.Err, &undecided)}, source{})
+		l.respond(at, channel.Response{Err: status.From(resp.Err), Fallback: errors.As(resp.Err, &undecided)}, contentMemory{})
 		return
 	}
 	t := resp.Value.Tensor
 	switch {
 	case resp.Value.Dead:
-		l.respond(at, channel.Response{Value: deadValue()}, source{})
+		l.respond(at, channel.Response{Value: deadValue()}, contentMemory{})
 		l.peer.transport.release(t.Buffer())
 	case !t.DType().Plain():
 		l.async(func() { l.respondProto(at, t) })
@@ -115,11 +115,11 @@ func (l *link) Reply(id uint64, attempt uint32, resp transport.Response) {
 }
 
 // respondPlain responds with a tensor of plain memory and takes over its reference. An empty
-// tensor has no source.
+// tensor has no content.
 func (l *link) respondPlain(id attemptID, t *tensor.Tensor) {
 	l.mu.Lock()
 	if t.Size() == 0 {
-		l.respondUnlock(id, channel.Response{Value: l.describe(t)}, source{})
+		l.respondUnlock(id, channel.Response{Value: l.describe(t)}, contentMemory{})
 		l.peer.transport.release(t.Buffer())
 		return
 	}
@@ -129,9 +129,9 @@ func (l *link) respondPlain(id attemptID, t *tensor.Tensor) {
 
 // plainResponse returns the response with a tensor of plain memory that is not empty. Called
 // with mu held.
-func (l *link) plainResponse(t *tensor.Tensor) (channel.Response, source) {
+func (l *link) plainResponse(t *tensor.Tensor) (channel.Response, contentMemory) {
 	a := channel.Response{Value: l.describe(t)}
-	src := source{buf: t.Buffer(), bytes: t.Bytes()}
+	src := contentMemory{buf: t.Buffer(), bytes: t.Bytes()}
 	if !l.machine.Eager(&a.Value) {
 		var registered bool
 		src.piece, registered = l.port.memory.Find(src.buf, src.bytes)
@@ -155,22 +155,22 @@ func (l *link) respondProto(id attemptID, t *tensor.Tensor) {
 	content, err := tensorproto.Append(nil, t)
 	if err != nil {
 		l.peer.transport.opts.Cache.Fail(l.requester, id.id, id.attempt, err)
-		l.respond(id, channel.Response{Err: status.From(err)}, source{})
+		l.respond(id, channel.Response{Err: status.From(err)}, contentMemory{})
 		return
 	}
 	a := channel.Response{Value: describeProto(t, len(content))}
 	a.Unregistered = !l.machine.Eager(&a.Value)
-	l.respond(id, a, source{buf: tensor.NewBuffer(content, nil), bytes: content})
+	l.respond(id, a, contentMemory{buf: tensor.NewBuffer(content, nil), bytes: content})
 }
 
 // respond passes a response to the machine. It takes over the reference of src.
-func (l *link) respond(id attemptID, a channel.Response, src source) {
+func (l *link) respond(id attemptID, a channel.Response, src contentMemory) {
 	l.mu.Lock()
 	l.respondUnlock(id, a, src)
 }
 
 // respondUnlock is respond for callers that hold mu, which it unlocks.
-func (l *link) respondUnlock(id attemptID, a channel.Response, src source) {
+func (l *link) respondUnlock(id attemptID, a channel.Response, src contentMemory) {
 	if l.state == linkGone {
 		l.mu.Unlock()
 		if src.buf != nil {
@@ -185,7 +185,7 @@ func (l *link) respondUnlock(id attemptID, a channel.Response, src source) {
 
 // respondLocked passes a response to the machine without running its actions. It takes over
 // the reference of src. Called with mu held.
-func (l *link) respondLocked(now time.Time, id attemptID, a channel.Response, src source) {
+func (l *link) respondLocked(now time.Time, id attemptID, a channel.Response, src contentMemory) {
 	if src.buf != nil {
 		a.Source.Handle = l.sources.put(src)
 	}
@@ -207,7 +207,7 @@ func (l *link) stage(id attemptID, handle uint64) {
 	}
 	from.buf = from.buf.Retain() // the request may be cancelled during the copy
 	l.async(func() {
-		to := source{staged: int64(len(from.bytes))}
+		to := contentMemory{staged: int64(len(from.bytes))}
 		src, err := l.port.memory.Stage(from.bytes, &l.staged)
 		if err != nil {
 			if in, e := l.port.memory.InPlace(from.buf, from.bytes); e == nil {
@@ -220,18 +220,18 @@ func (l *link) stage(id attemptID, handle uint64) {
 		if err != nil {
 			l.machine.NotStaged(now, id.id, id.attempt, status.From(err))
 		} else {
-			to.buf, to.piece = src.Buffer(), src.Piece
+			to.buf, to.piece = src.Buffer(), src.Range
 			l.machine.Staged(now, id.id, id.attempt, channel.Source{Handle: l.sources.put(to)})
 		}
 		l.run(now)
 	})
 }
 
-// source is memory that content is sent from. It owns a reference to buf. The zero source
+// contentMemory is memory that content is sent from. It owns a reference to buf. The zero contentMemory
 // is for responses without content.
-type source struct {
+type contentMemory struct {
 	buf    *tensor.Buffer
 	bytes  []byte       // content that is sent in a message, or is staged first
-	piece  regmem.Piece // registered memory that is sent by RDMA write
+	piece  regmem.Range // registered memory that is sent by RDMA write
 	staged int64        // size of a copy in the sending pool, in bytes; else 0
 }

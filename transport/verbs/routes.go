@@ -11,7 +11,7 @@ import (
 )
 
 // Which route to a peer is used (PROTOCOL.md section 9). A process with several devices has a
-// route.Router for each peer, which says over which kind of device a channel is maintained. A
+// route.Router for each peer, which says over which route a channel is maintained. A
 // process with one device has none: it maintains a channel over the fabric, and shows its device.
 
 // side is this process as its peers know it, with the devices in use. Called with t.mu held, or
@@ -29,9 +29,9 @@ func (t *RdmaRemoteRendezvous) side() *route.Side {
 // noteDevices notes which devices are in use, and the process as its peers know it. Called with t.mu
 // held, or before the transport is in use.
 func (t *RdmaRemoteRendezvous) noteDevices() {
-	own, names := t.side(), [kinds]string{}
+	own, names := t.side(), [routes]string{}
 	for _, p := range t.inUseLocked() {
-		names[p.kind] = p.name
+		names[p.route] = p.name
 	}
 	t.own.Store(own)
 	t.names.Store(&names)
@@ -40,7 +40,7 @@ func (t *RdmaRemoteRendezvous) noteDevices() {
 // shown is the device of the port as an inventory has it.
 func (p *port) shown() handshake.Device {
 	d := handshake.Device{Link: p.self.Link}
-	switch p.kind {
+	switch p.route {
 	case route.Fabric:
 		all := p.addresses()
 		d.GIDType, d.GIDs, d.UDPPort = p.self.GIDType, all[:min(len(all), handshake.MaxReach)], p.self.Rails[0].UDP.Port
@@ -88,14 +88,14 @@ func (p *peer) carryOut(acts []route.Action) {
 	for _, a := range acts {
 		switch a.Act {
 		case route.Maintain:
-			r := p.route(a.Kind)
+			r := p.route(a.Route)
 			r.take(r.machine.Maintain(now))
 		case route.Rest:
-			r := p.route(a.Kind)
+			r := p.route(a.Route)
 			r.take(r.machine.Rest(now, status.Errorf(status.Aborted, "%v takes another route to %v", p.transport.opts.Task, p.task)))
 		case route.Leave:
 			p.follow()
-			for _, l := range p.route(a.Kind).links {
+			for _, l := range p.route(a.Route).links {
 				if l.up && !l.down {
 					p.transport.work.Go(func() { l.replace(a.Err) })
 				}
@@ -153,7 +153,7 @@ func (p *peer) reportFailures() {
 // downOf is the event that the channel of a route has ended, or could not be made.
 func (p *peer) downOf(r *peerRoute, err error) []route.Action {
 	r.failed = r.failed || err != nil
-	acts := p.router.Down(time.Now(), r.kind, err)
+	acts := p.router.Down(time.Now(), r.over, err)
 	if target := p.router.Target(); target == route.None || p.route(target).failed {
 		p.expectNone() // no route is left that has not failed
 	}
@@ -187,7 +187,7 @@ func (p *peer) expectNone() {
 	}
 }
 
-// awaitHello gives a link up that gets no first message for helloPatience, so that the next kind of
+// awaitHello gives a link up that gets no first message for helloPatience, so that the next
 // device is tried. l may be nil. Called with mu held.
 func (r *peerRoute) awaitHello(l *link) {
 	p := r.peer
@@ -199,7 +199,7 @@ func (r *peerRoute) awaitHello(l *link) {
 }
 
 // noHello gives a link up that has got no first message for helloPatience. An active link over
-// another kind of device keeps it from that, unless the peer sends nothing over that any more.
+// another route keeps it from that, unless the peer sends nothing over that any more.
 func (r *peerRoute) noHello(l *link) {
 	p := r.peer
 	p.mu.Lock()
@@ -213,7 +213,7 @@ func (r *peerRoute) noHello(l *link) {
 		p.mu.Unlock()
 		return
 	}
-	r.do(r.machine.Broken(now, l.id, status.Errorf(status.DeadlineExceeded, "no message from %v has come over %v within %v", p.task, r.kind, helloPatience)))
+	r.do(r.machine.Broken(now, l.id, status.Errorf(status.DeadlineExceeded, "no message from %v has come over %v within %v", p.task, r.over, helloPatience)))
 	p.logState()
 }
 
@@ -302,13 +302,13 @@ func (p *peer) doubtFailed(from *handshake.Inventory) {
 	if from == nil {
 		return
 	}
-	var works [kinds]bool
+	var works [routes]bool
 	for _, d := range from.Devices {
-		works[route.KindOf(d.Link)] = d.FailedFor == 0
+		works[route.Of(d.Link)] = d.FailedFor == 0
 	}
 	for _, r := range p.routes {
 		for _, l := range r.links {
-			if l.up && !l.down && !works[r.kind] {
+			if l.up && !l.down && !works[r.over] {
 				p.transport.work.Go(l.doubt)
 			}
 		}

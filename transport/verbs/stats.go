@@ -24,8 +24,8 @@ type Connection struct {
 	Verbs      bool
 	Generation uint64
 	QueuePairs int
-	// Route is the kind of device of the channel that is up: "shm", "rdma" or "tcp";
-	// empty when none is up. Routes has all kinds, the best one first, in a process with
+	// Route is that of the channel that is up: "shm", "rdma" or "tcp";
+	// empty when none is up. Routes has all, the best one first, in a process with
 	// several devices.
 	Route  string
 	Routes []RouteStatus
@@ -50,9 +50,9 @@ type Connection struct {
 	Poll progress.Stats
 }
 
-// RouteStatus describes the route to a peer over one kind of device.
+// RouteStatus describes one route to a peer.
 type RouteStatus struct {
-	// Route is the kind, as in Connection.Route, and Device this process's device; empty for none.
+	// Route is as in Connection.Route, and Device this process's device; empty for none.
 	Route, Device string
 	// State is the state of its handshake. Used says that its channel carries receives.
 	State handshake.State

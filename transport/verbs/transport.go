@@ -50,8 +50,8 @@ type RdmaRemoteRendezvous struct {
 	mu      sync.Mutex // guards what follows
 	peers   map[cluster.Task]*peer
 	closed  bool
-	ports   [kinds]*port // the devices in use; nil where there is none
-	lost    [kinds]error // why there is none
+	ports   [routes]*port // the devices in use; nil where there is none
+	lost    [routes]error // why there is none
 	carried carried
 
 	// forgotten has the counts of all peers whose records were dropped; nil for none.
@@ -60,7 +60,7 @@ type RdmaRemoteRendezvous struct {
 	// own is this process with its devices in use, and names has their names. They change with
 	// mu held.
 	own   atomic.Pointer[route.Side]
-	names atomic.Pointer[[kinds]string]
+	names atomic.Pointer[[routes]string]
 
 	// clients counts the records of peers without an address. unverified counts their
 	// links that have not received HELLO.

@@ -40,7 +40,7 @@ type writer struct {
 	parts    []part              // of the batch, in order
 	sent     int                 // bytes of parts[0] that were written
 	hasLong  bool                // the batch has content of the user's memory
-	lostPart frameContent              // content whose memory was closed
+	lostPart frameContent        // content whose memory was closed
 	vector   [][]byte
 	space    [2*batchPieces + 2 + maxSGEs][]byte
 	blocking bool // for tryWrite: wait for the socket

@@ -131,7 +131,7 @@ func transfers(t testing.TB, mode progress.Mode, people, each int) {
 	for i := range content.Bytes() {
 		content.Bytes()[i] = byte(i * 7)
 	}
-	var sources []regmem.Source // in the order of their writes; touched with the token held
+	var sources []regmem.SendMemory // in the order of their writes; touched with the token held
 	sender.q = progress.Start(progress.Config{CQ: sender.cq, Mode: mode, Spinners: spinners, Failed: func(err error) { t.Error(err) }, Handle: func(wcs []verbs.WC, _ time.Time) {
 		for _, wc := range wcs {
 			i := int(wc.ID.Slot())
@@ -145,7 +145,7 @@ func transfers(t testing.TB, mode progress.Mode, people, each int) {
 				m := sender.recv.Slot(i)
 				id, addr, key := binary.BigEndian.Uint32(m), binary.BigEndian.Uint64(m[8:]), binary.BigEndian.Uint32(m[16:])
 				sender.post(i)
-				src, err := sender.mem.Source(content, content.Bytes(), regmem.NoGrow)
+				src, err := sender.mem.ForSending(content, content.Bytes(), regmem.NoGrow)
 				if err != nil {
 					t.Error(err)
 					continue
@@ -218,7 +218,7 @@ func pull(ctx context.Context, requester *node, account *regmem.Account, i int, 
 		return err
 	}
 	defer d.Release()
-	p, m := d.Piece(), requester.send.Slot(i)
+	p, m := d.Range(), requester.send.Slot(i)
 	binary.BigEndian.PutUint32(m, uint32(i))
 	binary.BigEndian.PutUint64(m[8:], p.Addr)
 	binary.BigEndian.PutUint32(m[16:], uint32(p.RKey))

@@ -145,8 +145,8 @@ func (d Destination) IsZero() bool { return d.buf == nil }
 // for its tensor (Retain).
 func (d Destination) Buffer() *tensor.Buffer { return d.buf }
 
-// Piece is the memory as it is described to the peer.
-func (d Destination) Piece() Piece { return d.b.piece(d.at, 0, d.n) }
+// Range is the memory as it is described to the peer.
+func (d Destination) Range() Range { return d.b.rangeOf(d.at, 0, d.n) }
 
 // Lease allows the peer of a queue pair in RTS to write to this memory and no other, with
 // a random rkey that is valid until the window is closed. The caller closes the window

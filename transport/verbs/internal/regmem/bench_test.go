@@ -16,7 +16,7 @@ func TestASteadyFlowAllocatesNothingButHeaders(t *testing.T) {
 		"allocator": func() { allocate(t, m, 300<<10).Release() },
 		"own arena": func() { allocate(t, m, 3*mib).Release() },
 		"copy": func() {
-			s, err := m.Source(data, data.Bytes(), NoGrow)
+			s, err := m.ForSending(data, data.Bytes(), NoGrow)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -44,15 +44,15 @@ func (*block) ReclaimsPromptly() {}
 // OffHeap implements tensor.OffHeapOwner: memory that a device can access is never on the Go heap.
 func (*block) OffHeap([]byte) bool { return true }
 
-// Piece is a range of registered memory, as in a work request or a message to a peer.
-type Piece struct {
+// Range is a range of registered memory, as in a work request or a message to a peer.
+type Range struct {
 	Addr uint64 // as the device addresses it
 	Len  uint64 // bytes
 	LKey verbs.LKey
 	RKey verbs.RKey // gives no access to the sending pool, nor with a Domain that Leases
 }
 
-// piece is the n bytes of the block from offset at, as registered in r.
-func (b *block) piece(r *region, at, n int) Piece {
-	return Piece{Addr: r.addr + uint64(b.off+at), Len: uint64(n), LKey: r.lkey, RKey: r.rkey}
+// rangeOf is the n bytes of the block from offset at, as registered in r.
+func (b *block) rangeOf(r *region, at, n int) Range {
+	return Range{Addr: r.addr + uint64(b.off+at), Len: uint64(n), LKey: r.lkey, RKey: r.rkey}
 }

@@ -48,11 +48,11 @@ func TestATensorIsSentWithoutACopyOverEachDevice(t *testing.T) {
 		held = append(held, allocate(t, m, 1000), allocate(t, m, 3*mib))
 		for i, buf := range held {
 			for k, d := range all {
-				src, err := d.Source(buf, buf.Bytes(), NoGrow)
+				src, err := d.ForSending(buf, buf.Bytes(), NoGrow)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if mem := d.pd.at(src.Piece, 0); mem == nil || &mem[0] != &buf.Bytes()[0] || len(mem) != buf.Len() {
+				if mem := d.pd.at(src.Range, 0); mem == nil || &mem[0] != &buf.Bytes()[0] || len(mem) != buf.Len() {
 					t.Errorf("tensor %d is not what device %d of %d reads", i, k, len(all))
 				}
 				src.Release()
@@ -203,7 +203,7 @@ func TestNoRKeyOfAnArenaReachesWhatOtherDevicesReceive(t *testing.T) {
 		}
 	}
 	for i, d := range all {
-		if i%3 == 1 && nicPD.at(d.Piece(), receiveRights) == nil {
+		if i%3 == 1 && nicPD.at(d.Range(), receiveRights) == nil {
 			t.Fatal("a peer of the NIC cannot write into its destination")
 		}
 	}
@@ -276,15 +276,15 @@ func TestADeviceThatRefusesMemoryGetsCopies(t *testing.T) {
 			t.Errorf("%s: registered with the device that has none: %v", name, ok)
 		}
 	}
-	src, err := nic.Source(before, before.Bytes()[:1000], MayGrow)
+	src, err := nic.ForSending(before, before.Bytes()[:1000], MayGrow)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if pd.at(src.Piece, 0) == nil {
+	if pd.at(src.Range, 0) == nil {
 		t.Error("the copy is not registered")
 	}
 	src.Release()
-	if _, err := nic.Source(before, before.Bytes(), MayGrow); !exhausted(err) || !errors.Is(err, verbs.ErrMemlock) {
+	if _, err := nic.ForSending(before, before.Bytes(), MayGrow); !exhausted(err) || !errors.Is(err, verbs.ErrMemlock) {
 		t.Errorf("a copy that the device has no room for: %v", err)
 	}
 	again := allocate(t, m, 2*mib) // the device that refuses less is no reason

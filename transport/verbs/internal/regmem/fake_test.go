@@ -103,7 +103,7 @@ func (m *fakeMR) Close() error {
 }
 
 // at is the registered memory of a piece; nil when not all of it is registered.
-func (p *fakePD) at(piece Piece, need verbs.Access) []byte {
+func (p *fakePD) at(piece Range, need verbs.Access) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for m := range p.open {

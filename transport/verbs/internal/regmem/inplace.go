@@ -23,31 +23,31 @@ type places struct {
 	left bool                  // the domain is detached; guarded by mu
 }
 
-// InPlace registers data where it lies, until the source is released: for content of memory that
-// belongs to no pool, when the sending pool has no room for a copy. data is memory of buf. The source has a
+// InPlace registers data where it lies, until the memory is released: for content of memory that
+// belongs to no pool, when the sending pool has no room for a copy. data is memory of buf. The memory has a
 // reference of its own; the caller keeps its reference. Errors: errors.ErrUnsupported for a device that pins
 // memory, where registering takes as long as a transfer; those of verbs.PD.RegisterMemory.
-func (d *Domain) InPlace(buf *tensor.Buffer, data []byte) (Source, error) {
+func (d *Domain) InPlace(buf *tensor.Buffer, data []byte) (SendMemory, error) {
 	if !d.device.GoMemory || uint64(len(data)) > d.maxRegion {
-		return Source{}, errors.ErrUnsupported
+		return SendMemory{}, errors.ErrUnsupported
 	}
 	l := &d.places
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.left {
-		return Source{}, verbs.Errorf("register memory with", d.device.Name, verbs.ErrClosed, "the device is not used any more")
+		return SendMemory{}, verbs.Errorf("register memory with", d.device.Name, verbs.ErrClosed, "the device is not used any more")
 	}
 	mr, err := d.pd.RegisterMemory(data, 0)
 	if err != nil {
-		return Source{}, err
+		return SendMemory{}, err
 	}
 	p := &inPlace{domain: d, of: buf.Retain(), mr: mr}
 	if l.open == nil {
 		l.open = make(map[*inPlace]struct{})
 	}
 	l.open[p] = struct{}{}
-	at := Piece{Addr: mr.Addr(), Len: uint64(len(data)), LKey: mr.LKey(), RKey: mr.RKey()}
-	return Source{Piece: at, buf: tensor.NewOwnedBuffer(data, p)}, nil
+	at := Range{Addr: mr.Addr(), Len: uint64(len(data)), LKey: mr.LKey(), RKey: mr.RKey()}
+	return SendMemory{Range: at, buf: tensor.NewOwnedBuffer(data, p)}, nil
 }
 
 // Reclaim implements tensor.Owner. It may wait for accesses of the device that are under way. Memory that
@@ -71,7 +71,7 @@ func (p *inPlace) close() error {
 	return nil
 }
 
-// leave ends all registrations in place, for Detach. The sources stay valid.
+// leave ends all registrations in place, for Detach. The memory stays valid.
 func (l *places) leave() (err error) {
 	l.mu.Lock()
 	open := l.open

@@ -24,10 +24,10 @@ func TestContentIsRegisteredWhereItLies(t *testing.T) {
 		t.Fatal(err)
 	}
 	buf.Release()
-	if mem := pd.at(first.Piece, 0); string(mem) != "content" {
+	if mem := pd.at(first.Range, 0); string(mem) != "content" {
 		t.Errorf("the device reads %q", mem)
 	}
-	if pd.at(first.Piece, verbs.AccessRemoteRead) != nil || pd.at(first.Piece, verbs.AccessLocalWrite) != nil {
+	if pd.at(first.Range, verbs.AccessRemoteRead) != nil || pd.at(first.Range, verbs.AccessLocalWrite) != nil {
 		t.Error("peers have rights to it, or the device may write")
 	}
 	if s := m.Stats(zero); s.Copies != 0 || s.Sending != used {

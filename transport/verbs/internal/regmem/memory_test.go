@@ -50,11 +50,11 @@ func TestATensorOfOurOwnMemoryIsFoundAndAnyOtherCopiedOnce(t *testing.T) {
 	m, pd := newMemory(t, small)
 	buf := allocate(t, m, 1000)
 	copy(buf.Bytes(), "content")
-	src, err := m.Source(buf, buf.Bytes(), NoGrow)
+	src, err := m.ForSending(buf, buf.Bytes(), NoGrow)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := pd.at(src.Piece, 0); got == nil || &got[0] != &buf.Bytes()[0] || len(got) != 1000 {
+	if got := pd.at(src.Range, 0); got == nil || &got[0] != &buf.Bytes()[0] || len(got) != 1000 {
 		t.Error("the source is not the tensor's memory")
 	}
 	if s := m.Stats(zero); s.Copies != 0 || s.Sending.InUse != 1024 || s.Sending.Buffers != 1 {
@@ -67,14 +67,14 @@ func TestATensorOfOurOwnMemoryIsFoundAndAnyOtherCopiedOnce(t *testing.T) {
 	src.Release()
 
 	foreign := tensor.NewBuffer([]byte("of the heap"), nil)
-	src, err = m.Source(foreign, foreign.Bytes(), NoGrow)
+	src, err = m.ForSending(foreign, foreign.Bytes(), NoGrow)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := pd.at(src.Piece, 0); string(got) != "of the heap" {
+	if got := pd.at(src.Range, 0); string(got) != "of the heap" {
 		t.Errorf("the copy is %q", got)
 	}
-	if pd.at(src.Piece, verbs.AccessRemoteWrite) != nil || pd.at(src.Piece, verbs.AccessLocalWrite) != nil {
+	if pd.at(src.Range, verbs.AccessRemoteWrite) != nil || pd.at(src.Range, verbs.AccessLocalWrite) != nil {
 		t.Error("the sending pool gives rights")
 	}
 	foreign.Release()
@@ -108,16 +108,16 @@ func TestAReceivedTensorIsSentAgainWithoutACopy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := pd.at(d.Piece(), receiveRights); got == nil || &got[0] != &d.Buffer().Bytes()[0] || len(got) != 5000 {
+	if got := pd.at(d.Range(), receiveRights); got == nil || &got[0] != &d.Buffer().Bytes()[0] || len(got) != 5000 {
 		t.Error("the piece for the peer is not the buffer")
 	}
 	user := d.Buffer().Retain()
 	d.Release()
-	src, err := m.Source(user, user.Bytes(), NoGrow)
+	src, err := m.ForSending(user, user.Bytes(), NoGrow)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if src.Piece != d.Piece() || m.Stats(zero).Copies != 0 {
+	if src.Range != d.Range() || m.Stats(zero).Copies != 0 {
 		t.Error("a tensor of the receiving pool was copied")
 	}
 	user.Release()
@@ -529,12 +529,12 @@ func TestSlots(t *testing.T) {
 		}
 		for i := range s.Len() {
 			slot, e := s.Slot(i), s.SGE(i, 1000)
-			mem := pd.at(Piece{Addr: e.Addr, Len: uint64(e.Length), LKey: e.LKey, RKey: s.mr.RKey()}, c.rights)
+			mem := pd.at(Range{Addr: e.Addr, Len: uint64(e.Length), LKey: e.LKey, RKey: s.mr.RKey()}, c.rights)
 			if len(slot) != 1000 || cap(slot) != 1000 || mem == nil || &mem[0] != &slot[0] || e.Addr%granule != 0 {
 				t.Fatalf("slot %d is not what its SGE says", i)
 			}
 		}
-		if pd.at(Piece{Addr: s.mr.Addr(), Len: 1, LKey: s.mr.LKey(), RKey: s.mr.RKey()}, verbs.AccessRemoteWrite) != nil {
+		if pd.at(Range{Addr: s.mr.Addr(), Len: 1, LKey: s.mr.LKey(), RKey: s.mr.RKey()}, verbs.AccessRemoteWrite) != nil {
 			t.Error("peers may write messages where they like")
 		}
 		if got := m.Stats(zero).Slots; got != 128<<10 {
@@ -620,7 +620,7 @@ func TestCopiesOfAPeerAreCountedOneByOne(t *testing.T) {
 	m, _ := newMemory(t, Options{Arena: mib, SendLimit: 8 * mib, RecvLimit: 4 * mib})
 	var peer Share
 	var all sync.WaitGroup
-	sources := make(chan Source, 64)
+	sources := make(chan SendMemory, 64)
 	for range cap(sources) {
 		all.Go(func() {
 			if s, err := m.Stage(make([]byte, mib/4), &peer); err == nil {
@@ -642,7 +642,7 @@ func TestCopiesOfAPeerAreCountedOneByOne(t *testing.T) {
 // that is larger than half of the pool is copied while the pool is empty.
 func TestCopiesOfAPeerLeaveRoomForOthers(t *testing.T) {
 	m, _ := newMemory(t, Options{Arena: mib, SendLimit: 8 * mib, RecvLimit: 4 * mib})
-	stage := func(n int, peer *Share, want status.Code) Source {
+	stage := func(n int, peer *Share, want status.Code) SendMemory {
 		t.Helper()
 		s, err := m.Stage(make([]byte, n), peer)
 		if status.CodeOf(err) != want {
@@ -653,7 +653,7 @@ func TestCopiesOfAPeerLeaveRoomForOthers(t *testing.T) {
 	var first Share
 	stage(7*mib, &first, status.OK).Release()
 	first.Release(7 * mib)
-	var all []Source
+	var all []SendMemory
 	for _, full := range []int{4, 2, 1} { // what each has when it is full, in MiB
 		var peer Share
 		for range full {
@@ -697,7 +697,7 @@ func TestAdopt(t *testing.T) {
 	if !ok {
 		t.Fatal("memory of the receiving pool was not adopted")
 	}
-	if p := d.Piece(); p.Len != 4000 {
+	if p := d.Range(); p.Len != 4000 {
 		t.Errorf("the peer may write %d bytes, want 4000", p.Len)
 	}
 	if _, ok := a.Adopt(own, 4000); ok {
@@ -752,8 +752,8 @@ func TestAdoptSlices(t *testing.T) {
 			t.Fatalf("slice %d was not adopted", i)
 		}
 		p, found := m.Find(s, s.Bytes())
-		if want := base.Addr + uint64(i*2048); !found || p.Addr != want || d.Piece().Addr != want || d.Piece().Len != 2048 {
-			t.Errorf("slice %d: %+v, %+v", i, p, d.Piece())
+		if want := base.Addr + uint64(i*2048); !found || p.Addr != want || d.Range().Addr != want || d.Range().Len != 2048 {
+			t.Errorf("slice %d: %+v, %+v", i, p, d.Range())
 		}
 		s.Release()
 		d.Quarantine(zero)

@@ -161,12 +161,12 @@ func TestATensorOfMoreThan4GiB(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := d.Piece(); p.Len != uint64(size) || len(pd.at(p, receiveRights)) != size {
+	if p := d.Range(); p.Len != uint64(size) || len(pd.at(p, receiveRights)) != size {
 		t.Errorf("%+v", p)
 	}
 	all := d.Buffer().Bytes()
 	p, ok := m.Find(d.Buffer(), all[size-10:])
-	if !ok || p.Addr-d.Piece().Addr != uint64(size-10) || p.Len != 10 {
+	if !ok || p.Addr-d.Range().Addr != uint64(size-10) || p.Len != 10 {
 		t.Errorf("its end is at %+v, found %v", p, ok)
 	}
 	d.Release()

@@ -77,7 +77,7 @@ func (p *process) endpoint() verbs.Endpoint {
 
 // write sends a source to a destination of the peer, and waits until both know that it is
 // there.
-func (p *process) write(src regmem.Source, peer *process, to regmem.Piece, key verbs.RKey) {
+func (p *process) write(src regmem.SendMemory, peer *process, to regmem.Range, key verbs.RKey) {
 	p.t.Helper()
 	if _, err := peer.qp.PostRecv([]verbs.RecvWR{{}}); err != nil {
 		p.t.Fatal(err)
@@ -127,10 +127,10 @@ func TestATensorGoesThroughTheMappingOfItsArena(t *testing.T) {
 	account := to.dom.OpenAccount("peer")
 	for i, buf := range []*tensor.Buffer{sent, received, sent} {
 		copy(buf.Bytes(), bytes.Repeat([]byte{byte(i) + 1}, buf.Len()))
-		src := must(from.dom.Source(buf, buf.Bytes(), regmem.NoGrow))(t)
+		src := must(from.dom.ForSending(buf, buf.Bytes(), regmem.NoGrow))(t)
 		d := must(account.Destination(buf.Len(), regmem.OnDemand, regmem.MayGrow))(t)
 		w := must(d.Lease(to.qp))(t)
-		from.write(src, to, d.Piece(), w.RKey())
+		from.write(src, to, d.Range(), w.RKey())
 		if !bytes.Equal(d.Buffer().Bytes(), buf.Bytes()) {
 			t.Errorf("tensor %d: other content", i)
 		}

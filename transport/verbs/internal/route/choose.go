@@ -34,13 +34,13 @@ func (s *Side) name() string {
 	return s.Task.String()
 }
 
-// device returns the first device of a kind; nil when there is none.
-func (s *Side) device(k Kind) *handshake.Device {
+// device returns the first device for a route; nil when there is none.
+func (s *Side) device(k Route) *handshake.Device {
 	if s.Inventory == nil {
 		return nil
 	}
 	for i := range s.Devices {
-		if KindOf(s.Devices[i].Link) == k {
+		if Of(s.Devices[i].Link) == k {
 			return &s.Devices[i]
 		}
 	}
@@ -49,18 +49,18 @@ func (s *Side) device(k Kind) *handshake.Device {
 
 // Reason says why a route is not taken.
 type Reason struct {
-	Kind Kind
-	Why  string
+	Route Route
+	Why   string
 }
 
-// Choose returns the kind of device by which two processes reach each other best, and for each
-// other kind why it is not taken, in the order of preference. It does not matter which of the
+// Choose returns the route by which two processes reach each other best, and for each
+// other route why it is not taken, in the order of preference. It does not matter which of the
 // two is own: both sides get the same result.
 //
 // The order is shared memory, an RDMA device behind the kernel on either side, TCP, and RDMA in
 // user space on both sides if one of the users has named it. A route that has failed is not taken
 // while another one is possible. When all have failed, that is taken which is tried again first.
-func Choose(own, peer Side) (Kind, []Reason) {
+func Choose(own, peer Side) (Route, []Reason) {
 	a, b := &own, &peer
 	if b.Task.String() < a.Task.String() {
 		a, b = b, a
@@ -70,7 +70,7 @@ func Choose(own, peer Side) (Kind, []Reason) {
 	}
 	order := preference(a, b)
 	chosen, soonest := None, time.Duration(0)
-	whys := make(map[Kind]string, len(order))
+	whys := make(map[Route]string, len(order))
 	for _, k := range order {
 		if whys[k] = Problem(*a, *b, k); whys[k] != "" {
 			continue
@@ -97,7 +97,7 @@ func Choose(own, peer Side) (Kind, []Reason) {
 }
 
 // chooseOlder is Choose when one side is of an older build.
-func chooseOlder(a, b *Side) (Kind, []Reason) {
+func chooseOlder(a, b *Side) (Route, []Reason) {
 	old, other := a, b
 	if a.Inventory != nil {
 		old, other = b, a
@@ -110,17 +110,17 @@ func chooseOlder(a, b *Side) (Kind, []Reason) {
 	return Fabric, reasons
 }
 
-// preference returns the kinds, the best one first.
-func preference(a, b *Side) []Kind {
+// preference returns the routes, the best one first.
+func preference(a, b *Side) []Route {
 	if d, e := a.device(Fabric), b.device(Fabric); d != nil && e != nil && !d.InKernel() && !e.InKernel() {
-		return []Kind{Shared, TCP, Fabric}
+		return []Route{Shared, TCP, Fabric}
 	}
-	return Kinds[:]
+	return Routes[:]
 }
 
-// failure returns how long the route by a kind is not tried because it has failed, on the side
+// failure returns how long a route is not tried because it has failed, on the side
 // where that takes longer.
-func failure(a, b *Side, k Kind) (time.Duration, string) {
+func failure(a, b *Side, k Route) (time.Duration, string) {
 	d := a.device(k)
 	if e := b.device(k); e.FailedFor > d.FailedFor {
 		d = e
@@ -131,9 +131,9 @@ func failure(a, b *Side, k Kind) (time.Duration, string) {
 	return d.FailedFor, fmt.Sprintf("it has failed: %s; it is tried again in %v", d.FailedWhy, max(d.FailedFor.Round(time.Second), time.Second))
 }
 
-// Problem describes why a kind of device cannot reach from one process to the other; empty when
+// Problem describes why a route cannot reach from one process to the other; empty when
 // it may. Failures do not matter.
-func Problem(own, peer Side, k Kind) string {
+func Problem(own, peer Side, k Route) string {
 	a, b := &own, &peer
 	if b.Task.String() < a.Task.String() {
 		a, b = b, a
@@ -141,7 +141,7 @@ func Problem(own, peer Side, k Kind) string {
 	if a.Inventory == nil || b.Inventory == nil {
 		_, reasons := chooseOlder(a, b)
 		for _, r := range reasons {
-			if r.Kind == k {
+			if r.Route == k {
 				return r.Why
 			}
 		}
@@ -168,12 +168,12 @@ func Problem(own, peer Side, k Kind) string {
 	return "there is no such device"
 }
 
-// neitherHas is the reason against a kind that no setting of one side alone could bring.
+// neitherHas is the reason against a route that no setting of one side alone could bring.
 const neitherHas = "neither side has it"
 
-// missing names the setting by which a side has no device of a kind; auto has none that does not
+// missing names the setting by which a side has no device for a route; auto has none that does not
 // work there.
-func missing(s *Side, k Kind) string {
+func missing(s *Side, k Route) string {
 	return fmt.Sprintf("%s has no %v device (see its setting provider)", s.name(), k)
 }
 

@@ -73,11 +73,11 @@ func older(s *Side)                      { s.Inventory = nil }
 // TestChoose is the table of cases. why has a part of the reason against each kind that is not
 // taken.
 func TestChoose(t *testing.T) {
-	type whys map[Kind]string
+	type whys map[Route]string
 	const better = "is the better route"
 	for name, c := range map[string]struct {
 		a, b Side
-		want Kind
+		want Route
 		why  whys
 	}{
 		"one host and one user": {side(0, shared, nic, tcp), side(1, shared, nic, tcp), Shared, whys{Fabric: "shm " + better, TCP: better}},
@@ -139,8 +139,8 @@ func TestChoose(t *testing.T) {
 				t.Errorf("%d reasons, want %d: %v", len(reasons), len(c.why), reasons)
 			}
 			for _, r := range reasons {
-				if words, ok := c.why[r.Kind]; !ok || r.Why == "" || !strings.Contains(r.Why, words) {
-					t.Errorf("the reason against %v is %q, want %q", r.Kind, r.Why, words)
+				if words, ok := c.why[r.Route]; !ok || r.Why == "" || !strings.Contains(r.Why, words) {
+					t.Errorf("the reason against %v is %q, want %q", r.Route, r.Why, words)
 				}
 			}
 			back, same := Choose(c.b, c.a)

@@ -15,17 +15,17 @@ func (r *Router) done(now time.Time) []Action {
 		old := r.target
 		r.target = target
 		if old != None {
-			r.emit(Action{Act: Rest, Kind: old})
+			r.emit(Action{Act: Rest, Route: old})
 		}
 		if target != None {
-			r.emit(Action{Act: Maintain, Kind: target})
+			r.emit(Action{Act: Maintain, Route: target})
 		}
 	}
 	if r.carries(r.target) {
-		for _, k := range Kinds {
+		for _, k := range Routes {
 			if k != r.target && r.carries(k) {
 				r.paths[k].leaving = true
-				r.emit(Action{Act: Leave, Kind: k, Err: r.leaving()})
+				r.emit(Action{Act: Leave, Route: k, Err: r.leaving()})
 			}
 		}
 	}
@@ -40,12 +40,12 @@ func (r *Router) done(now time.Time) []Action {
 
 func (r *Router) emit(a Action) { r.out = append(r.out, a) }
 
-// carries reports whether a channel over a kind is up and stays.
-func (r *Router) carries(k Kind) bool { return k != None && r.paths[k].up && !r.paths[k].leaving }
+// carries reports whether a channel over a route is up and stays.
+func (r *Router) carries(k Route) bool { return k != None && r.paths[k].up && !r.paths[k].leaving }
 
-// upKind returns the kind of a channel that is up and stays; None when there is none.
-func (r *Router) upKind() Kind {
-	for _, k := range Kinds {
+// up returns the route of a channel that is up and stays; None when there is none.
+func (r *Router) up() Route {
+	for _, k := range Routes {
 		if r.carries(k) {
 			return k
 		}
@@ -54,11 +54,11 @@ func (r *Router) upKind() Kind {
 }
 
 func (r *Router) anyUp() bool {
-	return slices.ContainsFunc(Kinds[:], func(k Kind) bool { return r.paths[k].up })
+	return slices.ContainsFunc(Routes[:], func(k Route) bool { return r.paths[k].up })
 }
 
-// pick returns the kind that should be maintained.
-func (r *Router) pick(now time.Time) Kind {
+// pick returns the route that should be maintained.
+func (r *Router) pick(now time.Time) Route {
 	if !r.known {
 		return None
 	}
@@ -79,7 +79,7 @@ func (r *Router) pick(now time.Time) Kind {
 }
 
 // setProposal records what the peer has proposed, which stays until ownAfter at least.
-func (r *Router) setProposal(k Kind, ownAfter time.Time) {
+func (r *Router) setProposal(k Route, ownAfter time.Time) {
 	r.proposal, r.differsFrom, r.ownAfter = k, time.Time{}, ownAfter
 }
 
@@ -98,7 +98,7 @@ func (r *Router) sides(now time.Time) (own, peer Side) {
 	own.alias = ownAlias
 	own.Inventory = r.inventory(now)
 	if peer.Inventory != nil {
-		peer.Inventory = withFailures(peer.Inventory, func(k Kind) (time.Time, string) {
+		peer.Inventory = withFailures(peer.Inventory, func(k Route) (time.Time, string) {
 			return r.paths[k].peerUntil, r.paths[k].peerWhy
 		}, now)
 	}
@@ -117,16 +117,16 @@ func (r *Router) Inventory(now time.Time) *handshake.Inventory {
 }
 
 func (r *Router) inventory(now time.Time) *handshake.Inventory {
-	return withFailures(r.cfg.Own.Inventory, func(k Kind) (time.Time, string) { return r.failedUntil(k), r.paths[k].why }, now)
+	return withFailures(r.cfg.Own.Inventory, func(k Route) (time.Time, string) { return r.failedUntil(k), r.paths[k].why }, now)
 }
 
-func withFailures(v *handshake.Inventory, of func(Kind) (until time.Time, why string), now time.Time) *handshake.Inventory {
+func withFailures(v *handshake.Inventory, of func(Route) (until time.Time, why string), now time.Time) *handshake.Inventory {
 	c := *v
 	c.Devices = slices.Clone(v.Devices)
 	for i := range c.Devices {
 		d := &c.Devices[i]
 		d.FailedFor, d.FailedWhy = 0, ""
-		if until, why := of(KindOf(d.Link)); until.After(now) {
+		if until, why := of(Of(d.Link)); until.After(now) {
 			d.FailedFor, d.FailedWhy = min(until.Sub(now), handshake.MaxFailedFor), why
 		}
 	}
@@ -134,20 +134,20 @@ func withFailures(v *handshake.Inventory, of func(Kind) (until time.Time, why st
 }
 
 // failedUntil is until when this side does not try a route again; zero when it has not failed.
-func (r *Router) failedUntil(k Kind) time.Time {
+func (r *Router) failedUntil(k Route) time.Time {
 	p := &r.paths[k]
 	until := p.until
 	if p.up || until.IsZero() {
 		return time.Time{}
 	}
-	if back := p.failedAt.Add(ChangeBack); back.After(until) && k != r.Order()[len(Kinds)-1] {
+	if back := p.failedAt.Add(ChangeBack); back.After(until) && k != r.Order()[len(Routes)-1] {
 		until = back // a trial is a change back to a better route, or may be by then
 	}
 	return until
 }
 
-// Order returns the kinds with this peer, the preferred one first. Nobody changes it.
-func (r *Router) Order() []Kind { return preference(&r.cfg.Own, &r.peer) }
+// Order returns the routes with this peer, the preferred one first. Nobody changes it.
+func (r *Router) Order() []Route { return preference(&r.cfg.Own, &r.peer) }
 
 // mayImprove reports whether a device of this side could reach the peer better than the present
 // route, if the peer had one too.
@@ -174,7 +174,7 @@ func (r *Router) hasFresh(now time.Time) bool {
 	return wait == 0
 }
 
-// Reasons returns for each kind but the present target why it is not taken.
+// Reasons returns for each route but the present target why it is not taken.
 func (r *Router) Reasons(now time.Time) []Reason {
 	if !r.known {
 		return r.unknownReasons()
@@ -185,7 +185,7 @@ func (r *Router) Reasons(now time.Time) []Reason {
 	}
 	all := []Reason{}
 	for _, k := range r.Order() {
-		i := slices.IndexFunc(reasons, func(x Reason) bool { return x.Kind == k })
+		i := slices.IndexFunc(reasons, func(x Reason) bool { return x.Route == k })
 		switch k {
 		case r.target:
 		case best:
@@ -197,14 +197,14 @@ func (r *Router) Reasons(now time.Time) []Reason {
 	return all
 }
 
-// HasOther reports whether another kind than the present target may reach the peer and has not
+// HasOther reports whether another route than the present target may reach the peer and has not
 // failed.
 func (r *Router) HasOther(now time.Time) bool {
 	own, peer := r.sides(now)
 	if !r.known || own.Inventory == nil || peer.Inventory == nil {
 		return false
 	}
-	return slices.ContainsFunc(Kinds[:], func(k Kind) bool {
+	return slices.ContainsFunc(Routes[:], func(k Route) bool {
 		if k == r.target || Problem(own, peer, k) != "" {
 			return false
 		}
@@ -213,11 +213,11 @@ func (r *Router) HasOther(now time.Time) bool {
 	})
 }
 
-// Better returns the reasons against the kinds that are preferred to the present target.
+// Better returns the reasons against the routes that are preferred to the present target.
 func (r *Router) Better(now time.Time) []Reason {
 	order := r.Order()
 	at := slices.Index(order, r.target) // -1 for None: all are better
-	return slices.DeleteFunc(r.Reasons(now), func(x Reason) bool { return at >= 0 && slices.Index(order, x.Kind) > at })
+	return slices.DeleteFunc(r.Reasons(now), func(x Reason) bool { return at >= 0 && slices.Index(order, x.Route) > at })
 }
 
 // learn records what the peer shows. It returns false when another process of the peer is connected
@@ -237,16 +237,16 @@ func (r *Router) learn(now time.Time, peer Side, verified bool) bool {
 	// taken back by a call to the peer's address.
 	rank, paths := r.rank(now), r.paths
 	r.accept(now, peer, false)
-	fails := slices.ContainsFunc(Kinds[:], func(k Kind) bool { return r.paths[k].peerUntil.Sub(paths[k].peerUntil) > AskEvery })
+	fails := slices.ContainsFunc(Routes[:], func(k Route) bool { return r.paths[k].peerUntil.Sub(paths[k].peerUntil) > AskEvery })
 	r.askAgain = r.askAgain || other || fails || r.rank(now) > rank
 	return true
 }
 
-// rank is the place of the best kind in the order of preference.
+// rank is the place of the best route in the order of preference.
 func (r *Router) rank(now time.Time) int {
 	best, _ := Choose(r.sides(now))
 	if best == None {
-		return len(Kinds)
+		return len(Routes)
 	}
 	return slices.Index(r.Order(), best)
 }
@@ -268,7 +268,7 @@ func (r *Router) accept(now time.Time, peer Side, verified bool) {
 	}
 	r.heard = r.heard || !verified
 	r.known, r.peer, r.other = true, peer, Side{}
-	for _, k := range Kinds {
+	for _, k := range Routes {
 		p := &r.paths[k]
 		p.peerUntil, p.peerWhy = time.Time{}, ""
 		if d := peer.device(k); d != nil && d.FailedFor > 0 {
@@ -277,14 +277,14 @@ func (r *Router) accept(now time.Time, peer Side, verified bool) {
 	}
 }
 
-// forgive ends the failures of the kinds that differ between what a side was and what it is.
+// forgive ends the failures of the routes that differ between what a side was and what it is.
 func (r *Router) forgive(was, is Side) {
 	if (was.Inventory == nil) != (is.Inventory == nil) || was.Host != is.Host ||
 		is.Inventory != nil && (was.User != is.User || was.TLS != is.TLS) {
 		r.forgiveAll()
 		return
 	}
-	for _, k := range Kinds {
+	for _, k := range Routes {
 		d, e := was.device(k), is.device(k)
 		if (d == nil) != (e == nil) || d != nil && !d.SameReach(e) {
 			r.paths[k].forgive()
@@ -334,7 +334,7 @@ func (r *Router) Wake() time.Time {
 	if t, ok := r.askAt(); ok {
 		at(t)
 	}
-	for _, k := range Kinds {
+	for _, k := range Routes {
 		if k != r.target && Problem(r.cfg.Own, r.peer, k) == "" {
 			for _, t := range [...]time.Time{r.failedUntil(k), r.paths[k].peerUntil} {
 				if t.After(r.last) { // the last event has taken notice of an earlier one

@@ -1,8 +1,8 @@
-// Package route chooses by which kind of device a peer is reached (PROTOCOL.md section 9, routes):
+// Package route chooses the route by which a peer is reached (PROTOCOL.md section 9, routes):
 // a pure function of both sides' inventories, Choose, and a pure machine for one peer, Router:
 // events in, actions out, time passed in.
 //
-// Each kind of device has a handshake.Machine of its own. The router says which of them maintains
+// Each route has a handshake.Machine of its own. The router says which of them maintains
 // a channel. A change of route makes the new channel first:
 //
 //	  Choose has another result        Up(new)              Down(old)

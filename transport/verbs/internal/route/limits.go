@@ -14,7 +14,7 @@ const (
 	// MaxBackoff is the longest such time.
 	MaxBackoff = 5 * time.Minute
 	// ChangeBack is how long a route is not tried after it has failed, at least, if there is a
-	// worse kind. A route that flaps must not take its receives back and forth.
+	// worse route. A route that flaps must not take its receives back and forth.
 	ChangeBack = 30 * time.Second
 	// Steady is how long a route must have been up for its next failure to count as the first.
 	Steady = 30 * time.Second

@@ -24,7 +24,7 @@ func insteadPrefix(t cluster.Task) string { return t.String() + " proposes the r
 // leavingPrefix begins the reason of a channel that ends because a better one is up.
 func leavingPrefix(t cluster.Task) string { return t.String() + " has taken the route over " }
 
-func (r *Router) insteadText(k Kind) string {
+func (r *Router) insteadText(k Route) string {
 	task := r.cfg.Peer
 	if r.proposes {
 		task = r.cfg.Own.Task
@@ -66,26 +66,26 @@ func (r *Router) isOfRoute(err error) bool {
 		!handshake.IsStopping(r.cfg.Peer, err) && !handshake.IsChanging(r.cfg.Peer, err) && !IsInstead(r.cfg.Peer, err) && !IsLeaving(r.cfg.Peer, err)
 }
 
-// unknownReasons returns the reason against each kind while the peer's inventory is not known.
+// unknownReasons returns the reason against each route while the peer's inventory is not known.
 func (r *Router) unknownReasons() []Reason {
 	why := fmt.Sprintf("the devices of %v are not known yet", r.cfg.Peer)
 	if r.askErr != nil {
 		why += ": " + status.From(r.askErr).Message()
 	}
 	var all []Reason
-	for _, k := range Kinds {
+	for _, k := range Routes {
 		all = append(all, Reason{k, why})
 	}
 	return all
 }
 
 // NoRoute describes why no device reaches the peer, for a router that maintains nothing and knows
-// the peer. Where both sides have no kind of device in common, it names the devices of both and
+// the peer. Where both sides have no route in common, it names the devices of both and
 // what to do.
 func (r *Router) NoRoute(now time.Time) string {
 	own, peer := r.sides(now)
 	common := own.Inventory == nil || peer.Inventory == nil
-	for _, k := range Kinds {
+	for _, k := range Routes {
 		common = common || own.device(k) != nil && peer.device(k) != nil
 	}
 	if !common {
@@ -94,7 +94,7 @@ func (r *Router) NoRoute(now time.Time) string {
 	var whys []string
 	for _, x := range r.Reasons(now) {
 		if x.Why != neitherHas {
-			whys = append(whys, x.Kind.String()+": "+x.Why)
+			whys = append(whys, x.Route.String()+": "+x.Why)
 		}
 	}
 	return fmt.Sprintf("no device of this process reaches %v: %s", r.cfg.Peer, strings.Join(whys, "; "))
@@ -103,7 +103,7 @@ func (r *Router) NoRoute(now time.Time) string {
 // providers lists the devices of a side by the names that the setting provider has for them.
 func (s *Side) providers() string {
 	var names []string
-	for _, k := range Kinds {
+	for _, k := range Routes {
 		switch d := s.device(k); {
 		case d == nil:
 		case k == Fabric && d.InKernel():

@@ -33,11 +33,11 @@ type Router struct {
 	peer   Side // if known; its failures are in paths
 	other  Side // another process that has called while one was connected
 	paths  [TCP + 1]path
-	target Kind   // which one is maintained
+	target Route  // which one is maintained
 	shown  uint64 // Serial of the last inventory that the peer has got
 
 	// The side that does not propose.
-	proposal    Kind      // what the peer has proposed; None for nothing that is valid
+	proposal    Route     // what the peer has proposed; None for nothing that is valid
 	differsFrom time.Time // since when Choose has another result; zero when it has not
 	ownAfter    time.Time // the proposal stays until then, after the peer has insisted on it
 
@@ -52,7 +52,7 @@ type Router struct {
 	askErr      error // of the last one; nil if it succeeded
 }
 
-// path is the state of one kind of device.
+// path is the state of one route.
 type path struct {
 	up      bool
 	upSince time.Time
@@ -86,8 +86,8 @@ func proposes(own, peer cluster.Task) bool {
 // Proposes reports whether this side proposes the route.
 func (r *Router) Proposes() bool { return r.proposes }
 
-// Target is the kind of which a channel is maintained; None when there is none.
-func (r *Router) Target() Kind { return r.target }
+// Target is the route of which a channel is maintained; None when there is none.
+func (r *Router) Target() Route { return r.target }
 
 // Want is the event that a channel is wanted, from now on.
 func (r *Router) Want(now time.Time) []Action {
@@ -161,35 +161,35 @@ func (r *Router) Shown(now time.Time, peer Side) []Action {
 	return r.done(now)
 }
 
-// Request is the event that the peer calls for a channel over a kind. If err is nil the caller
-// passes the call to the handshake of that kind. Otherwise it carries out the actions and refuses
+// Request is the event that the peer calls for a channel over a route. If err is nil the caller
+// passes the call to the handshake of that route. Otherwise it carries out the actions and refuses
 // the call with err.
-func (r *Router) Request(now time.Time, peer Side, kind Kind) (acts []Action, err error) {
+func (r *Router) Request(now time.Time, peer Side, route Route) (acts []Action, err error) {
 	if !r.learn(now, peer, false) {
 		return r.done(now), nil // the handshake finds out which process is the peer
 	}
 	r.wanted = true
 	own := r.cfg.Own
 	own.alias = ownAlias // the peer quotes the sentence as this side's
-	if why := Problem(own, r.peer, kind); why != "" {
-		return r.done(now), status.Errorf(status.FailedPrecondition, noRoutePrefix+"%v: %s", kind, why)
+	if why := Problem(own, r.peer, route); why != "" {
+		return r.done(now), status.Errorf(status.FailedPrecondition, noRoutePrefix+"%v: %s", route, why)
 	}
 	if r.proposes {
 		acts = r.done(now)
-		if r.target != kind {
+		if r.target != route {
 			return acts, r.instead()
 		}
 		return acts, nil
 	}
-	if r.failedUntil(kind).After(now) && r.hasFresh(now) {
-		return r.done(now), status.Errorf(status.FailedPrecondition, "the route over %v has failed: %s", kind, r.paths[kind].why)
+	if r.failedUntil(route).After(now) && r.hasFresh(now) {
+		return r.done(now), status.Errorf(status.FailedPrecondition, "the route over %v has failed: %s", route, r.paths[route].why)
 	}
-	r.setProposal(kind, time.Time{})
+	r.setProposal(route, time.Time{})
 	return r.done(now), nil
 }
 
-// Up is the event that the channel over a kind is up: the HELLO of a process of the peer has come.
-func (r *Router) Up(now time.Time, kind Kind, incarnation uint64) []Action {
+// Up is the event that the channel over a route is up: the HELLO of a process of the peer has come.
+func (r *Router) Up(now time.Time, route Route, incarnation uint64) []Action {
 	switch {
 	case !r.known || r.peer.Incarnation == incarnation:
 	case r.other.Incarnation == incarnation:
@@ -198,32 +198,32 @@ func (r *Router) Up(now time.Time, kind Kind, incarnation uint64) []Action {
 		r.askAgain = r.peer.Incarnation != 0
 		r.peer.Incarnation = incarnation
 	}
-	p := &r.paths[kind]
+	p := &r.paths[route]
 	p.up, p.upSince, p.leaving = true, now, false
 	r.askOld = r.asking
 	p.until, p.peerUntil = time.Time{}, time.Time{}
 	return r.done(now)
 }
 
-// Down is the event that the channel over a kind has ended, or that one could not be made. err is
+// Down is the event that the channel over a route has ended, or that one could not be made. err is
 // why; nil if the router had it ended.
-func (r *Router) Down(now time.Time, kind Kind, err error) []Action {
-	p := &r.paths[kind]
+func (r *Router) Down(now time.Time, route Route, err error) []Action {
+	p := &r.paths[route]
 	if p.up && now.Sub(p.upSince) >= Steady {
 		p.count = 0
 	}
-	counts := !p.leaving && (p.up || kind == r.target)
+	counts := !p.leaving && (p.up || route == r.target)
 	p.up, p.leaving = false, false
 	if err != nil && counts && r.isOfRoute(err) {
 		p.count++
 		p.failedAt, p.why = now, short(err)
 		p.until = now.Add(backoff(p.count))
-		if r.proposal == kind {
+		if r.proposal == route {
 			r.setProposal(None, time.Time{})
 		}
 	}
 	if !r.proposes && IsInstead(r.cfg.Peer, err) {
-		r.setProposal(r.upKind(), now.Add(ChangeBack))
+		r.setProposal(r.up(), now.Add(ChangeBack))
 	}
 	if _, said := errors.AsType[*status.Said](err); said && r.peer.Inventory != nil {
 		r.askAgain = true // what it says may follow from what has changed there

@@ -90,7 +90,7 @@ func TestTheNextRouteIsTakenWhenOneBreaks(t *testing.T) {
 	r.Up(began, Shared, 2)
 	wantActs(t, r.Down(after(time.Second), Shared, errBroke), "rest shm", "maintain tcp")
 	wantActs(t, r.Up(after(2*time.Second), TCP, 2))
-	if better := r.Better(after(2 * time.Second)); len(better) != 2 || better[0].Kind != Shared || !strings.Contains(better[0].Why, "it has failed: the channel broke; it is tried again in 29s") {
+	if better := r.Better(after(2 * time.Second)); len(better) != 2 || better[0].Route != Shared || !strings.Contains(better[0].Why, "it has failed: the channel broke; it is tried again in 29s") {
 		t.Errorf("%v", better)
 	}
 	if w := r.Wake(); w != after(31*time.Second) {
@@ -148,7 +148,7 @@ func TestAChangeOfADeviceEndsItsFailures(t *testing.T) {
 			}
 			continue
 		}
-		if len(acts) < 2 || acts[1] != (Action{Act: Maintain, Kind: Shared}) {
+		if len(acts) < 2 || acts[1] != (Action{Act: Maintain, Route: Shared}) {
 			t.Errorf("%s: %v", name, acts)
 		}
 	}

@@ -80,7 +80,7 @@ type message struct {
 	to    int
 	from  uint64 // incarnation of the caller
 	call  uint64
-	route Kind
+	route Route
 	side  Side
 	ch    uint64
 	err   error
@@ -94,7 +94,7 @@ type message struct {
 type move struct {
 	kind string
 	i    int
-	k    Kind
+	k    Route
 }
 
 func (m move) String() string { return fmt.Sprintf("%s %d %v", m.kind, m.i, m.k) }
@@ -102,7 +102,7 @@ func (m move) String() string { return fmt.Sprintf("%s %d %v", m.kind, m.i, m.k)
 func newWorld(b budget, off string) *world {
 	w := &world{left: b, off: off, now: time.Unix(1e6, 0)}
 	for i := range w.sides {
-		for _, k := range Kinds[len(Kinds)-b.kinds:] {
+		for _, k := range Routes[len(Routes)-b.kinds:] {
 			w.sides[i].has[k] = true
 		}
 		w.start(i)
@@ -119,7 +119,7 @@ func (w *world) task(i int) cluster.Task {
 
 func (w *world) own(i int) Side {
 	var devices []handshake.Device
-	for _, k := range Kinds {
+	for _, k := range Routes {
 		if w.sides[i].has[k] {
 			devices = append(devices, [...]handshake.Device{Shared: shared, Fabric: nic, TCP: tcp}[k])
 		}
@@ -177,7 +177,7 @@ func (w *world) state() string {
 		side(r.cfg.Own)
 		side(r.peer)
 		side(r.other)
-		for _, k := range Kinds {
+		for _, k := range Routes {
 			p := &r.paths[k]
 			fmt.Fprint(&b, "p", p.up, p.leaving, p.count, rel(p.until), rel(p.peerUntil))
 			if p.count > 0 {
@@ -210,7 +210,7 @@ func (w *world) moves() (all []move, inner int) {
 		if !s.wanted && (i == 0 || !w.left.client) {
 			all = append(all, move{"want", i, None})
 		}
-		for _, k := range Kinds {
+		for _, k := range Routes {
 			c, o := &s.ch[k], &w.sides[1-i].ch[k]
 			switch {
 			case c.doomed != nil:
@@ -235,14 +235,14 @@ func (w *world) moves() (all []move, inner int) {
 	for i := range w.sides {
 		s := &w.sides[i]
 		if w.left.forged > 0 && s.r.known && s.r.cfg.Callable {
-			for _, k := range Kinds {
+			for _, k := range Routes {
 				all = append(all, move{"forge", i, k})
 			}
 		}
 		if w.left.restarts > 0 && s.wanted {
 			all = append(all, move{"restart", i, None})
 		}
-		for _, k := range Kinds {
+		for _, k := range Routes {
 			if w.left.comes > 0 && !s.has[k] {
 				all = append(all, move{"come", i, k})
 			}
@@ -261,7 +261,7 @@ func (w *world) moves() (all []move, inner int) {
 }
 
 // mayCall reports whether the handshake of a kind would call the peer, if it is time.
-func (w *world) mayCall(i int, k Kind) bool {
+func (w *world) mayCall(i int, k Route) bool {
 	s := &w.sides[i]
 	return s.m[k].maintain && s.ch[k].id == 0 && s.m[k].call == 0 && s.has[k] && (i == 0 || !w.left.client)
 }
@@ -339,13 +339,13 @@ func (w *world) play(m move) {
 	case "restart":
 		w.left.restarts--
 		w.changes++
-		for _, k := range Kinds {
+		for _, k := range Routes {
 			if id := s.ch[k].id; id != 0 && w.sides[1-m.i].ch[k].id == id {
 				w.sides[1-m.i].ch[k].doomed = errBroke
 			}
 		}
 		w.start(m.i)
-		for _, k := range Kinds {
+		for _, k := range Routes {
 			w.forgiven(k)
 		}
 	case "forge":
@@ -362,7 +362,7 @@ func (w *world) play(m move) {
 
 // forged is what a stranger shows a side in the name of its peer: that it has no devices, that all have
 // failed, or that it is another process. Its count of inventories is above every true one.
-func (w *world) forged(i int, variant Kind) Side {
+func (w *world) forged(i int, variant Route) Side {
 	s := w.own(1 - i)
 	switch variant {
 	case Shared:
@@ -382,7 +382,7 @@ func (w *world) forged(i int, variant Kind) Side {
 }
 
 // forgiven records that a route may be tried at once: a device has changed.
-func (w *world) forgiven(k Kind) {
+func (w *world) forgiven(k Route) {
 	for i := range w.sides {
 		w.sides[i].failed[k], w.sides[i].times[k] = time.Time{}, 0
 	}
@@ -402,7 +402,7 @@ func (w *world) tick() {
 	for i := range w.sides {
 		s := &w.sides[i]
 		due(s.r.Wake())
-		for _, k := range Kinds {
+		for _, k := range Routes {
 			due(s.ch[k].deadline)
 			if w.mayCall(i, k) {
 				due(s.m[k].next)
@@ -429,7 +429,7 @@ func (w *world) tick() {
 	}
 	for i := range w.sides {
 		s := &w.sides[i]
-		for _, k := range Kinds {
+		for _, k := range Routes {
 			if d := s.ch[k].deadline; !d.IsZero() && !d.After(w.now) {
 				w.changes++
 				w.end(i, k, errSilent, errSilent)
@@ -456,7 +456,7 @@ func (w *world) shown(i int) Side {
 }
 
 // end ends a side's half of a channel because of err. The other side notices theirs.
-func (w *world) end(i int, k Kind, err, theirs error) {
+func (w *world) end(i int, k Route, err, theirs error) {
 	s := &w.sides[i]
 	c := s.ch[k]
 	s.ch[k], s.m[k].call = half{}, 0 // what a call shows is gone with it
@@ -474,7 +474,7 @@ func (w *world) end(i int, k Kind, err, theirs error) {
 }
 
 // down reports the end of a channel, or a failure to make one, to the router.
-func (w *world) down(i int, k Kind, err error) {
+func (w *world) down(i int, k Route, err error) {
 	s := &w.sides[i]
 	r := s.r
 	counts := false
@@ -628,7 +628,7 @@ func (w *world) take(i int, acts []Action) {
 		s.of, s.newest, s.failed, s.times = is, 0, [TCP + 1]time.Time{}, [TCP + 1]int{}
 		w.sides[1-i].failed, w.sides[1-i].times = s.failed, s.times
 	}
-	for _, k := range Kinds {
+	for _, k := range Routes {
 		if s.r.paths[k].count == 0 { // it has learnt of a change
 			s.failed[k], s.times[k] = time.Time{}, 0
 		}
@@ -636,16 +636,16 @@ func (w *world) take(i int, acts []Action) {
 	for _, a := range acts {
 		switch a.Act {
 		case Maintain:
-			w.checkMaintain(i, a.Kind)
-			s.m[a.Kind].maintain = true
+			w.checkMaintain(i, a.Route)
+			s.m[a.Route].maintain = true
 		case Rest:
-			s.m[a.Kind].maintain = false
-			if w.off == "the old channel stays until the new one is up" && s.ch[a.Kind].up {
-				w.leave(i, a.Kind, s.r.leaving())
+			s.m[a.Route].maintain = false
+			if w.off == "the old channel stays until the new one is up" && s.ch[a.Route].up {
+				w.leave(i, a.Route, s.r.leaving())
 			}
 		case Leave:
 			if w.off != "the old channel is left when the new one is up" {
-				w.leave(i, a.Kind, a.Err)
+				w.leave(i, a.Route, a.Err)
 			}
 		case Ask:
 			w.ids++
@@ -657,11 +657,11 @@ func (w *world) take(i int, acts []Action) {
 			w.net = append(w.net, message{kind: 'a', to: 1 - i, from: s.r.cfg.Own.Incarnation, call: w.ids, side: w.shown(i), failed: s.failed, seq: s.r.shown, sent: w.now})
 		}
 	}
-	if c := s.ch[s.r.upKind()]; c.up && c.doomed == nil && c.peer == w.sides[1-i].r.cfg.Own.Incarnation && s.r.peer.Incarnation != c.peer {
+	if c := s.ch[s.r.up()]; c.up && c.doomed == nil && c.peer == w.sides[1-i].r.cfg.Own.Incarnation && s.r.peer.Incarnation != c.peer {
 		w.violation("side %d takes process %d for the peer, and is connected to process %d", i, s.r.peer.Incarnation, c.peer)
 	}
 	for i := range w.sides { // a router has at most one target, and its handshake is the only one that makes channels
-		for _, k := range Kinds {
+		for _, k := range Routes {
 			if w.sides[i].m[k].maintain != (w.sides[i].r.target == k) {
 				w.violation("side %d maintains %v: %v, and its target is %v", i, k, w.sides[i].m[k].maintain, w.sides[i].r.target)
 			}
@@ -669,12 +669,12 @@ func (w *world) take(i int, acts []Action) {
 	}
 }
 
-func (w *world) leave(i int, k Kind, err error) {
+func (w *world) leave(i int, k Route, err error) {
 	s := &w.sides[i]
 	if s.ch[k].id == 0 {
 		return
 	}
-	if !slices.ContainsFunc(Kinds[:], func(o Kind) bool { return o != k && s.ch[o].up }) {
+	if !slices.ContainsFunc(Routes[:], func(o Route) bool { return o != k && s.ch[o].up }) {
 		w.violation("side %d leaves %v, and no other route is up", i, k)
 	}
 	w.end(i, k, nil, said(i, w, err))
@@ -682,7 +682,7 @@ func (w *world) leave(i int, k Kind, err error) {
 
 // checkMaintain checks that a route that failed is not tried too early while another one is known
 // to work.
-func (w *world) checkMaintain(i int, k Kind) {
+func (w *world) checkMaintain(i int, k Route) {
 	s, o := &w.sides[i], &w.sides[1-i]
 	at, times := s.failed[k], s.times[k]
 	if s.r.proposal != k && o.failed[k].After(at) && s.heard[k].Equal(o.failed[k]) {
@@ -693,7 +693,7 @@ func (w *world) checkMaintain(i int, k Kind) {
 	}
 	early := w.now.Sub(at)
 	own, peer := s.r.sides(w.now)
-	for _, other := range Kinds {
+	for _, other := range Routes {
 		if other == k || Problem(own, peer, other) != "" {
 			continue
 		}
@@ -711,8 +711,8 @@ func (w *world) checkMaintain(i int, k Kind) {
 }
 
 // best is the kind by which both sides can reach each other in truth.
-func (w *world) best() Kind {
-	for _, k := range Kinds {
+func (w *world) best() Route {
+	for _, k := range Routes {
 		if w.sides[0].has[k] && w.sides[1].has[k] && !w.dead[k] {
 			return k
 		}
@@ -725,7 +725,7 @@ func (w *world) settled() bool {
 	best := w.best()
 	for i := range w.sides {
 		s := &w.sides[i]
-		for _, k := range Kinds {
+		for _, k := range Routes {
 			if up := s.ch[k].up; up != (k == best) || up && s.ch[k].id != w.sides[1-i].ch[k].id {
 				return false
 			}
@@ -769,7 +769,7 @@ func (w *world) patience() time.Duration {
 		limit = time.Minute
 	}
 	for i := range w.sides {
-		for _, k := range Kinds {
+		for _, k := range Routes {
 			if n := w.sides[i].times[k]; n > 0 {
 				limit = max(limit, 2*backoff(n+2)+time.Minute)
 			}

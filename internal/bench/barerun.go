@@ -13,7 +13,7 @@ import (
 
 // bareRun is the command to the receiving process to run one baseline once.
 type bareRun struct {
-	Way      string        `json:"way"`      // RawTCP, RawTLS, UnixSocket or MemfdCopy
+	Baseline string        `json:"baseline"` // RawTCP, RawTLS, UnixSocket or MemfdCopy
 	Conns    int           `json:"conns"`    // connections, which take the requests in turn
 	Inflight int           `json:"inflight"` // operations at once
 	Size     int64         `json:"size"`
@@ -62,9 +62,9 @@ type bareReceiver struct {
 	secret *tls.Config
 	pool   *tensor.Pool
 
-	way   bareRun // for which what follows is open; without its time
-	conns []*tcpClient
-	mems  *memfdSource
+	current bareRun // for which what follows is open; without its time
+	conns   []*tcpClient
+	mems    *memfdMapping
 }
 
 func startBareReceiver(from *bareAddresses) (*bareReceiver, error) {
@@ -101,7 +101,7 @@ func (r *bareReceiver) disconnect() (err error) {
 	if r.mems != nil {
 		err = r.mems.close()
 	}
-	r.conns, r.mems, r.way = nil, nil, bareRun{}
+	r.conns, r.mems, r.current = nil, nil, bareRun{}
 	return err
 }
 
@@ -110,14 +110,14 @@ func (r *bareReceiver) disconnect() (err error) {
 func (r *bareReceiver) run(ctx context.Context, b bareRun) (run, error) {
 	same := b
 	same.Time = 0
-	if r.way != same {
+	if r.current != same {
 		if err := errors.Join(r.disconnect(), r.connect(ctx, b)); err != nil {
 			return run{}, errors.Join(err, r.disconnect())
 		}
-		r.way = same
+		r.current = same
 	}
 	receive := func(worker int) error { return r.conns[worker%len(r.conns)].receive(b.Size) }
-	if b.Way == MemfdCopy {
+	if b.Baseline == MemfdCopy {
 		receive = r.mems.copy
 	}
 	do := load(b.Inflight, 1, func(_ context.Context, worker, _ int) error { return receive(worker) })
@@ -132,12 +132,12 @@ func (r *bareReceiver) run(ctx context.Context, b bareRun) (run, error) {
 }
 
 func (r *bareReceiver) connect(ctx context.Context, b bareRun) (err error) {
-	if b.Inflight < 1 || b.Way != MemfdCopy && b.Conns < 1 {
-		return status.Errorf(status.InvalidArgument, "%s with %d connections and %d in flight: both must be at least 1", b.Way, b.Conns, b.Inflight)
+	if b.Inflight < 1 || b.Baseline != MemfdCopy && b.Conns < 1 {
+		return status.Errorf(status.InvalidArgument, "%s with %d connections and %d in flight: both must be at least 1", b.Baseline, b.Conns, b.Inflight)
 	}
 	var dial func() (net.Conn, error)
 	var d net.Dialer
-	switch b.Way {
+	switch b.Baseline {
 	case MemfdCopy:
 		r.mems, err = openMemfd(r.from.Memfds[b.Size], b, r.pool)
 		return err
@@ -149,14 +149,14 @@ func (r *bareReceiver) connect(ctx context.Context, b bareRun) (err error) {
 		t := tls.Dialer{Config: r.secret}
 		dial = func() (net.Conn, error) { return t.DialContext(ctx, "tcp", r.from.TLS) }
 	default:
-		return status.Errorf(status.InvalidArgument, "there is no bare baseline %q", b.Way)
+		return status.Errorf(status.InvalidArgument, "there is no bare baseline %q", b.Baseline)
 	}
 	for range b.Conns {
 		conn, err := dial()
 		if err != nil {
-			return status.Errorf(status.Unavailable, "%s: %w", b.Way, err)
+			return status.Errorf(status.Unavailable, "%s: %w", b.Baseline, err)
 		}
-		r.conns = append(r.conns, newTCPClient(ctx, b.Way, conn, r.pool))
+		r.conns = append(r.conns, newTCPClient(ctx, b.Baseline, conn, r.pool))
 	}
 	return nil
 }

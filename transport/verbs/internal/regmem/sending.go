@@ -9,67 +9,67 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// Source is memory that a device reads the content of a tensor from. The transport keeps
+// SendMemory is memory that a device reads the content of a tensor from. The transport keeps
 // its reference until all work requests that read from it have completed, or their queue
-// pair is destroyed. The zero value is no source.
-type Source struct {
-	Piece
+// pair is destroyed. The zero value is no memory.
+type SendMemory struct {
+	Range
 	buf *tensor.Buffer
 }
 
 // Release ends the reference. Call it once.
-func (s Source) Release() { s.buf.Release() }
+func (s SendMemory) Release() { s.buf.Release() }
 
 // Buffer is the memory. The reference belongs to s.
-func (s Source) Buffer() *tensor.Buffer { return s.buf }
+func (s SendMemory) Buffer() *tensor.Buffer { return s.buf }
 
-// IsZero reports whether s is no source.
-func (s Source) IsZero() bool { return s.buf == nil }
+// IsZero reports whether s is no memory.
+func (s SendMemory) IsZero() bool { return s.buf == nil }
 
 // Find returns the registered memory of data, if all of data lies in memory that is registered
 // with the domain.
 // data is memory of buf; the caller holds a reference to buf while it uses the piece. It
 // finds memory of both pools, so a received tensor can be sent again without a copy.
-func (d *Domain) Find(buf *tensor.Buffer, data []byte) (Piece, bool) {
+func (d *Domain) Find(buf *tensor.Buffer, data []byte) (Range, bool) {
 	root, off := buf.Root()
 	b, ok := root.Owner().(*block)
 	if !ok || len(data) == 0 {
-		return Piece{}, false
+		return Range{}, false
 	}
 	r := b.arena.regionOf(d)
 	if r == nil {
-		return Piece{}, false
+		return Range{}, false
 	}
 	all := b.bytes()
 	if cap(data) <= len(all)-off && &all[off] == &data[0] { // all of a tensor's content
-		return b.piece(r, off, len(data)), true
+		return b.rangeOf(r, off, len(data)), true
 	}
 	// A slice whose capacity ends with the block begins cap(data) before its end. If the
 	// addresses agree, all of data lies in the block. Other slices of the middle are
 	// copied.
 	at := len(all) - cap(data)
 	if at < 0 || at >= len(all) || &all[at] != &data[0] {
-		return Piece{}, false
+		return Range{}, false
 	}
-	return b.piece(r, at, len(data)), true
+	return b.rangeOf(r, at, len(data)), true
 }
 
-// Source returns memory that the device can read data from: data itself if it lies in
+// ForSending returns memory that the device can read data from: data itself if it lies in
 // registered memory, otherwise a copy in the sending pool. data is memory of buf. The
-// source has a reference of its own; the caller keeps its reference. Errors: as of Copy.
-func (d *Domain) Source(buf *tensor.Buffer, data []byte, grow Grow) (Source, error) {
+// memory has a reference of its own; the caller keeps its reference. Errors: as of Copy.
+func (d *Domain) ForSending(buf *tensor.Buffer, data []byte, grow Grow) (SendMemory, error) {
 	if p, ok := d.Find(buf, data); ok {
-		return Source{Piece: p, buf: buf.Retain()}, nil
+		return SendMemory{Range: p, buf: buf.Retain()}, nil
 	}
 	return d.Copy(data, grow)
 }
 
 // Copy returns a copy of data (at least 1 byte) in the sending pool. Errors:
 // ErrMustGrow with NoGrow, ResourceExhausted when the pool is at its limit.
-func (d *Domain) Copy(data []byte, grow Grow) (Source, error) {
+func (d *Domain) Copy(data []byte, grow Grow) (SendMemory, error) {
 	b, at, err := d.take(d.send, len(data), grow)
 	if err != nil {
-		return Source{}, err
+		return SendMemory{}, err
 	}
 	return d.copyInto(b, at, data), nil
 }
@@ -96,12 +96,12 @@ func (d *Domain) registered(b *block, grow Grow, err error) (*block, *region, er
 	return nil, nil, status.Errorf(status.Unavailable, "the registration of memory with %s has just ended: %w", d.device.Name, verbs.ErrClosed)
 }
 
-func (d *Domain) copyInto(b *block, at *region, data []byte) Source {
+func (d *Domain) copyInto(b *block, at *region, data []byte) SendMemory {
 	buf := b.buffer(len(data))
 	copy(buf.Bytes(), data)
 	d.m.copies.Add(1)
 	d.m.copiedBytes.Add(int64(len(data)))
-	return Source{Piece: b.piece(at, 0, len(data)), buf: buf}
+	return SendMemory{Range: b.rangeOf(at, 0, len(data)), buf: buf}
 }
 
 // Share counts the bytes of copies in the sending pool for one peer. The zero value is
@@ -110,19 +110,19 @@ type Share struct {
 	held atomic.Int64 // bytes
 }
 
-// Release subtracts a copy of n bytes. Call it when its source is released. It does not
+// Release subtracts a copy of n bytes. Call it when its memory is released. It does not
 // block.
 func (s *Share) Release(n int64) { s.held.Add(-n) }
 
 // Stage is Copy for a peer with a share. The copies of a peer may take as much of the
 // sending pool as they leave free: at most half of it, so that other peers find memory.
 // Only content that is larger than that may take more, while nothing else is in the pool.
-// Stage may register memory. Release the bytes of the share together with the source.
+// Stage may register memory. Release the bytes of the share together with the memory.
 // Errors: ResourceExhausted.
-func (d *Domain) Stage(data []byte, s *Share) (Source, error) {
+func (d *Domain) Stage(data []byte, s *Share) (SendMemory, error) {
 	b, at, err := d.stage(len(data), s)
 	if err != nil {
-		return Source{}, err
+		return SendMemory{}, err
 	}
 	return d.copyInto(b, at, data), nil
 }

@@ -7,23 +7,23 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// Source is a provider with its row.
-type Source struct {
+// Opener is a provider with its row.
+type Opener struct {
 	verbs.Provider
 	Row Row
 }
 
-// Source returns the provider of the row.
-func (r Row) Source(o Options) Source { return Source{r.New(o), r} }
+// Opener returns the provider of the row.
+func (r Row) Opener(o Options) Opener { return Opener{r.New(o), r} }
 
-// SourceOf returns the source of a provider, with the row for its name.
-func SourceOf(p verbs.Provider) Source {
+// OpenerOf returns a provider as an Opener, with the row for its name.
+func OpenerOf(p verbs.Provider) Opener {
 	row, _ := Of(p.Name())
-	return Source{p, row}
+	return Opener{p, row}
 }
 
 // Inventory lists the devices, before one is opened.
-func (s Source) Inventory() (discovery.Inventory, error) {
+func (s Opener) Inventory() (discovery.Inventory, error) {
 	if s.Row.Inventory != nil {
 		return s.Row.Inventory(s.Provider)
 	}

@@ -8,10 +8,10 @@ import (
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/route"
 )
 
-// kinds is the size of tables with an entry for each route.Kind. That of route.None is unused.
-const kinds = route.TCP + 1
+// routes is the size of tables with an entry for each route.Route. That of route.None is unused.
+const routes = route.TCP + 1
 
-// Why there is no device of a kind.
+// Why there is no device for a route.
 var (
 	errNoDevice = errors.New("this process has no usable RDMA device")
 	errNoTCP    = errors.New("this process has no queue pairs over TCP")
@@ -20,7 +20,7 @@ var (
 
 // openPorts opens a port on each device of the options. When it fails, none is open.
 func (t *RdmaRemoteRendezvous) openPorts() error {
-	t.lost = [kinds]error{route.Fabric: errNoDevice, route.TCP: errNoTCP, route.Shared: errNoShared}
+	t.lost = [routes]error{route.Fabric: errNoDevice, route.TCP: errNoTCP, route.Shared: errNoShared}
 	// The fabric comes last: a NIC pins the memory that it registers, and shared memory has the
 	// arenas for sending made anew.
 	all := slices.Clone(t.opts.Fixed)
@@ -29,8 +29,8 @@ func (t *RdmaRemoteRendezvous) openPorts() error {
 	}
 	for _, o := range all {
 		p, err := openPort(&t.opts, t.memory, o)
-		if err == nil && t.ports[p.kind] != nil {
-			err = errors.Join(status.Errorf(status.InvalidArgument, "%v and %v are both devices for %v; a process has at most one of them", t.ports[p.kind], p, p.kind), p.close())
+		if err == nil && t.ports[p.route] != nil {
+			err = errors.Join(status.Errorf(status.InvalidArgument, "%v and %v are both devices for %v; a process has at most one of them", t.ports[p.route], p, p.route), p.close())
 		}
 		if err != nil {
 			for _, open := range t.inUseLocked() {
@@ -38,7 +38,7 @@ func (t *RdmaRemoteRendezvous) openPorts() error {
 			}
 			return err
 		}
-		t.ports[p.kind] = p
+		t.ports[p.route] = p
 	}
 	return nil
 }
@@ -49,8 +49,8 @@ func neverHad(lost error) bool {
 	return lost == errNoDevice || lost == errNoTCP || lost == errNoShared //nolint:errorlint // never wrapped
 }
 
-// deviceWords is how a sentence names the device of a kind.
-func deviceWords(k route.Kind) string {
+// deviceWords is how a sentence names the device of a route.
+func deviceWords(k route.Route) string {
 	if k == route.Fabric {
 		return "RDMA device"
 	}
