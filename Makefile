@@ -12,6 +12,8 @@ PKG ?= ./...
 TEST_TIMEOUT ?= 15m
 # More arguments for go test, e.g. TESTARGS='-run TestAbort -count=5'.
 TESTARGS ?=
+# More arguments for go test in make test-race, under the race detector alone.
+RACEARGS ?=
 # Files that list the tests that may be skipped. When it is set, any other skip is a failure. See CONTRIBUTING.md.
 ALLOWED_SKIPS ?=
 # More arguments for tryst-bench in make bench-rxe, e.g. BENCHARGS='--only verbs-recv --size 1MiB'.
@@ -92,10 +94,12 @@ clean: ## Remove build/
 # Under the race detector tests compute more than they wait, so fewer run at once. Packages whose searches and measurements are shorter under it
 # run again without it, at full length. Rates are checked last, when nothing else runs.
 long := ./transport/... ./internal/delivery ./internal/channel ./internal/wire ./internal/handshake ./verbs/roce/... ./internal/rocewire ./tensor ./integration
+# Those that RACEARGS=-short has made shorter.
+long += $(if $(filter -short,$(RACEARGS)),./server ./internal/collective ./integration/storm ./tensorflow/graph ./tensorflow/library ./tensorflow/ops ./verbs/tcp)
 .PHONY: test-race
 test-race: build/bin/testreport ## Test with the race detector, full searches and soak tests; needs a C compiler
 	@scripts/race-ready.sh
-	@$(testreport) -race $(testflags) -parallel=4 $(PKG)
+	@$(testreport) -race $(testflags) -parallel=4 $(RACEARGS) $(PKG)
 ifeq ($(PKG)$(TESTARGS),./...)
 	@$(testreport) $(testflags) $(long)
 	@$(testreport) -run=TestNative ./verbs/roce -judge
