@@ -146,7 +146,7 @@ interop = TENSORFLOW_PYTHON=$(CURDIR)/$(1)/bin/python PATH="$(CURDIR)/$(1)/bin:$
 
 .PHONY: golden
 golden: build/venv/installed ## Write again what TensorFlow's kernels compute, the golden values of the kernels in Go
-	@build/venv/bin/python integration/tensorflow/golden.py tensorflow/ops/testdata
+	@build/venv/bin/python integration/tensorflow/op_golden.py tensorflow/ops/testdata/golden.json
 
 # The files record which requirements are installed; pip runs again when they change.
 build/venv/installed: integration/tensorflow/requirements.txt
