@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst"
-	"github.com/tryst-rdma/tryst/internal/checkpoint"
+	"github.com/tryst-rdma/tryst/internal/fakemodel"
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
@@ -57,7 +57,7 @@ func ExampleServer_Publish() {
 	}
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "tiny.safetensors")
-	if _, err := checkpoint.Generate(ctx, path, checkpoint.GenerateOptions{Model: "tiny"}); err != nil {
+	if _, err := fakemodel.Generate(ctx, path, fakemodel.Options{Model: "tiny"}); err != nil {
 		log.Fatal(err)
 	}
 

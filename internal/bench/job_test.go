@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tryst-rdma/tryst/internal/checkpoint"
+	"github.com/tryst-rdma/tryst/internal/fakemodel"
 	"github.com/tryst-rdma/tryst/server"
 )
 
@@ -143,7 +143,7 @@ func TestWholeJobRefusesACopyThatIsNotOne(t *testing.T) {
 func TestPullIntoMemoryBesideACopy(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "tiny.safetensors")
-	if _, err := checkpoint.Generate(t.Context(), path, checkpoint.GenerateOptions{Model: "tiny"}); err != nil {
+	if _, err := fakemodel.Generate(t.Context(), path, fakemodel.Options{Model: "tiny"}); err != nil {
 		t.Fatal(err)
 	}
 	c := server.Config{}

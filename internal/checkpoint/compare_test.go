@@ -15,7 +15,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// whileCompared publishes two generated files as a and b on virtual time and touches a. The comparison
+// whileCompared publishes two files as a and b on virtual time and touches a. The comparison
 // of its content does not end before the test calls release.
 func whileCompared(t *testing.T, test func(t *testing.T, c *Catalog, release func())) {
 	synctest.Test(t, func(t *testing.T) {
@@ -25,12 +25,8 @@ func whileCompared(t *testing.T, test func(t *testing.T, c *Catalog, release fun
 		}
 		defer c.Close()
 		paths := make(map[string]string)
-		for name, seed := range map[string]uint64{"a": 1, "b": 2} {
-			made, err := Generate(t.Context(), filepath.Join(t.TempDir(), name+".safetensors"), GenerateOptions{Model: "tiny", Seed: seed})
-			if err != nil {
-				t.Fatal(err)
-			}
-			paths[name] = made.Files[0]
+		for name, seed := range map[string]byte{"a": 1, "b": 2} {
+			paths[name] = writeSeeded(t, filepath.Join(t.TempDir(), name+".safetensors"), seed)
 			if _, err := c.Publish(t.Context(), name, paths[name]); err != nil {
 				t.Fatal(err)
 			}

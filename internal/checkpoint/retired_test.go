@@ -12,9 +12,9 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// onceReplaced publishes a generated file on virtual time, begins a pull of it, and calls test when a
+// onceReplaced publishes a file on virtual time, begins a pull of it, and calls test when a
 // file with another seed has replaced it.
-func onceReplaced(t *testing.T, seed uint64, test func(t *testing.T, c *Catalog, old *publication, end func())) {
+func onceReplaced(t *testing.T, seed byte, test func(t *testing.T, c *Catalog, old *publication, end func())) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := NewCatalog(CatalogOptions{Device: cluster.Device{Task: cluster.Task{Job: "worker"}, Type: "CPU"}, Incarnation: 1})
 		if err != nil {
@@ -22,14 +22,7 @@ func onceReplaced(t *testing.T, seed uint64, test func(t *testing.T, c *Catalog,
 		}
 		defer c.Close()
 		dir := t.TempDir()
-		generate := func(name string, seed uint64) string {
-			made, err := Generate(t.Context(), filepath.Join(dir, name), GenerateOptions{Model: "tiny", Seed: seed})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return made.Files[0]
-		}
-		path := generate("tiny.safetensors", 0)
+		path := writeSeeded(t, filepath.Join(dir, "m.safetensors"), 0)
 		if _, err := c.Publish(t.Context(), "m", path); err != nil {
 			t.Fatal(err)
 		}
@@ -37,7 +30,7 @@ func onceReplaced(t *testing.T, seed uint64, test func(t *testing.T, c *Catalog,
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Rename(generate("other.safetensors", seed), path); err != nil {
+		if err := os.Rename(writeSeeded(t, filepath.Join(dir, "other.safetensors"), seed), path); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * DefaultSettle)

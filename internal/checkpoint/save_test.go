@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
+	"github.com/tryst-rdma/tryst/internal/fakemodel"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/npy"
@@ -85,7 +86,7 @@ func requireOnly(t testing.TB, dir string, names ...string) {
 
 func TestSaveWritesTheSameBytes(t *testing.T) {
 	dir := t.TempDir()
-	made, err := checkpoint.Generate(t.Context(), filepath.Join(dir, "tiny.safetensors"), checkpoint.GenerateOptions{Model: "tiny"})
+	made, err := fakemodel.Generate(t.Context(), filepath.Join(dir, "tiny.safetensors"), fakemodel.Options{Model: "tiny"})
 	must(t, err)
 	for what, path := range map[string]string{
 		"ours":                        writeSafetensors(t, filepath.Join(dir, "m.safetensors"), map[string]string{"format": "pt"}, model(t)...),
@@ -455,7 +456,7 @@ func TestFullDisk(t *testing.T) {
 		must(t, err)
 		_, err = h.dial().Save(t.Context(), checkpoint.PullRequest{}, checkpoint.SaveOptions{Out: filepath.Join(dir, "m.safetensors")})
 		mustBe(t, err, status.ResourceExhausted, "m.safetensors.part", "bytes")
-		_, err = checkpoint.Generate(t.Context(), filepath.Join(dir, "tiny.safetensors"), checkpoint.GenerateOptions{Model: "tiny"})
+		_, err = fakemodel.Generate(t.Context(), filepath.Join(dir, "tiny.safetensors"), fakemodel.Options{Model: "tiny"})
 		mustBe(t, err, status.ResourceExhausted, "tiny.safetensors.part", "bytes")
 		requireOnly(t, dir)
 		return

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"reflect"
 	"testing"
+
+	"github.com/tryst-rdma/tryst/status"
 )
 
 // TestWritebackBeginsWhileTheFileIsWritten: the disk does not wait for the sync at the end. What has
@@ -32,4 +34,18 @@ func TestWritebackBeginsWhileTheFileIsWritten(t *testing.T) {
 	if want := []piece{{4 * MiB, 8 * MiB}, {0, 20 * MiB}, {12 * MiB, 16 * MiB}}; !reflect.DeepEqual(begun, want) {
 		t.Errorf("writeback of the ranges %v, want %v", begun, want)
 	}
+}
+
+// A disk that is full although there was room when the file was made.
+func TestWritingToAFullDevice(t *testing.T) {
+	f, err := os.OpenFile("/dev/full", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip("no /dev/full here")
+	}
+	full := &target{path: "out", file: f, reserve: new(reserve)}
+	err = full.writeAt([]byte("abc"), 0)
+	if status.CodeOf(err) != status.ResourceExhausted {
+		t.Errorf("got %v", err)
+	}
+	f.Close()
 }

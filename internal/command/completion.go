@@ -12,6 +12,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/fakemodel"
 	"github.com/tryst-rdma/tryst/server"
 )
 
@@ -51,7 +52,7 @@ func (s streams) ofFlag(f *pflag.Flag) values {
 	case "model":
 		return func(*cobra.Command, string) ([]string, cobra.ShellCompDirective) {
 			var all []string
-			for _, m := range checkpoint.Models() {
+			for _, m := range fakemodel.Models() {
 				all = append(all, m.Name+"\t"+byteText(float64(m.Bytes)))
 			}
 			return all, cobra.ShellCompDirectiveNoFileComp

@@ -8,18 +8,18 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tryst-rdma/tryst/internal/checkpoint"
+	"github.com/tryst-rdma/tryst/internal/fakemodel"
 	"github.com/tryst-rdma/tryst/status"
 )
 
 func (s streams) genCommand() *cobra.Command {
 	var (
-		o    checkpoint.GenerateOptions
+		o    fakemodel.Options
 		out  string
 		json bool
 	)
 	var models []string
-	for _, m := range checkpoint.Models() {
+	for _, m := range fakemodel.Models() {
 		models = append(models, fmt.Sprintf("%s (%s)", m.Name, byteText(float64(m.Bytes))))
 	}
 	cmd := &cobra.Command{
@@ -45,7 +45,7 @@ Models: ` + strings.Join(models, ", ") + ".",
 			defer bar.end()
 			o.Progress = bar.update
 			begin := time.Now()
-			made, err := checkpoint.Generate(cmd.Context(), out, o)
+			made, err := fakemodel.Generate(cmd.Context(), out, o)
 			if status.CodeOf(err) == status.InvalidArgument {
 				return usageError{err}
 			}
@@ -80,7 +80,7 @@ Models: ` + strings.Join(models, ", ") + ".",
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&out, "out", "", "`PATH` of the file or directory to write")
-	flags.StringVar(&o.Model, "model", checkpoint.DefaultModel, "`MODEL` whose layout the checkpoint has")
+	flags.StringVar(&o.Model, "model", fakemodel.Default, "`MODEL` whose layout the checkpoint has")
 	flags.Uint64Var(&o.Seed, "seed", 0, "seed of the content")
 	flags.IntVar(&o.Shards, "shards", 0, "number of files; 0 = as many as the original")
 	flags.BoolVar(&o.Force, "force", false, "replace files that exist")
@@ -101,7 +101,7 @@ func checkGen(out, model string, models []string) error {
 }
 
 func known(model string) bool {
-	for _, m := range checkpoint.Models() {
+	for _, m := range fakemodel.Models() {
 		if m.Name == model {
 			return true
 		}

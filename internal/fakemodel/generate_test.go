@@ -1,4 +1,4 @@
-package checkpoint
+package fakemodel
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/safetensors"
@@ -50,7 +51,7 @@ func TestModelsHaveTheLayoutOfTheOriginals(t *testing.T) {
 	}
 }
 
-func generated(t *testing.T, o GenerateOptions) []byte {
+func generated(t *testing.T, o Options) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	o.Model = "tiny"
@@ -65,11 +66,11 @@ func generated(t *testing.T, o GenerateOptions) []byte {
 }
 
 func TestGenerateFollowsTheSeed(t *testing.T) {
-	a := generated(t, GenerateOptions{Seed: 7})
-	if !bytes.Equal(a, generated(t, GenerateOptions{Seed: 7})) {
+	a := generated(t, Options{Seed: 7})
+	if !bytes.Equal(a, generated(t, Options{Seed: 7})) {
 		t.Error("the same seed gave other bytes")
 	}
-	if bytes.Equal(a, generated(t, GenerateOptions{Seed: 8})) {
+	if bytes.Equal(a, generated(t, Options{Seed: 8})) {
 		t.Error("another seed gave the same bytes")
 	}
 }
@@ -153,46 +154,55 @@ func floatOf(d tensor.DType, b []byte) float64 {
 // Shards hold the same tensors as one file, and their index fits.
 func TestGenerateShards(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
-	made, err := Generate(t.Context(), dir, GenerateOptions{Model: "tiny", Shards: 3, Seed: 5})
+	made, err := Generate(t.Context(), dir, Options{Model: "tiny", Shards: 3, Seed: 5})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(made.Files) != 4 || filepath.Base(made.Files[3]) != safetensors.IndexName {
 		t.Errorf("files %q", made.Files)
 	}
-	c, err := NewCatalog(CatalogOptions{})
+	c, err := checkpoint.NewCatalog(checkpoint.CatalogOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	p, err := c.fromFiles("m", []string{dir})
-	if err != nil {
-		t.Fatal(err)
+	if p, err := c.Publish(t.Context(), "m", dir); err != nil || p.Tensors != made.Tensors {
+		t.Errorf("the directory publishes %d tensors, want %d: %v", p.Tensors, made.Tensors, err)
 	}
-	defer p.close()
-	if len(p.entries) != made.Tensors {
-		t.Errorf("%d tensors, want %d", len(p.entries), made.Tensors)
-	}
-	whole := generated(t, GenerateOptions{Seed: 5})
-	h, err := safetensors.ReadHeader(bytes.NewReader(whole), int64(len(whole)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range p.entries {
-		x, err := e.read(tensor.Heap{})
+	whole, tensors := contents(t, generated(t, Options{Seed: 5})), 0
+	for _, name := range made.Files[:3] {
+		b, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		info, ok := h.Lookup(e.info.Name)
-		if !ok || !bytes.Equal(x.Bytes(), whole[info.Offset:info.Offset+info.Bytes]) {
-			t.Errorf("tensor %q differs", e.info.Name)
+		for name, content := range contents(t, b) {
+			if tensors++; !bytes.Equal(content, whole[name]) {
+				t.Errorf("tensor %q differs", name)
+			}
 		}
 	}
-	for _, o := range []GenerateOptions{{Model: "tiny", Shards: 1000}, {Model: "tiny", Shards: -1}} {
+	if tensors != made.Tensors || tensors != len(whole) {
+		t.Errorf("the shards have %d tensors, and one file %d, want %d", tensors, len(whole), made.Tensors)
+	}
+	for _, o := range []Options{{Model: "tiny", Shards: 1000}, {Model: "tiny", Shards: -1}} {
 		if _, err := Generate(t.Context(), dir, o); status.CodeOf(err) != status.InvalidArgument {
 			t.Errorf("%d shards: %v", o.Shards, err)
 		}
 	}
+}
+
+// contents returns the content of each tensor of a file.
+func contents(t *testing.T, file []byte) map[string][]byte {
+	t.Helper()
+	h, err := safetensors.ReadHeader(bytes.NewReader(file), int64(len(file)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make(map[string][]byte)
+	for _, info := range h.Tensors() {
+		all[info.Name] = file[info.Offset : info.Offset+info.Bytes]
+	}
+	return all
 }
 
 func TestGenerateLeavesNothingWhenItFails(t *testing.T) {
@@ -200,7 +210,7 @@ func TestGenerateLeavesNothingWhenItFails(t *testing.T) {
 	path := filepath.Join(dir, "m.safetensors")
 	ctx, cancel := context.WithCancel(t.Context())
 	var last int64
-	_, err := Generate(ctx, path, GenerateOptions{Model: "tiny", Progress: func(done, total int64) {
+	_, err := Generate(ctx, path, Options{Model: "tiny", Progress: func(done, total int64) {
 		last = done
 		cancel()
 	}})
@@ -210,36 +220,22 @@ func TestGenerateLeavesNothingWhenItFails(t *testing.T) {
 	if entries, _ := os.ReadDir(dir); len(entries) != 0 {
 		t.Errorf("%v is left", entries)
 	}
-	if _, err := Generate(t.Context(), filepath.Join(dir, "model.bin"), GenerateOptions{Model: "tiny"}); status.CodeOf(err) != status.InvalidArgument {
+	if _, err := Generate(t.Context(), filepath.Join(dir, "model.bin"), Options{Model: "tiny"}); status.CodeOf(err) != status.InvalidArgument {
 		t.Errorf("model.bin: %v", err)
 	}
-	if _, err := Generate(t.Context(), path, GenerateOptions{Model: "tiny"}); err != nil {
+	if _, err := Generate(t.Context(), path, Options{Model: "tiny"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Generate(t.Context(), path, GenerateOptions{Model: "tiny"}); status.CodeOf(err) != status.AlreadyExists {
+	if _, err := Generate(t.Context(), path, Options{Model: "tiny"}); status.CodeOf(err) != status.AlreadyExists {
 		t.Errorf("an existing file: %v", err)
 	}
-	if _, err := Generate(t.Context(), path, GenerateOptions{Model: "tiny", Force: true}); err != nil {
+	if _, err := Generate(t.Context(), path, Options{Model: "tiny", Force: true}); err != nil {
 		t.Error(err)
 	}
 }
 
-// A disk that is full although there was room when the file was made.
-func TestWritingToAFullDevice(t *testing.T) {
-	f, err := os.OpenFile("/dev/full", os.O_RDWR, 0)
-	if err != nil {
-		t.Skip("no /dev/full here")
-	}
-	full := &target{path: "out", file: f, reserve: new(reserve)}
-	err = full.writeAt([]byte("abc"), 0)
-	if status.CodeOf(err) != status.ResourceExhausted {
-		t.Errorf("got %v", err)
-	}
-	f.Close()
-}
-
 func BenchmarkFill(b *testing.B) {
-	buf := make([]byte, digestChunk)
+	buf := make([]byte, pieceSize)
 	f := newFiller(1, "w", tensor.Float32)
 	b.SetBytes(int64(len(buf)))
 	for b.Loop() {
@@ -249,26 +245,30 @@ func BenchmarkFill(b *testing.B) {
 
 // A tensor that is written in pieces has them in their order.
 func TestGenerateATensorInPieces(t *testing.T) {
-	const size = 2*digestChunk + 12345
+	const size = 2*pieceSize + 12345
 	m := &Model{Name: "m", Specs: []safetensors.Spec{{Name: "x", DType: tensor.Uint8, Shape: tensor.Vector(size)}}, Bytes: size}
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	outputs, err := m.outputs(path, false, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, err := createTarget(path, outputs[0].size, false)
+	to, err := checkpoint.Create([]checkpoint.NewFile{outputs[0].NewFile}, checkpoint.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer x.discard()
-	if err := m.write(t.Context(), outputs, []*target{x}, GenerateOptions{Seed: 7}); err != nil {
+	defer to.Discard()
+	if err := m.write(t.Context(), outputs, to, 7); err != nil {
 		t.Fatal(err)
 	}
-	want, got := make([]byte, size), make([]byte, size)
+	if unsynced, err := to.Commit(); unsynced != nil || err != nil {
+		t.Fatal(unsynced, err)
+	}
+	file, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, got := make([]byte, size), file[outputs[0].offsets[0]:]
 	newFiller(7, "x", tensor.Uint8).fill(want, 0)
-	if _, err := x.file.ReadAt(got, outputs[0].offsets[0]); err != nil {
-		t.Fatal(err)
-	}
 	if !bytes.Equal(got, want) {
 		t.Error("the content differs")
 	}

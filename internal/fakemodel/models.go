@@ -1,4 +1,4 @@
-package checkpoint
+package fakemodel
 
 import (
 	"cmp"
@@ -11,8 +11,8 @@ import (
 	"github.com/tryst-rdma/tryst/tensor/safetensors"
 )
 
-// DefaultModel is the default of GenerateOptions.Model.
-const DefaultModel = "gpt2"
+// Default is the default of Options.Model.
+const Default = "gpt2"
 
 // Model is the layout of a known model's checkpoint: the names, types and shapes of its tensors,
 // without the weights.
@@ -41,10 +41,10 @@ func Models() []Model {
 	return models
 }
 
-// model returns the model of a name; DefaultModel for an empty name.
+// model returns the model of a name; Default for an empty name.
 func model(name string) (Model, error) {
 	if name == "" {
-		name = DefaultModel
+		name = Default
 	}
 	var known []string
 	for _, m := range Models() {
@@ -53,7 +53,7 @@ func model(name string) (Model, error) {
 		}
 		known = append(known, m.Name)
 	}
-	return Model{}, status.Errorf(status.InvalidArgument, "unknown model %s; known are %s", quote(name), strings.Join(known, ", "))
+	return Model{}, status.Errorf(status.InvalidArgument, "unknown model %q; known are %s", name, strings.Join(known, ", "))
 }
 
 func newModel(name string, shards int, specs []safetensors.Spec) Model {

@@ -1,4 +1,6 @@
-package checkpoint
+// Package fakemodel writes checkpoints for trials: the names, types and shapes of known models, with content
+// from a seed.
+package fakemodel
 
 import (
 	"bytes"
@@ -11,13 +13,14 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor/safetensors"
 )
 
-// GenerateOptions are the options of Generate.
-type GenerateOptions struct {
-	// Model is one of Models; DefaultModel when empty.
+// Options are the options of Generate.
+type Options struct {
+	// Model is one of Models; Default when empty.
 	Model string
 	// Seed determines the content: the same model and seed give the same bytes on all
 	// machines.
@@ -37,15 +40,15 @@ type Generated struct {
 	Tensors int
 	Bytes   int64    // of the tensors' content
 	Files   []string // paths; the index last
-	// Unsynced is that of Summary.
+	// Unsynced is that of checkpoint.Summary.
 	Unsynced error
 }
 
 // Generate writes a checkpoint with the layout of a known model and content from a seed. With
 // several shards, or if path is a directory or ends in a slash, the files have their usual names
 // in the directory path, which is created if necessary. Otherwise path is the file. Files are
-// renamed to their names when they are complete, as with Puller.Save.
-func Generate(ctx context.Context, path string, o GenerateOptions) (*Generated, error) {
+// renamed to their names when they are complete, as with checkpoint.Puller.Save.
+func Generate(ctx context.Context, path string, o Options) (*Generated, error) {
 	m, err := model(o.Model)
 	if err != nil {
 		return nil, err
@@ -56,13 +59,13 @@ func Generate(ctx context.Context, path string, o GenerateOptions) (*Generated, 
 	if o.Shards < 1 || o.Shards > len(m.Specs) {
 		return nil, status.Errorf(status.InvalidArgument, "%s cannot be split into %d shards: it has %d tensors", m.Name, o.Shards, len(m.Specs))
 	}
-	dir, err := isDir(path)
+	dir, err := checkpoint.IsDir(path)
 	if err != nil {
 		return nil, err
 	}
 	var above error // why a directory above the new ones could not be synced
 	if dir || o.Shards > 1 {
-		if above, err = makeDir(path, syncDir); err != nil {
+		if above, err = checkpoint.MakeDir(path); err != nil {
 			return nil, err
 		}
 	}
@@ -70,28 +73,21 @@ func Generate(ctx context.Context, path string, o GenerateOptions) (*Generated, 
 	if err != nil {
 		return nil, err
 	}
-	var targets []*target
-	defer func() {
-		for _, t := range targets {
-			t.discard()
-		}
-	}()
 	made := &Generated{Model: m.Name, Tensors: len(m.Specs), Bytes: m.Bytes}
+	var files []checkpoint.NewFile
 	for _, out := range outputs {
-		t, err := createTarget(out.path, out.size, o.Force)
-		if err != nil {
-			return nil, err
-		}
-		targets = append(targets, t)
-		if err := t.writeAt(out.head, 0); err != nil {
-			return nil, err
-		}
-		made.Files = append(made.Files, out.path)
+		files = append(files, out.NewFile)
+		made.Files = append(made.Files, out.Path)
 	}
-	if err := m.write(ctx, outputs, targets, o); err != nil {
+	to, err := checkpoint.Create(files, checkpoint.CreateOptions{Force: o.Force, Total: m.Bytes, Progress: o.Progress})
+	if err != nil {
 		return nil, err
 	}
-	unsynced, err := commitAll(targets)
+	defer to.Discard()
+	if err := m.write(ctx, outputs, to, o.Seed); err != nil {
+		return nil, err
+	}
+	unsynced, err := to.Commit()
 	if err != nil {
 		return nil, err
 	}
@@ -99,15 +95,27 @@ func Generate(ctx context.Context, path string, o GenerateOptions) (*Generated, 
 	return made, nil
 }
 
-// outputs plans the files of a model, in the directory path if dir is set or there are several shards. The
-// entries of an output are indexes into Specs.
+// ext is the end of the names of checkpoints.
+const ext = ".safetensors"
+
+// pieceSize is how many bytes are made and written at once.
+const pieceSize = 1 << 20
+
+// output is a file to write, with the tensors in it.
+type output struct {
+	checkpoint.NewFile
+	tensors []int   // indexes into Specs
+	offsets []int64 // of these tensors in the file
+}
+
+// outputs plans the files of a model, in the directory path if dir is set or there are several shards.
 func (m *Model) outputs(path string, dir bool, shards int) ([]*output, error) {
-	if !dir && shards == 1 && !strings.HasSuffix(path, safetensorsExt) {
-		return nil, status.Errorf(status.InvalidArgument, "%s: the name of a checkpoint ends in %s", path, safetensorsExt)
+	if !dir && shards == 1 && !strings.HasSuffix(path, ext) {
+		return nil, status.Errorf(status.InvalidArgument, "%s: the name of a checkpoint ends in %s", path, ext)
 	}
 	if shards == 1 {
 		if dir {
-			path = filepath.Join(path, "model"+safetensorsExt)
+			path = filepath.Join(path, "model"+ext)
 		}
 		out, err := m.output(path, 0, len(m.Specs))
 		return []*output{out}, err
@@ -123,7 +131,7 @@ func (m *Model) outputs(path string, dir bool, shards int) ([]*output, error) {
 			written += specBytes(m.Specs[end])
 			end++
 		}
-		name := fmt.Sprintf("model-%05d-of-%05d%s", n+1, shards, safetensorsExt)
+		name := fmt.Sprintf("model-%05d-of-%05d%s", n+1, shards, ext)
 		for _, s := range m.Specs[begin:end] {
 			index.WeightMap[s.Name] = name
 		}
@@ -138,7 +146,7 @@ func (m *Model) outputs(path string, dir bool, shards int) ([]*output, error) {
 	if _, err := index.WriteTo(&b); err != nil {
 		return nil, err
 	}
-	return append(outputs, &output{path: filepath.Join(path, safetensors.IndexName), head: b.Bytes(), size: int64(b.Len())}), nil
+	return append(outputs, &output{NewFile: checkpoint.NewFile{Path: filepath.Join(path, safetensors.IndexName), Head: b.Bytes(), Size: int64(b.Len())}}), nil
 }
 
 func specBytes(s safetensors.Spec) int64 { return s.Shape.Elements() * int64(s.DType.Size()) }
@@ -148,32 +156,31 @@ func (m *Model) output(path string, begin, end int) (*output, error) {
 	var head bytes.Buffer
 	w, err := safetensors.NewWriter(&head, m.Specs[begin:end], map[string]string{"format": "pt"})
 	if err != nil {
-		return nil, wrap(path, err)
+		return nil, status.From(err).WithPrefix(path)
 	}
-	out := &output{path: path, head: head.Bytes(), offsets: make(map[int]int64), size: w.Size()}
+	out := &output{NewFile: checkpoint.NewFile{Path: path, Head: head.Bytes(), Size: w.Size()}}
 	for n, info := range w.Tensors() {
-		out.entries = append(out.entries, begin+n)
-		out.offsets[begin+n] = info.Offset
+		out.tensors = append(out.tensors, begin+n)
+		out.offsets = append(out.offsets, info.Offset)
 	}
 	return out, nil
 }
 
 // write generates and writes the content of all files, in pieces, on all processors.
-func (m *Model) write(ctx context.Context, outputs []*output, targets []*target, o GenerateOptions) error {
-	count := &counter{total: m.Bytes, report: o.Progress}
+func (m *Model) write(ctx context.Context, outputs []*output, to *checkpoint.NewFiles, seed uint64) error {
 	g, ctx := errgroup.WithContext(ctx)
 	workers := runtime.GOMAXPROCS(0)
 	g.SetLimit(workers)
 	buffers := make(chan []byte, workers)
 	for range workers {
-		buffers <- make([]byte, digestChunk)
+		buffers <- make([]byte, pieceSize)
 	}
 	for n, out := range outputs {
-		for _, i := range out.entries {
+		for k, i := range out.tensors {
 			spec := m.Specs[i]
-			f := newFiller(o.Seed, spec.Name, spec.DType)
-			for at := int64(0); at < specBytes(spec); at += digestChunk {
-				size := min(specBytes(spec)-at, digestChunk)
+			f := newFiller(seed, spec.Name, spec.DType)
+			for at := int64(0); at < specBytes(spec); at += pieceSize {
+				size := min(specBytes(spec)-at, pieceSize)
 				g.Go(func() error {
 					if ctx.Err() != nil {
 						return status.Errorf(status.CodeOf(ctx.Err()), "generating %s was stopped before its end", m.Name)
@@ -181,8 +188,7 @@ func (m *Model) write(ctx context.Context, outputs []*output, targets []*target,
 					buf := <-buffers // as many as goroutines
 					defer func() { buffers <- buf }()
 					f.fill(buf[:size], at)
-					count.add(size)
-					return targets[n].writeAt(buf[:size], out.offsets[i]+at)
+					return to.WriteAt(n, buf[:size], out.offsets[k]+at)
 				})
 			}
 		}

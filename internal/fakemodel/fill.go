@@ -1,4 +1,4 @@
-package checkpoint
+package fakemodel
 
 import (
 	"encoding/binary"
