@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"runtime"
 	"strings"
 	"testing"
@@ -124,56 +122,6 @@ func TestPrepareFailsUnderAReflectionStream(t *testing.T) {
 	}})
 	if err == nil || err.Error() != nothing.Error() {
 		t.Error(err)
-	}
-}
-
-// TestIdleHTTPConnectionsEnd: net/http lets them be for ever unless it is told.
-func TestIdleHTTPConnectionsEnd(t *testing.T) {
-	s := start(t, settings(func(c *Config) { c.MetricsAddress = "127.0.0.1:0" }), Options{})
-	if got := s.http[0].server.IdleTimeout; got != requestTimeout {
-		t.Errorf("an idle connection may stay for %v", got)
-	}
-}
-
-// TestScrapesAreBounded: metrics are gathered for a few clients at once, and one that does not
-// read its answer ends.
-func TestScrapesAreBounded(t *testing.T) {
-	gathering, gathered := make(chan struct{}), make(chan struct{})
-	r := prometheus.NewRegistry()
-	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "slow"}, func() float64 {
-		gathering <- struct{}{}
-		<-gathered
-		return 1
-	}))
-	s := httptest.NewServer(metricsHandler(r, refusePlainly))
-	defer s.Close()
-	get := func() int {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/metrics", nil)
-		if err != nil {
-			t.Error(err)
-			return 0
-		}
-		resp, err := s.Client().Do(req)
-		if err != nil {
-			t.Error(err)
-			return 0
-		}
-		defer resp.Body.Close()
-		return resp.StatusCode
-	}
-	codes := make(chan int)
-	for range maxScrapes {
-		go func() { codes <- get() }()
-		<-gathering
-	}
-	if got := get(); got != http.StatusServiceUnavailable {
-		t.Errorf("one more got %d", got)
-	}
-	close(gathered)
-	for range maxScrapes {
-		if got := <-codes; got != http.StatusOK {
-			t.Errorf("one of those under way got %d", got)
-		}
 	}
 }
 

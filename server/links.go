@@ -2,10 +2,8 @@ package server
 
 import (
 	"cmp"
-	"encoding/json"
 	"iter"
 	"maps"
-	"net/http"
 	"slices"
 	"time"
 
@@ -227,14 +225,4 @@ func upSince(d grpctransport.PeerState, r transport.RequesterState) time.Time {
 
 func latest(times ...time.Time) time.Time {
 	return slices.MaxFunc(times, time.Time.Compare)
-}
-
-// linksHandler answers with the links as a JSON array. At most maxScrapes requests are answered at
-// once.
-func linksHandler(links func() []Link, refuse refuser) http.Handler {
-	return atOnce(maxScrapes, "requests for links", refuse, func(w http.ResponseWriter, _ *http.Request) {
-		setWriteDeadline(w)
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(links()) // fails only when the client has gone
-	})
 }

@@ -13,13 +13,14 @@ import (
 
 	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
 	"github.com/tryst-rdma/tryst/internal/proto/trystgrpc"
+	"github.com/tryst-rdma/tryst/server/internal/httpserver"
 )
 
 // get gets a path of the metrics address, as a kubelet does.
 func get(t *testing.T, s *Server, method, path string) (code int, body string) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	req, err := http.NewRequestWithContext(context.Background(), method, "http://"+s.http[0].addr.String()+path, nil)
+	req, err := http.NewRequestWithContext(context.Background(), method, "http://"+s.http.Addr(httpserver.MetricsKey).String()+path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

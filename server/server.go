@@ -26,6 +26,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/collective"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/worker"
+	"github.com/tryst-rdma/tryst/server/internal/httpserver"
 	"github.com/tryst-rdma/tryst/server/internal/incarnations"
 	"github.com/tryst-rdma/tryst/server/internal/listen"
 	"github.com/tryst-rdma/tryst/status"
@@ -53,7 +54,7 @@ type Server struct {
 	socket       net.Listener              // of both
 	address      net.Addr
 	file         listen.File
-	http         []*httpServer
+	http         *httpserver.Server
 	listeners    *listen.Listeners
 	stepIDs      *stepIDs
 	stage        atomic.Int32  // a stage
@@ -247,10 +248,10 @@ func (s *Server) endRequests(context.Context) error {
 
 // serveOptions are the arguments of serve.
 type serveOptions struct {
-	Secured                      bool // calls are under TLS
-	UnaryLimit                   int64
-	MetricsAddress, PprofAddress string
-	Prepare                      func(context.Context, *Server) error // see Options; may be nil
+	Secured    bool // calls are under TLS
+	UnaryLimit int64
+	HTTP       httpserver.Options                   // the settings
+	Prepare    func(context.Context, *Server) error // see Options; may be nil
 }
 
 // serve accepts calls, and returns when the server is ready for them.
@@ -266,7 +267,8 @@ func (s *Server) serve(ctx context.Context, o serveOptions) error {
 	if s.rdma != nil {
 		s.rdma.connect() // peers that are up answer now; the others call when they start
 	}
-	if err := s.startHTTP(ctx, o); err != nil {
+	var err error
+	if s.http, err = httpserver.Start(ctx, s.httpOptions(o.HTTP)); err != nil {
 		return err
 	}
 	if o.Prepare != nil {
@@ -297,30 +299,16 @@ func (s *Server) accept() {
 	}()
 }
 
-func (s *Server) startHTTP(ctx context.Context, o serveOptions) error {
-	const metricsKey, pprofKey = "metrics-address", "pprof-address"
-	operator, profiles := newRefuser(s.listeners, metricsKey), newRefuser(s.listeners, pprofKey)
-	for _, e := range []endpoint{
-		{metricsKey, o.MetricsAddress, operator, s.operatorHandler(operator)},
-		{pprofKey, o.PprofAddress, profiles, pprofHandler(profiles)},
-	} {
-		if e.address == "" {
-			continue
-		}
-		h, err := e.start(ctx, s.listeners)
-		if err != nil {
-			return err
-		}
-		s.http = append(s.http, h)
-	}
+func (s *Server) closeHTTP(context.Context) error {
+	s.http.Close()
 	return nil
 }
 
-func (s *Server) closeHTTP(context.Context) error {
-	for _, h := range s.http {
-		h.close()
-	}
-	return nil
+// httpOptions completes o, which has the settings.
+func (s *Server) httpOptions(o httpserver.Options) httpserver.Options {
+	o.Listeners, o.Metrics, o.Record = s.listeners, s.gatherer, s.worker.Record
+	o.Links, o.Alive, o.Ready = func() any { return s.Links() }, s.alive, s.ready
+	return o
 }
 
 func loopback(a net.Addr) bool {

@@ -25,6 +25,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/transporttest"
 	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/server/internal/httpserver"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
@@ -512,9 +513,9 @@ func TestMetricsAndProfiles(t *testing.T) {
 		}
 		got.Release()
 	}
-	get := func(h *httpServer, path string) string {
+	get := func(setting, path string) string {
 		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-		r, err := client.Get("http://" + h.addr.String() + path)
+		r, err := client.Get("http://" + s.http.Addr(setting).String() + path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -525,7 +526,7 @@ func TestMetricsAndProfiles(t *testing.T) {
 		}
 		return string(body)
 	}
-	text := get(s.http[0], "/metrics")
+	text := get(httpserver.MetricsKey, "/metrics")
 	for _, want := range []string{
 		`tryst_sent_tensors_total{peer="other"} 1`, `tryst_sent_bytes_total{peer="other"} 4`, "tryst_publications 1\n",
 		`tryst_rpcs_total{code="OK",method="/tensorflow.WorkerService/RecvTensor"} 1`, "go_goroutines", "process_open_fds",
@@ -534,7 +535,7 @@ func TestMetricsAndProfiles(t *testing.T) {
 			t.Errorf("the metrics lack %q", want)
 		}
 	}
-	if !strings.Contains(get(s.http[1], "/debug/pprof/"), "goroutine") {
+	if !strings.Contains(get(httpserver.PprofKey, "/debug/pprof/"), "goroutine") {
 		t.Error("no profiles")
 	}
 }

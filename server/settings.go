@@ -14,6 +14,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/internal/providers"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/worker"
+	"github.com/tryst-rdma/tryst/server/internal/httpserver"
 	"github.com/tryst-rdma/tryst/server/internal/listen"
 	"github.com/tryst-rdma/tryst/transport"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
@@ -142,6 +143,7 @@ func catalogOptions(c *complete) checkpoint.CatalogOptions {
 // serveOptionsOf are the settings for the listeners.
 func serveOptionsOf(c *complete, o Options) serveOptions {
 	return serveOptions{
-		Secured: c.TLS.Cert != "", UnaryLimit: c.GRPC.UnaryLimit, MetricsAddress: c.MetricsAddress, PprofAddress: c.PprofAddress, Prepare: o.Prepare,
+		Secured: c.TLS.Cert != "", UnaryLimit: c.GRPC.UnaryLimit, Prepare: o.Prepare,
+		HTTP: httpserver.Options{MetricsAddress: c.MetricsAddress, PprofAddress: c.PprofAddress},
 	}
 }

@@ -4,14 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"net/http/httptest"
-	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/tryst-rdma/tryst/internal/tensorflow/master"
-	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	"github.com/tryst-rdma/tryst/server/internal/httpserver"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensorflow/ops"
 )
@@ -39,7 +35,7 @@ func TestTraceOfARunningServer(t *testing.T) {
 			v["y"].Release()
 		}
 	}()
-	resp, err := http.Get("http://" + s.http[0].addr.String() + "/trace?seconds=0.2")
+	resp, err := http.Get("http://" + s.http.Addr(httpserver.MetricsKey).String() + "/trace?seconds=0.2")
 	stop()
 	<-runs
 	if err != nil {
@@ -64,46 +60,4 @@ func TestTraceOfARunningServer(t *testing.T) {
 	if n == 0 {
 		t.Errorf("the trace has no AddV2: %v", got.TraceEvents)
 	}
-}
-
-// TestTracesAreBounded: a recording has a longest time, and there are few at once.
-func TestTracesAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := traceHandler(func(ctx context.Context) []*tfpb.LabeledStepStats {
-			<-ctx.Done()
-			return nil
-		}, refusePlainly)
-		get := func(query string) *httptest.ResponseRecorder {
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/trace"+query, nil))
-			return w
-		}
-		for _, bad := range []string{"?seconds=0", "?seconds=-1", "?seconds=61", "?seconds=NaN", "?seconds=x"} {
-			if w := get(bad); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "at most 60") {
-				t.Errorf("%s: %d %s", bad, w.Code, w.Body)
-			}
-		}
-		began := time.Now()
-		done := make(chan time.Duration)
-		for range maxTraces {
-			go func() {
-				if w := get("?seconds=60"); w.Code != http.StatusOK {
-					t.Errorf("%d %s", w.Code, w.Body)
-				}
-				done <- time.Since(began)
-			}()
-		}
-		synctest.Wait()
-		if w := get(""); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "recordings under way") {
-			t.Errorf("one more: %d %s", w.Code, w.Body)
-		}
-		for range maxTraces {
-			if took := <-done; took != time.Minute {
-				t.Errorf("a recording of 60 s took %v", took)
-			}
-		}
-		if w := get(""); w.Code != http.StatusOK || time.Since(began) != 61*time.Second {
-			t.Errorf("the next one: %d after %v", w.Code, time.Since(began))
-		}
-	})
 }

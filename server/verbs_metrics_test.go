@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/tryst-rdma/tryst/internal/discovery"
 	"github.com/tryst-rdma/tryst/internal/doctest"
@@ -29,7 +30,7 @@ var update = flag.Bool("update", false, "write the metrics of docs/metrics.md an
 // metricsText is what a registry says.
 func metricsText(r prometheus.Gatherer) string {
 	w := httptest.NewRecorder()
-	metricsHandler(r, refusePlainly).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	promhttp.HandlerFor(r, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	return w.Body.String()
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -165,9 +164,7 @@ func TestVerbsWithoutFallback(t *testing.T) {
 
 // metricsOf is what the metrics address serves.
 func metricsOf(v *VerbsServer) string {
-	r := httptest.NewRecorder()
-	metricsHandler(v.gatherer, refusePlainly).ServeHTTP(r, httptest.NewRequest("GET", "/metrics", nil))
-	return r.Body.String()
+	return metricsText(v.gatherer)
 }
 
 // wantMetrics looks for lines of the metrics.

@@ -1,4 +1,7 @@
-package server
+// Package httpserver serves what operators and their systems ask a server for over HTTP: metrics, links, traces and
+// probes on one address, and profiles on another. Each is optional. The number of requests under way, their
+// length and their time are bounded (limits.go).
+package httpserver
 
 import (
 	"context"
@@ -13,26 +16,91 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/server/internal/listen"
 )
 
-// httpServer serves metrics and probes, or profiles, on its own address. It owns the goroutine that accepts
-// connections; close waits for it.
-type httpServer struct {
-	addr   net.Addr
-	server *http.Server
-	done   chan struct{}
+// Options are what a Server serves, and where.
+type Options struct {
+	// MetricsAddress and PprofAddress are the addresses, as HOST:PORT; nothing is served on an empty one.
+	MetricsAddress, PprofAddress string
+
+	Listeners *listen.Listeners // bound, count and log the connections and the refusals
+	Metrics   prometheus.Gatherer
+	// Links returns what /links serves as JSON.
+	Links func() any
+	// Record records what runs until its context ends, for /trace.
+	Record func(context.Context) []*tfpb.LabeledStepStats
+	// Alive returns why the process must be replaced, and Ready why it must get no new callers; "" if not.
+	Alive, Ready func() string
 }
 
-// operatorHandler serves what operators and their systems ask for: metrics, links, and the probes of
-// Kubernetes and of load balancers.
-func (s *Server) operatorHandler(refuse refuser) http.Handler {
+// Server serves on up to two addresses. Its owner closes it.
+type Server struct{ listeners []*listener }
+
+// The settings of the addresses.
+const (
+	MetricsKey = "metrics-address"
+	PprofKey   = "pprof-address"
+)
+
+// Start serves. An address in use is Unavailable. ctx bounds the start only.
+func Start(ctx context.Context, o Options) (*Server, error) {
+	s := new(Server)
+	metrics, profiles := newRefuser(o.Listeners, MetricsKey), newRefuser(o.Listeners, PprofKey)
+	for _, e := range []endpoint{
+		{MetricsKey, o.MetricsAddress, metrics, o.handler(metrics)},
+		{PprofKey, o.PprofAddress, profiles, pprofHandler(profiles)},
+	} {
+		if e.address == "" {
+			continue
+		}
+		l, err := e.start(ctx, o.Listeners)
+		if err != nil {
+			s.Close()
+			return nil, err
+		}
+		s.listeners = append(s.listeners, l)
+	}
+	return s, nil
+}
+
+// Addr returns the address that a setting has got; nil if nothing is served there.
+func (s *Server) Addr(setting string) net.Addr {
+	for _, l := range s.listeners {
+		if l.setting == setting {
+			return l.addr
+		}
+	}
+	return nil
+}
+
+// Close cuts off the requests under way. A nil Server is closed.
+func (s *Server) Close() {
+	if s == nil {
+		return
+	}
+	for _, l := range s.listeners {
+		l.close()
+	}
+}
+
+// listener serves on one address. It owns the goroutine that accepts connections; close waits for it.
+type listener struct {
+	setting string
+	addr    net.Addr
+	server  *http.Server
+	done    chan struct{}
+}
+
+// handler serves metrics, links, traces, and the probes of Kubernetes and of load balancers.
+func (o *Options) handler(refuse refuser) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", metricsHandler(s.gatherer, refuse))
-	mux.Handle("GET /links", linksHandler(s.Links, refuse))
-	mux.Handle("GET /trace", traceHandler(s.worker.Record, refuse))
-	mux.Handle("GET /healthz", probe("alive", s.alive))
-	mux.Handle("GET /readyz", probe("ready", s.ready))
+	mux.Handle("GET /metrics", metricsHandler(o.Metrics, refuse))
+	mux.Handle("GET /links", linksHandler(o.Links, refuse))
+	mux.Handle("GET /trace", traceHandler(o.Record, refuse))
+	mux.Handle("GET /healthz", probe("alive", o.Alive))
+	mux.Handle("GET /readyz", probe("ready", o.Ready))
 	return mux
 }
 
@@ -66,7 +134,7 @@ func pprofHandler(refuse refuser) http.Handler {
 	})
 }
 
-// endpoint is an HTTP listener of a server.
+// endpoint is a listener before its start.
 type endpoint struct {
 	setting, address string // the setting that gave the address
 	refuse           refuser
@@ -74,13 +142,13 @@ type endpoint struct {
 }
 
 // start serves an endpoint. Errors and log lines name its setting.
-func (e endpoint) start(ctx context.Context, all *listen.Listeners) (*httpServer, error) {
+func (e endpoint) start(ctx context.Context, all *listen.Listeners) (*listener, error) {
 	lis, err := listen.TCP(ctx, e.setting, e.address)
 	if err != nil {
 		return nil, err
 	}
-	s := &httpServer{
-		addr: lis.Addr(),
+	s := &listener{
+		setting: e.setting, addr: lis.Addr(),
 		server: &http.Server{
 			Handler: e.withoutBody(), MaxHeaderBytes: maxHTTPHeader, ErrorLog: slog.NewLogLogger(all.Log.Handler(), slog.LevelDebug),
 			ReadHeaderTimeout: requestTimeout, ReadTimeout: requestTimeout, WriteTimeout: scrapeTimeout, IdleTimeout: requestTimeout,
@@ -111,7 +179,7 @@ func (e endpoint) withoutBody() http.Handler {
 	})
 }
 
-func (s *httpServer) close() {
+func (s *listener) close() {
 	_ = s.server.Close() // the error of the listener does not matter any more
 	<-s.done
 }

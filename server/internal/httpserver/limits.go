@@ -1,0 +1,31 @@
+package httpserver
+
+import "time"
+
+// The limits, with their reasons.
+const (
+	// maxHTTPHeader bounds the request line and headers in bytes. Scrapers and browsers send some hundred.
+	maxHTTPHeader = 8 << 10
+
+	// requestTimeout bounds how long a client may take to send a request, and how long a
+	// connection may be idle, so that neither accumulates.
+	requestTimeout = 10 * time.Second
+
+	// maxScrapes bounds how many scrapes are served at once, and scrapeTimeout how long one, or any other
+	// response, may take, so that clients that do not read are bounded. Both are above what monitoring systems
+	// need. A trace or profile has this time when it is recorded.
+	maxScrapes    = 8
+	scrapeTimeout = 30 * time.Second
+
+	// maxProfileTime is the longest profile and trace of pprof-address. Meanwhile it holds a place.
+	maxProfileTime = 10 * time.Minute
+	// maxProfiles bounds the requests to pprof-address in progress: a profile may take as much memory as what it
+	// describes.
+	maxProfiles = 8
+
+	// maxTraces bounds the recordings that are under way at once; each may take 100 MB.
+	maxTraces = 2
+	// maxTraceTime bounds a recording, and traceTime is its length by default.
+	maxTraceTime = time.Minute
+	traceTime    = time.Second
+)
