@@ -1,9 +1,13 @@
 package server
 
 import (
+	"context"
 	"net"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/identity"
+	"github.com/tryst-rdma/tryst/rendezvous"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
 // hostIn returns a function that returns the host of a task's address in the cluster.
@@ -15,5 +19,33 @@ func hostIn(spec *cluster.Spec) func(cluster.Task) (host string, ok bool) {
 		}
 		host, _, err := net.SplitHostPort(address)
 		return host, err == nil
+	}
+}
+
+// checkPuller refuses a puller that uses the name of another process.
+func (n *node) checkPuller(ctx context.Context, puller cluster.Task) error {
+	return identity.Of(ctx).Check(puller, n.spec.Place(puller).Host)
+}
+
+// receiverOf returns the check of what a peer of verbs requests, whose name is proven.
+func (n *node) receiverOf(peer cluster.Task) func(rendezvous.Key) (rendezvous.Guard, error) {
+	id := identity.Identity{Proven: true, Tasks: []cluster.Task{peer}}
+	if host := n.spec.Place(peer).Host; host != "" {
+		id.Hosts = []string{host}
+	}
+	covers := id.CheckReceiver
+	return func(key rendezvous.Key) (rendezvous.Guard, error) {
+		w := n.lateWorker.Load()
+		if w == nil {
+			return nil, nil // nobody requests from a client
+		}
+		return w.CheckReceiver(key, covers)
+	}
+}
+
+// proveReceivers makes the transport check the receiver that a key names, if mutual TLS proves the names of peers.
+func (n *node) proveReceivers(o *verbstransport.Options) {
+	if o.TLS == verbstransport.MutualTLS {
+		o.Receiver, o.Refused = n.receiverOf, n.refusals.Request
 	}
 }

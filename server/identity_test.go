@@ -289,7 +289,7 @@ func TestNobodyShutsOutAConnectedPeer(t *testing.T) {
 		t.Errorf("its RecvTensor: %v", err)
 	}
 	for _, method := range []string{"Hello", "RecvTensor"} {
-		if n := refusals(t, a, method); n != 1 {
+		if n := refusedNames(t, a, method); n != 1 {
 			t.Errorf("%v refused names of %s are counted, want 1", n, method)
 		}
 	}

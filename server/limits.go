@@ -38,14 +38,6 @@ const (
 // transferLog is how many transfers the log of a process holds. The oldest are forgotten.
 const transferLog = 1024
 
-const (
-	// refusedNamePause is how long the log is silent about a caller after a line about it.
-	refusedNamePause = time.Minute
-	// maxRefusedNames bounds the callers that have a line of their own in refusedNamePause. Beyond
-	// it refusals are only counted.
-	maxRefusedNames = 60
-)
-
 // kernelGrace is how long stopWorker waits for kernels when its context has ended. Kernels that
 // wait return at once then, and a session takes up to a second to close its peers.
 const kernelGrace = 2 * time.Second

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/proto/trystgrpc"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/server/internal/refusals"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
 )
@@ -30,7 +30,7 @@ type metrics struct {
 	rpcs            *prometheus.CounterVec
 	rpcSeconds      *prometheus.HistogramVec
 	kept            *keptMetric
-	refusals        *refusalLog
+	refusals        *refusals.Log
 	active          func() // called for each call for tensors or graphs that was served, if not nil
 	calling         func() // called for each call for tensors that begins, if not nil
 
@@ -38,11 +38,11 @@ type metrics struct {
 	registered bool // all are in the registry
 }
 
-func newMetrics(log *slog.Logger) *metrics {
+func newMetrics(refused *refusals.Log) *metrics {
 	m := &metrics{
 		received: newReceiveMetrics(),
 		kept:     newKeptMetric(),
-		refusals: newRefusalLog(log),
+		refusals: refused,
 		sent: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tryst_sent_tensors_total", Help: "Tensors sent over gRPC, by requesting task.",
 		}, []string{"peer"}),
@@ -60,7 +60,8 @@ func newMetrics(log *slog.Logger) *metrics {
 			Buckets: prometheus.ExponentialBuckets(firstBucket.Seconds(), bucketFactor, timeBuckets),
 		}, []string{"method"}),
 	}
-	m.all = append(m.received.collectors(), m.sent, m.sentBytes, m.sendErrors, m.rpcs, m.rpcSeconds, m.refusals.names, m.refusals.graphs)
+	m.all = append(m.received.collectors(), m.sent, m.sentBytes, m.sendErrors, m.rpcs, m.rpcSeconds)
+	m.all = append(m.all, refused.Collectors()...)
 	return m
 }
 
@@ -160,7 +161,7 @@ func (m *metrics) begins(method string) {
 }
 
 func (m *metrics) served(ctx context.Context, method string, start time.Time, err error) {
-	m.refusals.call(ctx, method, err)
+	m.refusals.Call(ctx, method, err)
 	m.rpcs.WithLabelValues(method, grpcstatus.Code(err).String()).Inc()
 	m.rpcSeconds.WithLabelValues(method).Observe(time.Since(start).Seconds())
 	if m.active != nil && (forTensors(method) || forGraphs(method)) {

@@ -21,6 +21,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/providers"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/server/internal/refusals"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensorflow/graph"
 	"github.com/tryst-rdma/tryst/transport"
@@ -79,6 +80,7 @@ type node struct {
 	registry    prometheus.Registerer
 	gatherer    prometheus.Gatherer // of the metrics address
 	metrics     *metrics
+	refusals    *refusals.Log
 	allocator   tensor.Allocator
 	pool        *tensor.Pool // the allocator, unless the program passed one
 	budget      *budget
@@ -119,7 +121,8 @@ func newNode(task cluster.Task, cpus int, o Options) *node {
 		n.log = slog.New(slog.DiscardHandler)
 	}
 	n.place = rendezvous.NewSession(task, n.incarnation, cpus)
-	n.metrics = newMetrics(n.log)
+	n.refusals = refusals.New(n.log)
+	n.metrics = newMetrics(n.refusals)
 	n.loss = loss.NewWatch(n.log)
 	return n
 }

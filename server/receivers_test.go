@@ -7,8 +7,6 @@ import (
 	"maps"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
@@ -17,7 +15,6 @@ import (
 	"github.com/tryst-rdma/tryst/internal/certificates"
 	"github.com/tryst-rdma/tryst/internal/certificates/certtest"
 	"github.com/tryst-rdma/tryst/internal/collective"
-	"github.com/tryst-rdma/tryst/internal/logtest"
 	"github.com/tryst-rdma/tryst/internal/proto/tensorflowgrpc"
 	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/master"
@@ -321,31 +318,4 @@ func TestNobodyEntersAGroupInAnothersName(t *testing.T) {
 	}); err != nil {
 		t.Errorf("the leader has forgotten the group: %v", err)
 	}
-}
-
-// TestRefusedNamesAreLoggedOnceAMinute: each refusal is counted, and each caller has one line a minute. Many
-// callers have no more than maxRefusedNames together.
-func TestRefusedNamesAreLoggedOnceAMinute(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log := new(logtest.Log)
-		r := newRefusalLog(log.Logger())
-		lines := func() int { return log.Count("refusing a name") }
-		for range 3 {
-			r.request(taskOf("worker", 2), status.New(status.PermissionDenied, "why"))
-		}
-		if n := lines(); n != 1 || log.Count("why") != 1 || log.Count("from=/job:worker/replica:0/task:2") != 1 {
-			t.Errorf("%d lines", n)
-		}
-		time.Sleep(refusedNamePause)
-		r.request(taskOf("worker", 2), status.New(status.PermissionDenied, "why"))
-		if n := lines(); n != 2 {
-			t.Errorf("a minute later: %d lines", n)
-		}
-		for i := range 10 * maxRefusedNames {
-			r.request(taskOf("worker", 10+i), status.New(status.PermissionDenied, "why"))
-		}
-		if n := lines(); n != 1+maxRefusedNames || len(r.logged) != maxRefusedNames {
-			t.Errorf("of many callers: %d lines, %d are remembered", n, len(r.logged))
-		}
-	})
 }

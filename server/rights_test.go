@@ -24,6 +24,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/proto/trystgrpc"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/server/internal/refusals"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
 	"github.com/tryst-rdma/tryst/tensorflow/ops"
@@ -405,7 +406,7 @@ func (r *rights) cell(row *rightsRow, column int) string {
 	if row.prepare != nil {
 		row.prepare(one)
 	}
-	before, count := r.state(), refusals(r.T, r.s.Server, row.method)
+	before, count := r.state(), refusedNames(r.T, r.s.Server, row.method)
 	err := row.call(one)
 	code := grpcstatus.Code(err)
 	denied := code == codes.PermissionDenied
@@ -414,7 +415,7 @@ func (r *rights) cell(row *rightsRow, column int) string {
 		r.Errorf("%s: %v, want %v or PermissionDenied", where, err, row.code)
 	case denied && r.state() != before:
 		r.Errorf("%s: refused, but the server has %s, and had %s", where, r.state(), before)
-	case denied && refusals(r.T, r.s.Server, row.method) != count+1:
+	case denied && refusedNames(r.T, r.s.Server, row.method) != count+1:
 		r.Errorf("%s: the refusal is not counted", where)
 	}
 	if row.effect != nil && row.effect(one) == denied {
@@ -427,8 +428,8 @@ func (r *rights) cell(row *rightsRow, column int) string {
 	return mayCall
 }
 
-// refusals returns tryst_refused_names_total of a method.
-func refusals(t *testing.T, s *Server, method string) float64 {
+// refusedNames returns tryst_refused_names_total of a method.
+func refusedNames(t *testing.T, s *Server, method string) float64 {
 	t.Helper()
 	series := fmt.Sprintf("tryst_refused_names_total{method=%q}", method[strings.LastIndexByte(method, '/')+1:])
 	if text := metricsText(s.gatherer); strings.Contains(text, series) {
@@ -513,7 +514,7 @@ func overProvider(t *testing.T, a *certtest.Authority, provider string) (cells [
 			t.Errorf("%s, column %d: %v; the value is there: %v", provider, i, err, there)
 		}
 	}
-	until(t, provider+": the count of three refusals", func() bool { return refusals(t, s0.Server, overVerbs) == 3 })
+	until(t, provider+": the count of three refusals", func() bool { return refusedNames(t, s0.Server, refusals.OverVerbs) == 3 })
 	return cells
 }
 
