@@ -101,9 +101,9 @@ func descriptors() int64 {
 
 // addBudget adds the metrics of the budget.
 func (n *node) addBudget(b *budget) {
-	n.metrics.all = append(n.metrics.all, b.refused)
-	n.metrics.gauge("tryst_memory_bytes", "Memory that the process may use, in bytes; 0 when it is not known.", func() float64 { return float64(b.Memory) })
-	n.metrics.gauge("tryst_memory_common_bytes", "The part of it that tensors, registered memory and graphs share, in bytes.", func() float64 { return float64(b.Common) })
+	n.metrics.Add(b.refused)
+	n.metrics.Gauge("tryst_memory_bytes", "Memory that the process may use, in bytes; 0 when it is not known.", func() float64 { return float64(b.Memory) })
+	n.metrics.Gauge("tryst_memory_common_bytes", "The part of it that tensors, registered memory and graphs share, in bytes.", func() float64 { return float64(b.Common) })
 }
 
 // memoryLimit returns how many bytes this process may use: the limit of its control group or the memory of the

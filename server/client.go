@@ -152,7 +152,7 @@ func (c *Client) connect(context.Context) (err error) {
 	if c.conn, err = c.conns.Conn(serverTask); err != nil {
 		return status.From(err)
 	}
-	return c.metrics.register(c.registry)
+	return c.metrics.Register(c.registry)
 }
 
 func (c *Client) waitForCallbacks(context.Context) error {

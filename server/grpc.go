@@ -37,8 +37,8 @@ func (s *Server) makeGRPC(o grpcOptions) error {
 		OutOfDates:   certificates.OutOfDates(o.TLS),
 		RequestBytes: s.budget.Requests, Requests: &s.requests, Copies: s.budget.Copies, Connections: s.budget.connections(), Refused: s.listeners.Turned.Inc,
 	}),
-		grpc.ChainUnaryInterceptor(s.metrics.unary),
-		grpc.ChainStreamInterceptor(s.metrics.stream),
+		grpc.ChainUnaryInterceptor(s.metrics.Calls.Unary),
+		grpc.ChainStreamInterceptor(s.metrics.Calls.Stream),
 	)
 	if o.Stats != nil {
 		opts = append(opts, grpc.StatsHandler(o.Stats))
@@ -50,7 +50,7 @@ func (s *Server) makeGRPC(o grpcOptions) error {
 // register registers the services, and then the metrics of all parts.
 func (s *Server) register(unaryLimit int64) error {
 	grpctransport.Register(s.grpc, grpctransport.ServiceOptions{
-		Self: s.process(), Worker: countingWorker{s.worker, s.metrics, s.spec}, Cache: s.cache, UnaryLimit: unaryLimit,
+		Self: s.process(), Worker: s.metrics.Calls.Worker(s.worker, s.spec), Cache: s.cache, UnaryLimit: unaryLimit,
 		Host: hostIn(s.spec), LeftGeneration: s.leftGeneration(),
 	})
 	if s.rdma != nil {
@@ -65,21 +65,21 @@ func (s *Server) register(unaryLimit int64) error {
 	healthpb.RegisterHealthServer(rarely, healthServer{s.health, watched})
 	registerReflection(rarely, s.grpc)
 
-	s.metrics.active = s.heap.used
-	s.metrics.all = append(s.metrics.all, s.listeners.Collectors()...)
+	s.metrics.Calls.Active = s.heap.used
+	s.metrics.Add(s.listeners.Collectors()...)
 	s.addKept()
-	s.metrics.gauge("tryst_requesters", "Processes that send requests here, or did recently.", func() float64 { return float64(s.cache.Stats().Requesters) })
-	s.metrics.gauge("tryst_connected_requesters", "Requesters that have a connection.", func() float64 { return float64(s.cache.Stats().Connected) })
-	s.metrics.gauge("tryst_waiting_receives", "Requests of Tryst peers that wait for their value.", func() float64 { return float64(s.cache.Stats().Waiting) })
-	s.metrics.gauge("tryst_cached_responses", "Responses in the response cache: those that the requester has not acknowledged yet.", func() float64 { return float64(s.cache.Stats().Kept) })
-	s.metrics.gauge("tryst_cached_response_bytes", "Content of the responses in the response cache, in bytes.", func() float64 { return float64(s.cache.Stats().Bytes) })
-	s.metrics.gauge("tryst_unreceived_bytes", "What steps that use SendWait have sent and their receivers do not have yet, in bytes.", func() float64 { n, _ := s.manager.Unreceived(); return float64(n) })
-	s.metrics.gauge("tryst_waiting_sends", "Calls of SendWait that wait for space within send-bound.", func() float64 { _, n := s.manager.Unreceived(); return float64(n) })
-	s.metrics.addGraphs(s.worker)
-	s.metrics.addRequests(&s.requests)
-	s.metrics.gauge("tryst_publications", "Publications that the server offers.", func() float64 { return float64(len(s.catalog.List())) })
-	s.metrics.gauge("tryst_pulls", "Pulls in progress.", func() float64 { return float64(s.catalog.Pulls()) })
-	return s.metrics.register(s.registry)
+	s.metrics.Gauge("tryst_requesters", "Processes that send requests here, or did recently.", func() float64 { return float64(s.cache.Stats().Requesters) })
+	s.metrics.Gauge("tryst_connected_requesters", "Requesters that have a connection.", func() float64 { return float64(s.cache.Stats().Connected) })
+	s.metrics.Gauge("tryst_waiting_receives", "Requests of Tryst peers that wait for their value.", func() float64 { return float64(s.cache.Stats().Waiting) })
+	s.metrics.Gauge("tryst_cached_responses", "Responses in the response cache: those that the requester has not acknowledged yet.", func() float64 { return float64(s.cache.Stats().Kept) })
+	s.metrics.Gauge("tryst_cached_response_bytes", "Content of the responses in the response cache, in bytes.", func() float64 { return float64(s.cache.Stats().Bytes) })
+	s.metrics.Gauge("tryst_unreceived_bytes", "What steps that use SendWait have sent and their receivers do not have yet, in bytes.", func() float64 { n, _ := s.manager.Unreceived(); return float64(n) })
+	s.metrics.Gauge("tryst_waiting_sends", "Calls of SendWait that wait for space within send-bound.", func() float64 { _, n := s.manager.Unreceived(); return float64(n) })
+	s.metrics.Graphs(s.worker)
+	s.metrics.Requests(&s.requests)
+	s.metrics.Gauge("tryst_publications", "Publications that the server offers.", func() float64 { return float64(len(s.catalog.List())) })
+	s.metrics.Gauge("tryst_pulls", "Pulls in progress.", func() float64 { return float64(s.catalog.Pulls()) })
+	return s.metrics.Register(s.registry)
 }
 
 // stopGRPC waits for the calls in progress, until ctx ends. It does not wait for the handlers of calls

@@ -3,77 +3,40 @@ package server
 import (
 	runtimemetrics "runtime/metrics"
 
-	"github.com/prometheus/client_golang/prometheus"
-
+	"github.com/tryst-rdma/tryst/server/internal/metrics"
 	"github.com/tryst-rdma/tryst/tensor"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
-// keptMetric is the metric of the memory that a process keeps although no tensor of the program uses
-// it, with the reason.
-type keptMetric struct {
-	desc *prometheus.Desc
-	rows []keptRow
-}
-
-type keptRow struct {
-	what, why string
-	read      func() int64
-}
-
-func newKeptMetric() *keptMetric {
-	return &keptMetric{desc: prometheus.NewDesc("tryst_kept_bytes",
-		"Memory that is kept although no tensor of the program uses it, in bytes, and why. Responses and files may share memory.",
-		[]string{"what", "why"}, nil)}
-}
-
-func (k *keptMetric) add(what, why string, read func() int64) {
-	k.rows = append(k.rows, keptRow{what, why, read})
-}
-
-// Describe implements prometheus.Collector.
-func (k *keptMetric) Describe(c chan<- *prometheus.Desc) { c <- k.desc }
-
-// Collect implements prometheus.Collector.
-func (k *keptMetric) Collect(c chan<- prometheus.Metric) {
-	for _, r := range k.rows {
-		c <- prometheus.MustNewConstMetric(k.desc, prometheus.GaugeValue, float64(r.read()), r.what, r.why)
-	}
-}
-
-// forNext is the reason for memory that is freed when nothing has used it for release-after.
-const forNext = "kept for the next tensors; freed when unused for release-after"
-
 // addPool adds the metrics of the pool.
 func (n *node) addPool(p *tensor.Pool) {
-	n.metrics.gauge("tryst_pool_used_bytes", "Memory of the pool that tensors use, in bytes.",
+	n.metrics.Gauge("tryst_pool_used_bytes", "Memory of the pool that tensors use, in bytes.",
 		func() float64 { return float64(p.Stats().InUse) })
-	n.metrics.gauge("tryst_pool_kept_bytes", "Free memory that the pool keeps for later tensors, in bytes.",
+	n.metrics.Gauge("tryst_pool_kept_bytes", "Free memory that the pool keeps for later tensors, in bytes.",
 		func() float64 { return float64(p.Stats().Kept) })
-	n.metrics.kept.add("pool", forNext, func() int64 { return p.Stats().Kept })
+	n.metrics.Kept.Add("pool", metrics.ForNext, func() int64 { return p.Stats().Kept })
 }
 
 // addKept adds what every process keeps.
 func (n *node) addKept() {
-	n.metrics.kept.add("go heap", "free; returned to the system after the last transfer", func() int64 {
+	n.metrics.Kept.Add("go heap", "free; returned to the system after the last transfer", func() int64 {
 		s := []runtimemetrics.Sample{{Name: heapFree}}
 		runtimemetrics.Read(s)
 		return int64(value(s[0])) //nolint:gosec // below the size of memory
 	})
-	n.metrics.kept.add("frames", forNext, n.conns.KeptFrames)
-	n.metrics.all = append(n.metrics.all, n.metrics.kept)
+	n.metrics.Kept.Add("frames", metrics.ForNext, n.conns.KeptFrames)
 }
 
 // addKept adds what a server keeps.
 func (s *Server) addKept() {
-	s.metrics.kept.add("response cache", "not acknowledged by the requester yet, up to kept.per-peer and kept.total", func() int64 { return s.cache.Stats().Bytes })
-	s.metrics.kept.add("file cache", "kept for the next pull, up to file-cache; freed when unused for twice release-after", s.catalog.Cached)
+	s.metrics.Kept.Add("response cache", "not acknowledged by the requester yet, up to kept.per-peer and kept.total", func() int64 { return s.cache.Stats().Bytes })
+	s.metrics.Kept.Add("file cache", "kept for the next pull, up to file-cache; freed when unused for twice release-after", s.catalog.Cached)
 }
 
 // addKept adds the registered memory.
-func (r *rdma) addKept(k *keptMetric) {
+func (r *rdma) addKept(k *metrics.Kept) {
 	add := func(what, why string, read func(verbstransport.MemoryStats) int64) {
-		k.add(what, why, func() int64 { return read(r.transport.Memory()) })
+		k.Add(what, why, func() int64 { return read(r.transport.Memory()) })
 	}
 	for _, p := range []struct {
 		name string

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/server/internal/metrics"
 	"github.com/tryst-rdma/tryst/transport"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
@@ -66,7 +67,7 @@ type LinkRoute struct {
 func linkRoutes(v verbstransport.Connection) []LinkRoute {
 	var all []LinkRoute
 	for _, r := range v.Routes {
-		all = append(all, LinkRoute{Over: r.Route, Device: r.Device, Used: r.Used, Reason: labelText(r.Why)})
+		all = append(all, LinkRoute{Over: r.Route, Device: r.Device, Used: r.Used, Reason: metrics.Label(r.Why)})
 	}
 	return all
 }
@@ -210,7 +211,7 @@ func (n *node) link(task cluster.Task, p *peerStates, addressed bool) Link {
 		l.Since = latest(v.Since, v.StateSince, d.Since, r.Since)
 	}
 	if err := cmp.Or(lost.Err, d.Err); err != nil && l.State != LinkUp {
-		l.Error = labelText(err.Error())
+		l.Error = metrics.Label(err.Error())
 	}
 	return l
 }

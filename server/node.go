@@ -21,6 +21,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/providers"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/server/internal/metrics"
 	"github.com/tryst-rdma/tryst/server/internal/refusals"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensorflow/graph"
@@ -79,7 +80,7 @@ type node struct {
 	log         *slog.Logger
 	registry    prometheus.Registerer
 	gatherer    prometheus.Gatherer // of the metrics address
-	metrics     *metrics
+	metrics     *metrics.Metrics
 	refusals    *refusals.Log
 	allocator   tensor.Allocator
 	pool        *tensor.Pool // the allocator, unless the program passed one
@@ -116,13 +117,15 @@ func newNode(task cluster.Task, cpus int, o Options) *node {
 	n := &node{
 		task: task, incarnation: cmp.Or(o.incarnation, cluster.NewIncarnation()), log: o.Logger, allocator: o.Allocator, self: new(ownWorker),
 	}
-	n.registry, n.gatherer = registries(o.Registerer)
+	n.registry, n.gatherer = metrics.Registries(o.Registerer)
 	if n.log == nil {
 		n.log = slog.New(slog.DiscardHandler)
 	}
 	n.place = rendezvous.NewSession(task, n.incarnation, cpus)
 	n.refusals = refusals.New(n.log)
-	n.metrics = newMetrics(n.refusals)
+	n.metrics = metrics.New()
+	n.metrics.Add(n.refusals.Collectors()...)
+	n.metrics.Calls.Ended = n.refusals.Call
 	n.loss = loss.NewWatch(n.log)
 	return n
 }
@@ -150,7 +153,7 @@ func (n *node) trim(context.Context) error {
 
 // unregister takes the metrics of the process out of the registry.
 func (n *node) unregister(context.Context) error {
-	n.metrics.unregister(n.registry)
+	n.metrics.Unregister(n.registry)
 	return nil
 }
 
@@ -190,7 +193,7 @@ func (n *node) connectPeers(o peersOptions) error {
 	}
 	n.spec, n.dial, n.peerTimeout, n.releaseAfter = o.Spec, dial, o.PeerTimeout, o.ReleaseAfter
 	n.transfers = transport.NewLog(transferLog, func(t transport.Transfer) {
-		n.metrics.received.observe(t)
+		n.metrics.Received.Observe(t)
 		if w := n.lateWorker.Load(); w != nil {
 			w.Transferred(t)
 		}
@@ -222,8 +225,8 @@ func (n *node) watchLosses(context.Context) error {
 	if n.rdma != nil {
 		n.loss.WatchDevice(loss.Device{Current: n.rdma.finder.Current, Counters: n.rdma.finder.Counters, Connections: n.rdma.transport.Connections})
 	}
-	n.metrics.calling = n.loss.Touch
-	n.metrics.all = append(n.metrics.all, n.loss.Collectors()...)
+	n.metrics.Calls.Began = n.loss.Touch
+	n.metrics.Add(n.loss.Collectors()...)
 	return nil
 }
 
@@ -236,7 +239,7 @@ func (n *node) stopLosses(context.Context) error {
 func (n *node) startSteps(sendBound int64) error {
 	n.manager = rendezvous.NewManager(rendezvous.ManagerOptions{Session: n.place, Remoter: n.remoter(), SendBound: sendBound})
 	n.late.Manager = n.manager
-	n.metrics.gauge("tryst_steps", "Steps that have not ended.", func() float64 { return float64(n.manager.Steps()) })
+	n.metrics.Gauge("tryst_steps", "Steps that have not ended.", func() float64 { return float64(n.manager.Steps()) })
 	return nil
 }
 
@@ -271,7 +274,7 @@ func (n *node) process() transport.Process {
 }
 
 // Received returns how many tensors this process has received from others, for each transport.
-func (n *node) Received() map[string]int { return n.metrics.received.byTransport() }
+func (n *node) Received() map[string]int { return n.metrics.Received.ByTransport() }
 
 // checkSource checks a key that a peer requests. A server checks the names of its sessions, too.
 func (n *node) checkSource(key rendezvous.Key) error {

@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tryst-rdma/tryst/internal/loss"
+	"github.com/tryst-rdma/tryst/server/internal/metrics"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
@@ -46,7 +47,7 @@ func (m *pathMetrics) Collect(c chan<- prometheus.Metric) {
 	sums := make(map[string]verbs.PathStats)
 	connections := m.r.transport.Connections()
 	for _, p := range reader.Paths() {
-		peer := otherPeers
+		peer := metrics.OtherPeers
 		for _, l := range connections {
 			if l.Verbs && loss.SamePeer(p.Peer, l.Socket) && m.r.callable(l.Task) {
 				peer = l.Task.String()
@@ -66,7 +67,7 @@ func (m *pathMetrics) Collect(c chan<- prometheus.Metric) {
 		count(m.packets, "received", s.Received)
 		count(m.losses, "sent", s.Lost)
 		count(m.losses, "received", s.Missing)
-		if s.RoundTrip > 0 && peer != otherPeers {
+		if s.RoundTrip > 0 && peer != metrics.OtherPeers {
 			c <- prometheus.MustNewConstMetric(m.roundTrip, prometheus.GaugeValue, s.RoundTrip.Seconds(), peer)
 		}
 	}

@@ -105,7 +105,7 @@ func TestProducerStaysWithinItsBound(t *testing.T) {
 				deliveries <- d
 			}
 		}()
-		before := b.metrics.received.byTransport()[transport]
+		before := b.metrics.Received.ByTransport()[transport]
 		in := b.edge(t, a.Task().String(), "x")
 		for i, tried := 0, 0; i < n; i++ {
 			for ; tried < min(n, i+ahead+1); tried++ {
@@ -127,7 +127,7 @@ func TestProducerStaysWithinItsBound(t *testing.T) {
 		if most := l.max.Load(); most > bound+2*size {
 			t.Errorf("%d bytes lived at once, the bound is %d", most, bound)
 		}
-		if got := b.metrics.received.byTransport()[transport] - before; got != n {
+		if got := b.metrics.Received.ByTransport()[transport] - before; got != n {
 			t.Errorf("%d of %d came over %s", got, n, transport)
 		}
 		if left := a.manager.Find(step).Unreceived(b.Task()); left != 0 {

@@ -28,8 +28,8 @@ type sessionPeers struct {
 // metrics of their connections.
 func (n *node) sessionPeersMaker() func(self cluster.Task, spec *cluster.Spec) (worker.Peers, error) {
 	conns := newSessionConns(n.budget, n.log)
-	n.metrics.all = append(n.metrics.all, conns.refused)
-	n.metrics.gauge("tryst_session_connections", "Connections to tasks that only the clusters of sessions have.", conns.connections)
+	n.metrics.Add(conns.refused)
+	n.metrics.Gauge("tryst_session_connections", "Connections to tasks that only the clusters of sessions have.", conns.connections)
 	return func(self cluster.Task, spec *cluster.Spec) (worker.Peers, error) {
 		return n.newPeers(self, spec, conns)
 	}

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -10,7 +9,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/internal/discovery"
 	"github.com/tryst-rdma/tryst/internal/providers"
-	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/server/internal/metrics"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
@@ -18,7 +17,7 @@ import (
 // addVerbsMetrics adds the metrics of r.
 func (n *node) addVerbsMetrics(r *rdma) {
 	stats := func(name, help string, read func(verbstransport.MemoryStats) int64) {
-		n.metrics.gauge(name, help, func() float64 { return float64(read(r.transport.Memory())) })
+		n.metrics.Gauge(name, help, func() float64 { return float64(read(r.transport.Memory())) })
 	}
 	stats("tryst_verbs_registered_sending_bytes", "Memory registered for sending, in bytes.", func(s verbstransport.MemoryStats) int64 { return s.Sending.Registered })
 	stats("tryst_verbs_registered_receiving_bytes", "Memory registered for receiving, in bytes.", func(s verbstransport.MemoryStats) int64 { return s.Receiving.Registered })
@@ -30,24 +29,22 @@ func (n *node) addVerbsMetrics(r *rdma) {
 	stats("tryst_verbs_copied_bytes", "Content copied into registered memory for sending, in bytes.", func(s verbstransport.MemoryStats) int64 { return s.CopiedBytes })
 	for _, p := range providers.All() {
 		for _, m := range p.Metrics {
-			add := n.metrics.counter
+			add := n.metrics.Counter
 			if m.Gauge {
-				add = n.metrics.gauge
+				add = n.metrics.Gauge
 			}
 			add(m.Name, m.Help, func() float64 { return r.fixed.Metric(m) })
 		}
 	}
-	r.addKept(n.metrics.kept)
-	n.metrics.gauge("tryst_verbs_device_up", "1 while verbs has a device of any provider with an address (tryst_verbs_kind_up has each), 0 while it has none and tensors go over gRPC.", func() float64 {
+	r.addKept(n.metrics.Kept)
+	n.metrics.Gauge("tryst_verbs_device_up", "1 while verbs has a device of any provider with an address (tryst_verbs_kind_up has each), 0 while it has none and tensors go over gRPC.", func() float64 {
 		if _, ok := r.selection(); ok {
 			return 1
 		}
 		return 0
 	})
-	n.metrics.all = append(n.metrics.all, prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Name: "tryst_verbs_devices_lost_total", Help: "Devices that were removed while verbs used them.",
-	}, func() float64 { return float64(r.finder.Lost()) }))
-	n.metrics.all = append(n.metrics.all, newKindsUp(r.transport.Devices), newDeviceInfo(r.selections), newPeerMetrics(r), newPortCounters(r.finder.Counters), newPathMetrics(r))
+	n.metrics.Counter("tryst_verbs_devices_lost_total", "Devices that were removed while verbs used them.", func() float64 { return float64(r.finder.Lost()) })
+	n.metrics.Add(newKindsUp(r.transport.Devices), newDeviceInfo(r.selections), newPeerMetrics(r), newPortCounters(r.finder.Counters), newPathMetrics(r))
 }
 
 // kindsUp is the metric of each provider.
@@ -93,28 +90,17 @@ func (d *deviceInfo) Describe(c chan<- *prometheus.Desc) { c <- d.desc }
 // Collect implements prometheus.Collector.
 func (d *deviceInfo) Collect(c chan<- prometheus.Metric) {
 	for _, s := range d.inUse() {
-		c <- prometheus.MustNewConstMetric(d.desc, prometheus.GaugeValue, 1, s.Choice.Device, s.Name(), labelText(s.Choice.Reason), labelText(s.Why))
+		c <- prometheus.MustNewConstMetric(d.desc, prometheus.GaugeValue, 1, s.Choice.Device, s.Name(), metrics.Label(s.Choice.Reason), metrics.Label(s.Why))
 	}
 }
 
-// labelText makes s a label. Labels must be UTF-8, and must not show queue pair numbers, because all
-// users of the metrics see them. The number of a generation is left out: each text is a series.
-func labelText(s string) string {
-	return strings.ToValidUTF8(generations.ReplaceAllString(status.WithoutQPNs(s), "generation N"), "\uFFFD")
-}
-
-var generations = regexp.MustCompile(`generation [0-9]+`)
-
 // peerMetrics are the metrics of each peer. The tasks of the cluster, whose number is bounded, have
-// their names as labels. All other peers share the label otherPeers.
+// their names as labels. All other peers share the label metrics.OtherPeers.
 type peerMetrics struct {
 	r                  *rdma
 	route, state, over *prometheus.Desc
 	values             []peerValue
 }
-
-// otherPeers is the label of peers that are not in the cluster.
-const otherPeers = "other"
 
 // peerValue is one metric of each peer.
 type peerValue struct {
@@ -194,7 +180,7 @@ func (w *peerMetrics) Collect(c chan<- prometheus.Metric) {
 		}
 	}
 	for i, v := range w.values {
-		c <- prometheus.MustNewConstMetric(v.desc, v.kind, float64(others[i]), append([]string{otherPeers}, v.labels...)...)
+		c <- prometheus.MustNewConstMetric(v.desc, v.kind, float64(others[i]), append([]string{metrics.OtherPeers}, v.labels...)...)
 	}
 }
 
@@ -209,7 +195,7 @@ func currentRoute(l verbstransport.Connection, required bool) (name, reason stri
 		name = noRoute
 	}
 	if l.Reason != nil {
-		reason = labelText(l.Reason.Error())
+		reason = metrics.Label(l.Reason.Error())
 	}
 	return name, reason
 }

@@ -1,13 +1,13 @@
-package server
+package metrics
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// registries returns where a process registers its metrics, and what its metrics address serves.
+// Registries returns where a process registers its metrics, and what its metrics address serves.
 // Without a Registerer that can be gathered from, the address serves a registry of the process.
-func registries(given prometheus.Registerer) (prometheus.Registerer, prometheus.Gatherer) {
+func Registries(given prometheus.Registerer) (prometheus.Registerer, prometheus.Gatherer) {
 	if g, ok := given.(prometheus.Gatherer); ok {
 		return given, g
 	}

@@ -1,4 +1,4 @@
-package server
+package metrics
 
 import (
 	"context"
@@ -14,35 +14,27 @@ import (
 	"github.com/tryst-rdma/tryst/internal/proto/trystgrpc"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/rendezvous"
-	"github.com/tryst-rdma/tryst/server/internal/refusals"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
 )
 
-// metrics has the metrics of a process. A peer is a label only where the number of peers is
-// bounded: the tasks that this process requests from, and the requesters that are in the
-// cluster. All other requesters share the label otherPeers.
-type metrics struct {
-	received        *receiveMetrics
+// Calls has the metrics of the calls that a process serves.
+type Calls struct {
+	// Ended is called at the end of each call; Began for each call for tensors that begins, and Active for each call
+	// for tensors or graphs that was served, if they are not nil. All three are set before the first call.
+	Ended         func(ctx context.Context, method string, err error)
+	Began, Active func()
+
 	sent, sentBytes *prometheus.CounterVec
 	sentTensors     atomic.Int64 // the sum of sent; the value of a Counter cannot be read
 	sendErrors      *prometheus.CounterVec
 	rpcs            *prometheus.CounterVec
 	rpcSeconds      *prometheus.HistogramVec
-	kept            *keptMetric
-	refusals        *refusals.Log
-	active          func() // called for each call for tensors or graphs that was served, if not nil
-	calling         func() // called for each call for tensors that begins, if not nil
-
-	all        []prometheus.Collector
-	registered bool // all are in the registry
 }
 
-func newMetrics(refused *refusals.Log) *metrics {
-	m := &metrics{
-		received: newReceiveMetrics(),
-		kept:     newKeptMetric(),
-		refusals: refused,
+func newCalls() *Calls {
+	return &Calls{
+		Ended: func(context.Context, string, error) {},
 		sent: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tryst_sent_tensors_total", Help: "Tensors sent over gRPC, by requesting task.",
 		}, []string{"peer"}),
@@ -60,43 +52,24 @@ func newMetrics(refused *refusals.Log) *metrics {
 			Buckets: prometheus.ExponentialBuckets(firstBucket.Seconds(), bucketFactor, timeBuckets),
 		}, []string{"method"}),
 	}
-	m.all = append(m.received.collectors(), m.sent, m.sentBytes, m.sendErrors, m.rpcs, m.rpcSeconds)
-	m.all = append(m.all, refused.Collectors()...)
-	return m
 }
 
-// gauge adds a gauge whose value is read when metrics are collected.
-func (m *metrics) gauge(name, help string, read func() float64) {
-	m.all = append(m.all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
+func (m *Calls) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.sent, m.sentBytes, m.sendErrors, m.rpcs, m.rpcSeconds}
 }
 
-// register adds all metrics to a registry, or none if one of them fails.
-func (m *metrics) register(r prometheus.Registerer) error {
-	for i, c := range m.all {
-		if err := r.Register(c); err != nil {
-			for _, added := range m.all[:i] {
-				r.Unregister(added)
-			}
-			return status.Errorf(status.AlreadyExists, "metrics: another server or client of this program has the same Registerer; give each its own, or one that adds a label (prometheus.WrapRegistererWith): %w", err)
-		}
-	}
-	m.registered = true
-	return nil
-}
+// Sent returns how many tensors were sent in responses.
+func (m *Calls) Sent() int64 { return m.sentTensors.Load() }
 
-func (m *metrics) unregister(r prometheus.Registerer) {
-	if !m.registered {
-		return // another server of this program has registered these names
-	}
-	for _, c := range m.all {
-		r.Unregister(c)
-	}
+// Worker returns w with its responses to RecvTensor counted.
+func (m *Calls) Worker(w transport.Worker, spec *cluster.Spec) transport.Worker {
+	return countingWorker{w, m, spec}
 }
 
 // countingWorker is a Worker that counts the responses to RecvTensor.
 type countingWorker struct {
 	transport.Worker
-	m    *metrics
+	m    *Calls
 	spec *cluster.Spec
 }
 
@@ -123,12 +96,13 @@ func (w countingWorker) peer(name, key string) string {
 		task = k.Dst().Task
 	}
 	if _, ok := w.spec.Address(task); err != nil || !ok {
-		return otherPeers
+		return OtherPeers
 	}
 	return task.String()
 }
 
-func (m *metrics) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+// Unary is the interceptor of unary calls.
+func (m *Calls) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	start := time.Now()
 	m.begins(info.FullMethod)
 	resp, err := handler(ctx, req)
@@ -136,7 +110,8 @@ func (m *metrics) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 	return resp, err
 }
 
-func (m *metrics) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+// Stream is the interceptor of streams.
+func (m *Calls) Stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	start := time.Now()
 	m.begins(info.FullMethod)
 	err := handler(srv, ss)
@@ -154,18 +129,18 @@ func forTensors(method string) bool {
 	return false
 }
 
-func (m *metrics) begins(method string) {
-	if m.calling != nil && forTensors(method) {
-		m.calling()
+func (m *Calls) begins(method string) {
+	if m.Began != nil && forTensors(method) {
+		m.Began()
 	}
 }
 
-func (m *metrics) served(ctx context.Context, method string, start time.Time, err error) {
-	m.refusals.Call(ctx, method, err)
+func (m *Calls) served(ctx context.Context, method string, start time.Time, err error) {
+	m.Ended(ctx, method, err)
 	m.rpcs.WithLabelValues(method, grpcstatus.Code(err).String()).Inc()
 	m.rpcSeconds.WithLabelValues(method).Observe(time.Since(start).Seconds())
-	if m.active != nil && (forTensors(method) || forGraphs(method)) {
-		m.active()
+	if m.Active != nil && (forTensors(method) || forGraphs(method)) {
+		m.Active()
 	}
 }
 

@@ -1,4 +1,4 @@
-package server
+package metrics
 
 import (
 	"maps"
@@ -15,18 +15,18 @@ import (
 
 // TestReceivedTensorsAreCounted: by route, with each time in its bucket.
 func TestReceivedTensorsAreCounted(t *testing.T) {
-	m := newReceiveMetrics()
+	m := newReceived()
 	from := func(task int) cluster.Task {
 		return cluster.Task{Job: "ps", Index: task}
 	}
 	start := time.Unix(1, 0)
 	var sum float64
 	for _, took := range []time.Duration{5 * time.Microsecond, 40 * time.Microsecond, 41 * time.Microsecond, time.Minute} {
-		m.observe(transport.Transfer{Transport: "verbs", Peer: from(0), Bytes: 8, Attempt: 1, Start: start, End: start.Add(took)})
+		m.Observe(transport.Transfer{Transport: "verbs", Peer: from(0), Bytes: 8, Attempt: 1, Start: start, End: start.Add(took)})
 		sum += took.Seconds()
 	}
-	m.observe(transport.Transfer{Transport: "grpc", Peer: from(1), Bytes: 100, Attempt: 3, Start: start, End: start.Add(time.Second)})
-	if got, want := m.byTransport(), map[string]int{"verbs": 4, "grpc": 1}; !maps.Equal(got, want) {
+	m.Observe(transport.Transfer{Transport: "grpc", Peer: from(1), Bytes: 100, Attempt: 3, Start: start, End: start.Add(time.Second)})
+	if got, want := m.ByTransport(), map[string]int{"verbs": 4, "grpc": 1}; !maps.Equal(got, want) {
 		t.Errorf("by transport %v, want %v", got, want)
 	}
 
@@ -74,26 +74,26 @@ func TestReceivedTensorsAreCounted(t *testing.T) {
 
 // TestCountingAReceivedTensorAllocatesNothing, once its route is known.
 func TestCountingAReceivedTensorAllocatesNothing(t *testing.T) {
-	m := newReceiveMetrics()
+	m := newReceived()
 	x := transport.Transfer{Transport: "verbs", Peer: cluster.Task{Job: "ps"}, Bytes: 8, Attempt: 1, Start: time.Unix(1, 0), End: time.Unix(2, 0)}
-	if n := testing.AllocsPerRun(100, func() { m.observe(x) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { m.Observe(x) }); n != 0 {
 		t.Errorf("%v allocations for each tensor", n)
 	}
 }
 
 // TestTensorsAreCountedFromManyGoroutines, which all meet a new route at once.
 func TestTensorsAreCountedFromManyGoroutines(t *testing.T) {
-	m := newReceiveMetrics()
+	m := newReceived()
 	var work sync.WaitGroup
 	for range 8 {
 		work.Go(func() {
 			for i := range 100 {
-				m.observe(transport.Transfer{Transport: "verbs", Peer: cluster.Task{Job: "ps", Index: i}})
+				m.Observe(transport.Transfer{Transport: "verbs", Peer: cluster.Task{Job: "ps", Index: i}})
 			}
 		})
 	}
 	work.Wait()
-	if got := m.byTransport()["verbs"]; got != 800 {
+	if got := m.ByTransport()["verbs"]; got != 800 {
 		t.Errorf("%d tensors counted, want 800", got)
 	}
 }

@@ -1,4 +1,4 @@
-package server
+package metrics
 
 import (
 	"sync"
@@ -10,13 +10,11 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/transport"
-	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
-	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
-// receiveMetrics counts received tensors. It caches the metrics of each route, because a
+// Received counts received tensors. It caches the metrics of each route, because a
 // lookup by labels hashes them and takes a lock, for each metric of each tensor.
-type receiveMetrics struct {
+type Received struct {
 	tensors, bytes, retries *prometheus.CounterVec
 	seconds                 *prometheus.HistogramVec
 
@@ -45,12 +43,12 @@ const (
 	timeBuckets  = 12
 )
 
-func newReceiveMetrics() *receiveMetrics {
+func newReceived() *Received {
 	labels := []string{"transport", "peer"}
 	counter := func(name, help string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
-	return &receiveMetrics{
+	return &Received{
 		tensors: counter("tryst_received_tensors_total", "Tensors received, by transport and sending task."),
 		bytes:   counter("tryst_received_bytes_total", "Content of received tensors, in bytes."),
 		retries: counter("tryst_receive_retries_total",
@@ -63,13 +61,13 @@ func newReceiveMetrics() *receiveMetrics {
 	}
 }
 
-func (m *receiveMetrics) collectors() []prometheus.Collector {
+func (m *Received) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.tensors, m.bytes, m.retries, m.seconds}
 }
 
-// observe counts a completed receive. The transfer log calls it. A tensor that comes in pieces
+// Observe counts a completed receive. The transfer log calls it. A tensor that comes in pieces
 // counts once, with the first.
-func (m *receiveMetrics) observe(t transport.Transfer) {
+func (m *Received) Observe(t transport.Transfer) {
 	a := m.of(route{t.Transport, t.Peer})
 	if !checkpoint.ContinuesTensor(t.Tensor) {
 		a.count.Add(1)
@@ -83,7 +81,7 @@ func (m *receiveMetrics) observe(t transport.Transfer) {
 }
 
 // of returns the metrics of a route.
-func (m *receiveMetrics) of(r route) *routeMetrics {
+func (m *Received) of(r route) *routeMetrics {
 	m.mu.RLock()
 	a := m.routes[r]
 	m.mu.RUnlock()
@@ -93,7 +91,7 @@ func (m *receiveMetrics) of(r route) *routeMetrics {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if a = m.routes[r]; a == nil {
-		peer := otherPeers
+		peer := OtherPeers
 		if r.peer != (cluster.Task{}) {
 			peer = r.peer.String()
 		}
@@ -108,55 +106,13 @@ func (m *receiveMetrics) of(r route) *routeMetrics {
 	return a
 }
 
-// byTransport returns the number of received tensors for each transport.
-func (m *receiveMetrics) byTransport() map[string]int {
+// ByTransport returns the number of received tensors for each transport.
+func (m *Received) ByTransport() map[string]int {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	counts := make(map[string]int)
 	for r, a := range m.routes {
 		counts[r.transport] += int(a.count.Load())
-	}
-	return counts
-}
-
-// sentOver begins to watch a puller. What it returns tells over what the puller has got tensors since:
-// "verbs (shm0)", "grpc", or "nothing".
-func (s *Server) sentOver(puller cluster.Task) func() string {
-	count := func() (verbs uint64, device string, grpc int64) {
-		if s.rdma != nil {
-			verbs, device = s.rdma.transport.Sent(puller)
-		}
-		return verbs, device, s.metrics.sentTensors.Load()
-	}
-	verbs, _, grpc := count()
-	return func() string {
-		nowVerbs, device, nowGRPC := count()
-		switch {
-		case nowVerbs > verbs:
-			return verbstransport.Name + " (" + device + ")"
-		case nowGRPC > grpc: // it may be another puller's, if this one has got nothing
-			return grpctransport.Name
-		}
-		return "nothing"
-	}
-}
-
-// Sent returns how many tensors this process has sent to others, for each transport. A tensor that
-// was sent again, after a break or a change of the transport, counts each time.
-func (s *Server) Sent() map[string]int {
-	counts := make(map[string]int)
-	if n := s.metrics.sentTensors.Load(); n > 0 {
-		counts[grpctransport.Name] = int(n)
-	}
-	if s.rdma == nil {
-		return counts
-	}
-	sent := uint64(0)
-	for _, c := range s.rdma.transport.Connections() {
-		sent += c.Stats.Sent
-	}
-	if sent > 0 {
-		counts[verbstransport.Name] = int(sent) //nolint:gosec // a count of tensors
 	}
 	return counts
 }

@@ -1,4 +1,4 @@
-package server
+package metrics
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
@@ -6,23 +6,18 @@ import (
 	"github.com/tryst-rdma/tryst/internal/tensorflow/worker"
 )
 
-// addGraphs adds the metrics of the sessions and graphs of TensorFlow masters.
-func (m *metrics) addGraphs(w *worker.Worker) {
-	m.gauge("tryst_sessions", "Sessions of TensorFlow masters.", func() float64 { return float64(w.Stats().Sessions) })
-	m.gauge("tryst_graphs", "Graphs that are registered in these sessions.", func() float64 { return float64(w.Stats().Graphs) })
-	m.gauge("tryst_running_steps", "Steps of these graphs that run.", func() float64 { return float64(w.Stats().RunningSteps) })
-	m.counter("tryst_steps_run_total", "Steps of graphs that have run.", func() float64 { return float64(w.Stats().Steps) })
-	m.counter("tryst_step_seconds_total", "Time that these steps took, in seconds, with their waits for other tasks.", func() float64 { return w.Stats().StepTime.Seconds() })
-	m.all = append(m.all, &opMetrics{
+// Graphs adds the metrics of the sessions and graphs of TensorFlow masters.
+func (m *Set) Graphs(w *worker.Worker) {
+	m.Gauge("tryst_sessions", "Sessions of TensorFlow masters.", func() float64 { return float64(w.Stats().Sessions) })
+	m.Gauge("tryst_graphs", "Graphs that are registered in these sessions.", func() float64 { return float64(w.Stats().Graphs) })
+	m.Gauge("tryst_running_steps", "Steps of these graphs that run.", func() float64 { return float64(w.Stats().RunningSteps) })
+	m.Counter("tryst_steps_run_total", "Steps of graphs that have run.", func() float64 { return float64(w.Stats().Steps) })
+	m.Counter("tryst_step_seconds_total", "Time that these steps took, in seconds, with their waits for other tasks.", func() float64 { return w.Stats().StepTime.Seconds() })
+	m.Add(&opMetrics{
 		worker:  w,
 		kernels: prometheus.NewDesc("tryst_sampled_kernels_total", "Kernels that have run in the steps that are sampled: one in 64.", []string{"op"}, nil),
 		seconds: prometheus.NewDesc("tryst_sampled_kernel_seconds_total", "Time that these kernels took, in seconds. Those that receive include the wait for the value.", []string{"op"}, nil),
 	})
-}
-
-// counter adds a counter whose value is read when metrics are collected.
-func (m *metrics) counter(name, help string, read func() float64) {
-	m.all = append(m.all, prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, read))
 }
 
 // opMetrics has the times of kernels by op. The ops are those of the kernel set; all calls of functions
