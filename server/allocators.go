@@ -13,7 +13,7 @@ func (m sendMemory) first() tensor.Allocator {
 	if m.n.rdma == nil {
 		return m.n.allocator
 	}
-	return firstOf{m.n.rdma.transport.Allocator(), m.n.allocator}
+	return firstOf{m.n.rdma.Transport.Allocator(), m.n.allocator}
 }
 
 // Allocate implements tensor.Allocator.
@@ -33,7 +33,7 @@ func (n *node) receiveAllocator() tensor.Allocator {
 	if n.rdma == nil {
 		return n.allocator
 	}
-	return firstOf{n.rdma.transport.ReceiveAllocator(), n.allocator}
+	return firstOf{n.rdma.Transport.ReceiveAllocator(), n.allocator}
 }
 
 // giveBack releases n bytes of the cache of published files, or what nobody reads of it. It reports whether there was

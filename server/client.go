@@ -16,6 +16,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/proto/trystgrpc"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/server/internal/listen"
+	"github.com/tryst-rdma/tryst/server/internal/rdma"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
@@ -30,7 +31,7 @@ type Client struct {
 	target    string
 	server    atomic.Pointer[cluster.Task] // the name of the server; nil until it has told it
 	conn      grpc.ClientConnInterface
-	gate      *connectGate  // nil without verbs
+	gate      *rdma.Gate    // nil without verbs
 	done      chan struct{} // closed at the end of Close
 	closed    sync.Once
 	result    error // of Close
@@ -124,7 +125,7 @@ func (c *Client) openDevices(ctx context.Context, set *complete, at reach, o Opt
 	if set.Transport != verbstransport.Name {
 		return nil
 	}
-	v, err := verbsOptionsOf(set, at, 0, o, c.log, c.dialVerbs)
+	v, err := verbsSettings(set, at, 0, o, c.log, c.dialVerbs)
 	if err != nil {
 		return err
 	}
@@ -134,15 +135,14 @@ func (c *Client) openDevices(ctx context.Context, set *complete, at reach, o Opt
 // openGate makes the first receives wait for the channel.
 func (c *Client) openGate(context.Context) error {
 	if c.rdma != nil {
-		c.gate = &connectGate{transport: c.rdma.transport}
-		c.gate.ctx, c.gate.cancel = context.WithCancel(context.Background())
+		c.gate = rdma.NewGate(c.rdma.Transport)
 	}
 	return nil
 }
 
 func (c *Client) closeGate(context.Context) error {
 	if c.gate != nil {
-		c.gate.close()
+		c.gate.Close()
 	}
 	return nil
 }
@@ -207,14 +207,14 @@ func (c *Client) recvAsync(ctx context.Context, step int64, key rendezvous.Key, 
 		receive()
 		return
 	}
-	c.gate.run(key.Src().Task, receive)
+	c.gate.Run(key.Src().Task, receive)
 }
 
 // Recv is RecvAsync that waits. Over verbs the calling goroutine polls for its own
 // value, so Recv has less latency than RecvAsync.
 func (c *Client) Recv(ctx context.Context, step int64, key rendezvous.Key) (rendezvous.Value, error) {
 	if c.gate != nil {
-		c.gate.wait(ctx, key.Src().Task)
+		c.gate.Wait(ctx, key.Src().Task)
 	}
 	return c.manager.Find(step).Recv(ctx, key, rendezvous.Args{})
 }
@@ -225,7 +225,7 @@ func (c *Client) Verbs() (Selection, bool) {
 	if c.rdma == nil {
 		return Selection{}, false
 	}
-	return c.rdma.selection()
+	return c.rdma.Selection()
 }
 
 // Devices returns all devices that verbs can use at present, that for RDMA first.
@@ -233,7 +233,7 @@ func (c *Client) Devices() []Selection {
 	if c.rdma == nil {
 		return nil
 	}
-	return c.rdma.selections()
+	return c.rdma.Selections()
 }
 
 // Probe checks whether RDMA reaches the server, whose task is given; see
@@ -243,7 +243,7 @@ func (c *Client) Probe(ctx context.Context, task cluster.Task) (verbstransport.P
 	if c.rdma == nil {
 		return verbstransport.Probed{}, status.New(status.FailedPrecondition, "this process does not use verbs: it has another transport or no usable device; see its log for the reason")
 	}
-	return c.rdma.transport.Probe(ctx, task)
+	return c.rdma.Transport.Probe(ctx, task)
 }
 
 // EndStep removes a step.

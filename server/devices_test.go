@@ -66,7 +66,7 @@ func TestDeviceGoesAndComesBack(t *testing.T) {
 	w.nic(0).Remove()
 	until(t, "the device is known to be gone", func() bool {
 		_, ok := a.Verbs()
-		return !ok && a.rdma.finder.Lost() == 1
+		return !ok && a.rdma.Finder.Lost() == 1
 	})
 	wantMetrics(t, a, "tryst_verbs_device_up 0", "tryst_verbs_devices_lost_total 1")
 	if before.Bytes()[1<<19] != 7 {
@@ -219,7 +219,7 @@ func TestCloseWhileTheDeviceGoes(t *testing.T) {
 			w.nic(0).Insert()
 		}
 		if i%4 > 1 {
-			until(t, "the device is gone", func() bool { return a.rdma.finder.Lost() == 1 })
+			until(t, "the device is gone", func() bool { return a.rdma.Finder.Lost() == 1 })
 		}
 		if err := a.Close(t.Context()); err != nil {
 			t.Fatal(err)

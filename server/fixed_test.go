@@ -158,7 +158,7 @@ func TestEachKindOfDeviceHasAMetric(t *testing.T) {
 	a := w.start(0, func(*Config) {})
 	wantMetrics(t, a, `tryst_verbs_kind_up{over="rdma"} 1`, `tryst_verbs_kind_up{over="tcp"} 1`, `tryst_verbs_kind_up{over="shm"} 1`)
 	w.nic(0).Remove()
-	until(t, "the device is known to be gone", func() bool { return a.rdma.finder.Lost() == 1 })
+	until(t, "the device is known to be gone", func() bool { return a.rdma.Finder.Lost() == 1 })
 	wantMetrics(t, a, `tryst_verbs_kind_up{over="rdma"} 0`, `tryst_verbs_kind_up{over="tcp"} 1`, "tryst_verbs_device_up 1")
 }
 

@@ -54,7 +54,7 @@ func (s *Server) register(unaryLimit int64) error {
 		Host: hostIn(s.spec), LeftGeneration: s.leftGeneration(),
 	})
 	if s.rdma != nil {
-		s.rdma.register(s.grpc)
+		s.rdma.Register(s.grpc)
 	}
 	rarely := grpctransport.LimitCalls(s.grpc)
 	s.catalog.Register(rarely)

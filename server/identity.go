@@ -7,7 +7,6 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/identity"
 	"github.com/tryst-rdma/tryst/rendezvous"
-	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
 // hostIn returns a function that returns the host of a task's address in the cluster.
@@ -40,12 +39,5 @@ func (n *node) receiverOf(peer cluster.Task) func(rendezvous.Key) (rendezvous.Gu
 			return nil, nil // nobody requests from a client
 		}
 		return w.CheckReceiver(key, covers)
-	}
-}
-
-// proveReceivers makes the transport check the receiver that a key names, if mutual TLS proves the names of peers.
-func (n *node) proveReceivers(o *verbstransport.Options) {
-	if o.TLS == verbstransport.MutualTLS {
-		o.Receiver, o.Refused = n.receiverOf, n.refusals.Request
 	}
 }

@@ -67,7 +67,7 @@ func (s *Server) requestIncarnation(ctx context.Context, conn transport.Conn, d 
 // connTo returns the connection to a task, over verbs or gRPC.
 func (s *Server) connTo(task cluster.Task) (transport.Conn, error) {
 	if s.rdma != nil {
-		return s.rdma.transport.Conn(task)
+		return s.rdma.Transport.Conn(task)
 	}
 	return s.transport.Conn(task)
 }

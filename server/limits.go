@@ -22,10 +22,6 @@ const (
 	heapSteps   = 64
 )
 
-// connectWait bounds how long the first receives of a client wait for its channel. A channel
-// takes two calls and one message in each direction; without verbs, one response.
-const connectWait = time.Second
-
 const (
 	// maxNameTries is how many tasks a client draws. They have 31 random bits, so even two
 	// in a row that are in use point to another fault.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/server/internal/metrics"
+	"github.com/tryst-rdma/tryst/server/internal/rdma"
 	"github.com/tryst-rdma/tryst/transport"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
@@ -153,8 +154,8 @@ func (n *node) peerStates() peerStates {
 	}
 	unreached := n.transport.Unreached
 	if n.rdma != nil {
-		unreached = n.rdma.transport.Unreached
-		for _, v := range n.rdma.transport.Connections() {
+		unreached = n.rdma.Transport.Unreached
+		for _, v := range n.rdma.Transport.Connections() {
 			if !v.StateSince.IsZero() { // without a time: the sums of clients that were forgotten
 				p.verbs[v.Task] = v
 			}
@@ -177,14 +178,14 @@ func (n *node) link(task cluster.Task, p *peerStates, addressed bool) Link {
 	case n.rdma == nil:
 		l.Reason = "the setting transport is " + grpctransport.Name
 	case hasVerbs:
-		required = n.rdma.required
-		l.Route, l.Reason = currentRoute(v, required)
+		required = n.rdma.Required
+		l.Route, l.Reason = rdma.CurrentRoute(v, required)
 		l.Breaks, l.Over, l.Routes = v.Stats.Breaks, v.Route, linkRoutes(v)
 	default:
-		required = n.rdma.required
+		required = n.rdma.Required
 		l.Breaks, l.Reason = 0, "neither side has asked for a channel"
 		if required {
-			l.Route = noRoute
+			l.Route = rdma.NoRoute
 		}
 	}
 	if v.Verbs {

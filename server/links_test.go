@@ -13,6 +13,7 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/server/internal/httpserver"
+	"github.com/tryst-rdma/tryst/server/internal/rdma"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
@@ -195,7 +196,7 @@ func TestLinksOfAClientOverVerbs(t *testing.T) {
 	if sum.Over("verbs") != 1 || sum.Over("grpc") != 0 || sum.Carried[0].Device == "" {
 		t.Errorf("the pull says %+v", sum.Carried)
 	}
-	if text, want := over(), "verbs ("+s.rdma.transport.Connections()[0].Device+")"; text != want {
+	if text, want := over(), "verbs ("+s.rdma.Transport.Connections()[0].Device+")"; text != want {
 		t.Errorf("the pull went over %s, want %s", text, want)
 	}
 	mine := c.Links()
@@ -276,7 +277,7 @@ func TestStateOfALink(t *testing.T) {
 			if c.fallback == "" {
 				c.want.Reason = "the setting transport is grpc"
 			} else {
-				n.rdma = &rdma{required: c.fallback == FallbackNone}
+				n.rdma = &rdma.Part{Required: c.fallback == FallbackNone}
 			}
 			if c.verbs != nil {
 				p.verbs = map[cluster.Task]verbs{task: *c.verbs}

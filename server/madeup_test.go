@@ -58,11 +58,11 @@ func TestAMadeUpProviderIsARow(t *testing.T) {
 			t.Errorf("%s has %v, because %s; want %s", s.Name(), s.Choice, s.Why, want)
 		}
 	}
-	if p := a.rdma.finder.Port(a.Devices()[0]); p.Rails != 3 || p.Path.Timeout != verbs.TimeoutCode(9*time.Millisecond) {
+	if p := a.rdma.Finder.Port(a.Devices()[0]); p.Rails != 3 || p.Path.Timeout != verbs.TimeoutCode(9*time.Millisecond) {
 		t.Errorf("%d queue pairs, timeout %d: not the defaults of its row", p.Rails, p.Path.Timeout)
 	}
-	if m := w.madeUp(0)[1].Metrics[0]; a.rdma.fixed.Metric(m) != float64(len("blackboard")) {
-		t.Errorf("its metric is %v", a.rdma.fixed.Metric(m))
+	if m := w.madeUp(0)[1].Metrics[0]; a.rdma.Fixed.Metric(m) != float64(len("blackboard")) {
+		t.Errorf("its metric is %v", a.rdma.Fixed.Metric(m))
 	}
 	w.up(a, b.Task())
 	w.exchange(1, a, b, 7)

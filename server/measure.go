@@ -108,7 +108,7 @@ func (c *Client) Measure(ctx context.Context, task cluster.Task) (Measured, erro
 	var to netip.AddrPort
 	before := c.loss.Read()
 	err := m.measure(func(size int) (took time.Duration, err error) {
-		took, to, err = c.rdma.transport.Echo(ctx, task, size)
+		took, to, err = c.rdma.Transport.Echo(ctx, task, size)
 		return took, err
 	})
 	if err != nil {
@@ -146,7 +146,7 @@ func (c *Client) Measure(ctx context.Context, task cluster.Task) (Measured, erro
 func (c *Client) measureFixed(ctx context.Context, task cluster.Task, link verbs.LinkLayer, m *Measured) error {
 	sent, resent := c.loss.TCP.Totals()
 	err := m.measure(func(size int) (time.Duration, error) {
-		took, _, err := c.rdma.transport.Echo(ctx, task, size)
+		took, _, err := c.rdma.Transport.Echo(ctx, task, size)
 		return took, err
 	})
 	if err == nil && link == verbs.LinkTCP {

@@ -36,7 +36,7 @@ func (n *node) Allocator() tensor.Allocator {
 	if n.rdma == nil {
 		return n.allocator
 	}
-	return n.rdma.transport.ReceiveAllocator()
+	return n.rdma.Transport.ReceiveAllocator()
 }
 
 // SendAllocator is Allocator for tensors that are only sent or published: registered memory to
@@ -45,13 +45,13 @@ func (n *node) SendAllocator() tensor.Allocator {
 	if n.rdma == nil {
 		return n.allocator
 	}
-	return n.rdma.transport.Allocator()
+	return n.rdma.Transport.Allocator()
 }
 
 // Registered reports whether a tensor lies in memory that is registered with a device in use,
 // over which verbs sends it without a copy. It is false without verbs.
 func (n *node) Registered(t *tensor.Tensor) bool {
-	return n.rdma != nil && n.rdma.transport.Registered(t)
+	return n.rdma != nil && n.rdma.Transport.Registered(t)
 }
 
 // Filled tells how a value came into memory of the receiver's own.

@@ -22,6 +22,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/server/internal/metrics"
+	"github.com/tryst-rdma/tryst/server/internal/rdma"
 	"github.com/tryst-rdma/tryst/server/internal/refusals"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensorflow/graph"
@@ -104,7 +105,7 @@ type node struct {
 	releaseAfter time.Duration
 
 	loss    *loss.Watch
-	rdma    *rdma // nil without verbs
+	rdma    *rdma.Part // nil without verbs
 	cache   *transport.ResponseCache
 	manager *rendezvous.Manager
 }
@@ -220,10 +221,24 @@ func (n *node) disconnectPeers(ctx context.Context) error {
 	return errors.Join(n.transport.Close(ctx), n.conns.Close())
 }
 
+// openVerbs starts the part that has the devices for verbs.
+func (n *node) openVerbs(ctx context.Context, o rdma.Settings) (err error) {
+	n.rdma, err = rdma.Open(ctx, rdma.Options{
+		Settings: o, Task: n.task, Process: n.process(), Host: hostIn(o.Spec), Conns: n.conns, GRPC: n.transport, Cache: n.cache,
+		CheckSource: n.checkSource, Receiver: n.receiverOf, Refused: n.refusals.Request, Reserve: n.budget.reserve, GiveBack: n.giveBack,
+		Allocator: n.allocator, Transfers: n.transfers, Active: func() { n.loss.Touch(); n.heap.used() }, Logger: n.log,
+	})
+	if err != nil {
+		return err
+	}
+	n.rdma.AddMetrics(n.metrics)
+	return nil
+}
+
 // watchLosses starts the watch of lost packets.
 func (n *node) watchLosses(context.Context) error {
 	if n.rdma != nil {
-		n.loss.WatchDevice(loss.Device{Current: n.rdma.finder.Current, Counters: n.rdma.finder.Counters, Connections: n.rdma.transport.Connections})
+		n.loss.WatchDevice(loss.Device{Current: n.rdma.Finder.Current, Counters: n.rdma.Finder.Counters, Connections: n.rdma.Transport.Connections})
 	}
 	n.metrics.Calls.Began = n.loss.Touch
 	n.metrics.Add(n.loss.Collectors()...)
@@ -255,7 +270,7 @@ func (n *node) closeChannels(ctx context.Context) error {
 	if n.rdma == nil {
 		return nil
 	}
-	return n.rdma.stop(ctx)
+	return n.rdma.Stop(ctx)
 }
 
 // closeDevices closes the devices, after the channels.
@@ -263,7 +278,7 @@ func (n *node) closeDevices(context.Context) error {
 	if n.rdma == nil {
 		return nil
 	}
-	return n.rdma.close()
+	return n.rdma.Close()
 }
 
 // ownWorker is the worker of this process. The connections need it and are made first.
@@ -287,7 +302,7 @@ func (n *node) checkSource(key rendezvous.Key) error {
 // remoter returns the transport that receives from peers.
 func (n *node) remoter() transport.Transport {
 	if n.rdma != nil {
-		return n.rdma.transport
+		return n.rdma.Transport
 	}
 	return n.transport
 }

@@ -38,7 +38,7 @@ func TestPiecesAreNotCopied(t *testing.T) {
 			if !tensor.Equal(got, x) || !cl.Registered(got) {
 				t.Errorf("the tensor has another content, or is not registered: %v", cl.Registered(got))
 			}
-			if k := cl.rdma.transport.Memory().Receiving.Buffers; k > 2 {
+			if k := cl.rdma.Transport.Memory().Receiving.Buffers; k > 2 {
 				t.Errorf("%d buffers of registered memory are in use, beside the tensor and the caller's", k)
 			}
 			got.Release()
@@ -47,7 +47,7 @@ func TestPiecesAreNotCopied(t *testing.T) {
 			t.Errorf("it came so: %+v", sum.Carried)
 		}
 	}
-	if n := s.rdma.transport.Memory().CopiedBytes; n > 0 {
+	if n := s.rdma.Transport.Memory().CopiedBytes; n > 0 {
 		t.Errorf("%d bytes were copied to be sent", n)
 	}
 }

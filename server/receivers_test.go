@@ -163,7 +163,7 @@ func TestTheSessionOfAStepSaysWhoReceives(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			v, err := s.rdma.transport.RecvFrom(servers[0].Task(), one.step, key, rendezvous.Args{}, nil).Wait(ctx)
+			v, err := s.rdma.Transport.RecvFrom(servers[0].Task(), one.step, key, rendezvous.Args{}, nil).Wait(ctx)
 			if err == nil {
 				v.Tensor.Release()
 			}

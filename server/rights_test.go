@@ -498,7 +498,7 @@ func overProvider(t *testing.T, a *certtest.Authority, provider string) (cells [
 		}
 		x.Release()
 		ctx, cancel := context.WithTimeout(t.Context(), soon)
-		v, err := n.rdma.transport.RecvFrom(s0.Task(), step, key, rendezvous.Args{}, nil).Wait(ctx)
+		v, err := n.rdma.Transport.RecvFrom(s0.Task(), step, key, rendezvous.Args{}, nil).Wait(ctx)
 		cancel()
 		left, there := s0.manager.TakeLocal(step, key)
 		if there {

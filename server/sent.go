@@ -11,7 +11,7 @@ import (
 func (s *Server) sentOver(puller cluster.Task) func() string {
 	count := func() (verbs uint64, device string, grpc int64) {
 		if s.rdma != nil {
-			verbs, device = s.rdma.transport.Sent(puller)
+			verbs, device = s.rdma.Transport.Sent(puller)
 		}
 		return verbs, device, s.metrics.Calls.Sent()
 	}
@@ -39,7 +39,7 @@ func (s *Server) Sent() map[string]int {
 		return counts
 	}
 	sent := uint64(0)
-	for _, c := range s.rdma.transport.Connections() {
+	for _, c := range s.rdma.Transport.Connections() {
 		sent += c.Stats.Sent
 	}
 	if sent > 0 {

@@ -149,7 +149,7 @@ func (s *Server) openDevices(ctx context.Context, cfg *complete, at *listen.Addr
 	if cfg.Transport != verbstransport.Name {
 		return nil
 	}
-	v, err := verbsOptionsOf(cfg, reach{local: at.Local, addresses: at.Dialed(s.address)}, maxWaiting, o, s.log, s.dialVerbs)
+	v, err := verbsSettings(cfg, reach{local: at.Local, addresses: at.Dialed(s.address)}, maxWaiting, o, s.log, s.dialVerbs)
 	if err != nil {
 		return err
 	}
@@ -265,7 +265,7 @@ func (s *Server) serve(ctx context.Context, o serveOptions) error {
 	}
 	s.accept()
 	if s.rdma != nil {
-		s.rdma.connect() // peers that are up answer now; the others call when they start
+		s.rdma.Connect() // peers that are up answer now; the others call when they start
 	}
 	var err error
 	if s.http, err = httpserver.Start(ctx, s.httpOptions(o.HTTP)); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/server/internal/httpserver"
 	"github.com/tryst-rdma/tryst/server/internal/listen"
+	"github.com/tryst-rdma/tryst/server/internal/rdma"
 	"github.com/tryst-rdma/tryst/transport"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
@@ -56,13 +57,13 @@ type reach struct {
 	resolve func(cluster.Task) (string, bool)
 }
 
-// verbsOptionsOf are the settings for verbs.
-func verbsOptionsOf(c *complete, at reach, maxWaiting int, o Options, log *slog.Logger, dial func(context.Context, string) (net.Conn, error)) (verbsOptions, error) {
+// verbsSettings are the settings for verbs.
+func verbsSettings(c *complete, at reach, maxWaiting int, o Options, log *slog.Logger, dial func(context.Context, string) (net.Conn, error)) (rdma.Settings, error) {
 	mode, err := verbstransport.ParsePollMode(c.RDMA.Poll)
 	if err != nil {
-		return verbsOptions{}, err
+		return rdma.Settings{}, err
 	}
-	v := verbsOptions{
+	v := rdma.Settings{
 		Finder: finderOptions(c, at.local, log), Spec: c.spec, Resolve: at.resolve, Required: c.Fallback == FallbackNone,
 		Security: certificates.Protection(certificates.Files(c.TLS), at.resolve == nil), Channel: channelOptions(c),
 		Memory: verbstransport.MemoryOptions{Arena: c.RDMA.Arena, SendLimit: c.RDMA.ArenaLimit, RecvLimit: c.RDMA.ArenaLimit, Idle: c.ReleaseAfter},
@@ -110,7 +111,7 @@ func MessageMemory(c Config) uint64 {
 	if err != nil {
 		return 0
 	}
-	return messageMemory(all.spec, channelOptions(&all))
+	return rdma.MessageMemory(all.spec, channelOptions(&all))
 }
 
 // grpcOptionsOf are the settings for calls of peers.

@@ -12,7 +12,7 @@ func (n *node) acceptor() grpctransport.Acceptor {
 	if n.rdma == nil {
 		return nil
 	}
-	for _, s := range n.rdma.selections() {
+	for _, s := range n.rdma.Selections() {
 		if a, ok := s.Device.(grpctransport.Acceptor); ok {
 			return a
 		}

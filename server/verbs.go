@@ -48,7 +48,7 @@ func (s *Server) Verbs() (v *VerbsServer, ok bool) {
 	if s.rdma == nil {
 		return nil, false
 	}
-	if _, ok := s.rdma.selection(); !ok {
+	if _, ok := s.rdma.Selection(); !ok {
 		return nil, false
 	}
 	return &VerbsServer{s}, true
@@ -61,17 +61,17 @@ func (v *VerbsServer) Choice() Choice { return v.Selection().Choice }
 // Selection returns the first of Devices, with its provider and the reason for it. While there is no
 // device it returns the last one.
 func (v *VerbsServer) Selection() Selection {
-	s, _ := v.rdma.selection()
+	s, _ := v.rdma.Selection()
 	return s
 }
 
 // Devices returns all devices that can be used at present, that for RDMA first.
-func (v *VerbsServer) Devices() []Selection { return v.rdma.selections() }
+func (v *VerbsServer) Devices() []Selection { return v.rdma.Selections() }
 
 // Connections returns the state and the counts of the channel to each peer.
 func (v *VerbsServer) Connections() []verbstransport.Connection {
-	return v.rdma.transport.Connections()
+	return v.rdma.Transport.Connections()
 }
 
 // Memory returns statistics of the registered memory.
-func (v *VerbsServer) Memory() verbstransport.MemoryStats { return v.rdma.transport.Memory() }
+func (v *VerbsServer) Memory() verbstransport.MemoryStats { return v.rdma.Transport.Memory() }

@@ -15,7 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/tryst-rdma/tryst/internal/discovery"
 	"github.com/tryst-rdma/tryst/internal/doctest"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
@@ -262,7 +261,7 @@ func TestVerbsMetricsOfFallbacks(t *testing.T) {
 	}
 
 	link.Cut()
-	leave, err := a.rdma.transport.LeftGeneration(transport.Process{Name: b.Task().String(), Incarnation: b.Incarnation()}, a.Connections()[0].Generation)
+	leave, err := a.rdma.Transport.LeftGeneration(transport.Process{Name: b.Task().String(), Incarnation: b.Incarnation()}, a.Connections()[0].Generation)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,26 +274,6 @@ func TestVerbsMetricsOfFallbacks(t *testing.T) {
 	arrives(send(b, a, "z", 8))
 	reads(a, b, map[string]float64{"no registered memory at the peer": 1, "does not fit a channel": 1, "no channel": 1})
 	link.Restore()
-}
-
-// The counters of the port are told by their names; what cannot be read is not
-// there, and stops nothing.
-func TestPortCounters(t *testing.T) {
-	r := prometheus.NewRegistry()
-	if err := r.Register(newPortCounters(func() (discovery.Choice, map[string]uint64) {
-		return discovery.Choice{Device: "mlx5_0", Port: 2}, map[string]uint64{"out_of_sequence": 17, "port_rcv_data": 1 << 40}
-	})); err != nil {
-		t.Fatal(err)
-	}
-	text := metricsText(r)
-	for name, want := range map[string]float64{
-		`tryst_rdma_port_counter{counter="out_of_sequence",device="mlx5_0",port="2"}`: 17,
-		`tryst_rdma_port_counter{counter="port_rcv_data",device="mlx5_0",port="2"}`:   1 << 40,
-	} {
-		if got := metric(t, text, name); got != want {
-			t.Errorf("%s %v, want %v", name, got, want)
-		}
-	}
 }
 
 // TestMetricsTable: docs/metrics.md has every metric (go test -update writes its table anew).

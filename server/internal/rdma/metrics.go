@@ -1,4 +1,4 @@
-package server
+package rdma
 
 import (
 	"strconv"
@@ -14,10 +14,10 @@ import (
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
-// addVerbsMetrics adds the metrics of r.
-func (n *node) addVerbsMetrics(r *rdma) {
+// AddMetrics adds the metrics.
+func (r *Part) AddMetrics(to *metrics.Metrics) {
 	stats := func(name, help string, read func(verbstransport.MemoryStats) int64) {
-		n.metrics.Gauge(name, help, func() float64 { return float64(read(r.transport.Memory())) })
+		to.Gauge(name, help, func() float64 { return float64(read(r.Transport.Memory())) })
 	}
 	stats("tryst_verbs_registered_sending_bytes", "Memory registered for sending, in bytes.", func(s verbstransport.MemoryStats) int64 { return s.Sending.Registered })
 	stats("tryst_verbs_registered_receiving_bytes", "Memory registered for receiving, in bytes.", func(s verbstransport.MemoryStats) int64 { return s.Receiving.Registered })
@@ -29,22 +29,22 @@ func (n *node) addVerbsMetrics(r *rdma) {
 	stats("tryst_verbs_copied_bytes", "Content copied into registered memory for sending, in bytes.", func(s verbstransport.MemoryStats) int64 { return s.CopiedBytes })
 	for _, p := range providers.All() {
 		for _, m := range p.Metrics {
-			add := n.metrics.Counter
+			add := to.Counter
 			if m.Gauge {
-				add = n.metrics.Gauge
+				add = to.Gauge
 			}
-			add(m.Name, m.Help, func() float64 { return r.fixed.Metric(m) })
+			add(m.Name, m.Help, func() float64 { return r.Fixed.Metric(m) })
 		}
 	}
-	r.addKept(n.metrics.Kept)
-	n.metrics.Gauge("tryst_verbs_device_up", "1 while verbs has a device of any provider with an address (tryst_verbs_kind_up has each), 0 while it has none and tensors go over gRPC.", func() float64 {
-		if _, ok := r.selection(); ok {
+	r.addKept(to.Kept)
+	to.Gauge("tryst_verbs_device_up", "1 while verbs has a device of any provider with an address (tryst_verbs_kind_up has each), 0 while it has none and tensors go over gRPC.", func() float64 {
+		if _, ok := r.Selection(); ok {
 			return 1
 		}
 		return 0
 	})
-	n.metrics.Counter("tryst_verbs_devices_lost_total", "Devices that were removed while verbs used them.", func() float64 { return float64(r.finder.Lost()) })
-	n.metrics.Add(newKindsUp(r.transport.Devices), newDeviceInfo(r.selections), newPeerMetrics(r), newPortCounters(r.finder.Counters), newPathMetrics(r))
+	to.Counter("tryst_verbs_devices_lost_total", "Devices that were removed while verbs used them.", func() float64 { return float64(r.Finder.Lost()) })
+	to.Add(newKindsUp(r.Transport.Devices), newDeviceInfo(r.Selections), newPeerMetrics(r), newPortCounters(r.Finder.Counters), newPathMetrics(r))
 }
 
 // kindsUp is the metric of each provider.
@@ -97,7 +97,7 @@ func (d *deviceInfo) Collect(c chan<- prometheus.Metric) {
 // peerMetrics are the metrics of each peer. The tasks of the cluster, whose number is bounded, have
 // their names as labels. All other peers share the label metrics.OtherPeers.
 type peerMetrics struct {
-	r                  *rdma
+	r                  *Part
 	route, state, over *prometheus.Desc
 	values             []peerValue
 }
@@ -110,7 +110,7 @@ type peerValue struct {
 	labels []string // after the peer
 }
 
-func newPeerMetrics(r *rdma) *peerMetrics {
+func newPeerMetrics(r *Part) *peerMetrics {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, append([]string{"peer"}, labels...), nil)
 	}
@@ -156,24 +156,24 @@ func (w *peerMetrics) Describe(c chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (w *peerMetrics) Collect(c chan<- prometheus.Metric) {
 	others := make([]uint64, len(w.values))
-	for _, l := range w.r.transport.Connections() {
-		if !w.r.callable(l.Task) {
+	for _, l := range w.r.Transport.Connections() {
+		if !w.r.Callable(l.Task) {
 			for i, v := range w.values {
 				others[i] += v.read(l)
 			}
 			continue
 		}
 		peer := l.Task.String()
-		name, reason := currentRoute(l, w.r.required)
+		name, reason := CurrentRoute(l, w.r.Required)
 		c <- prometheus.MustNewConstMetric(w.route, prometheus.GaugeValue, 1, peer, name, reason)
 		c <- prometheus.MustNewConstMetric(w.state, prometheus.GaugeValue, 1, peer, l.State.String())
-		for _, r := range linkRoutes(l) {
+		for _, r := range l.Routes {
 			used := 0.0
 			if r.Used {
 				used = 1
 			}
-			reason, _, _ := strings.Cut(r.Reason, "; it is tried again in ") // each text is a series
-			c <- prometheus.MustNewConstMetric(w.over, prometheus.GaugeValue, used, peer, r.Over, r.Device, reason)
+			reason, _, _ := strings.Cut(metrics.Label(r.Why), "; it is tried again in ") // each text is a series
+			c <- prometheus.MustNewConstMetric(w.over, prometheus.GaugeValue, used, peer, r.Route, r.Device, reason)
 		}
 		for _, v := range w.values {
 			c <- prometheus.MustNewConstMetric(v.desc, v.kind, float64(v.read(l)), append([]string{peer}, v.labels...)...)
@@ -184,15 +184,15 @@ func (w *peerMetrics) Collect(c chan<- prometheus.Metric) {
 	}
 }
 
-// currentRoute returns the transport that carries a peer's tensors, and the reason if it is not
-// verbs. Without the fallback it is noRoute instead of gRPC.
-func currentRoute(l verbstransport.Connection, required bool) (name, reason string) {
+// CurrentRoute returns the transport that carries a peer's tensors, and the reason if it is not
+// verbs. Without the fallback it is NoRoute instead of gRPC.
+func CurrentRoute(l verbstransport.Connection, required bool) (name, reason string) {
 	if l.Verbs {
 		return verbstransport.Name, ""
 	}
 	name, reason = grpctransport.Name, "no answer yet"
 	if required {
-		name = noRoute
+		name = NoRoute
 	}
 	if l.Reason != nil {
 		reason = metrics.Label(l.Reason.Error())
@@ -200,8 +200,8 @@ func currentRoute(l verbstransport.Connection, required bool) (name, reason stri
 	return name, reason
 }
 
-// noRoute is the transport of a peer that cannot be reached at present.
-const noRoute = "none"
+// NoRoute is the transport of a peer that cannot be reached at present.
+const NoRoute = "none"
 
 // portCounters are the counters of the port in use.
 type portCounters struct {

@@ -1,4 +1,4 @@
-package server
+package rdma
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,11 +10,11 @@ import (
 
 // pathMetrics are what a device that counts by peer knows of the packets to and from each.
 type pathMetrics struct {
-	r                          *rdma
+	r                          *Part
 	packets, losses, roundTrip *prometheus.Desc
 }
 
-func newPathMetrics(r *rdma) *pathMetrics {
+func newPathMetrics(r *Part) *pathMetrics {
 	const whole = " They begin anew with each channel, and only the device in user space has them."
 	return &pathMetrics{
 		r: r,
@@ -36,7 +36,7 @@ func (m *pathMetrics) Describe(c chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m *pathMetrics) Collect(c chan<- prometheus.Metric) {
-	s, ok := m.r.finder.Current()
+	s, ok := m.r.Finder.Current()
 	if !ok {
 		return
 	}
@@ -45,11 +45,11 @@ func (m *pathMetrics) Collect(c chan<- prometheus.Metric) {
 		return
 	}
 	sums := make(map[string]verbs.PathStats)
-	connections := m.r.transport.Connections()
+	connections := m.r.Transport.Connections()
 	for _, p := range reader.Paths() {
 		peer := metrics.OtherPeers
 		for _, l := range connections {
-			if l.Verbs && loss.SamePeer(p.Peer, l.Socket) && m.r.callable(l.Task) {
+			if l.Verbs && loss.SamePeer(p.Peer, l.Socket) && m.r.Callable(l.Task) {
 				peer = l.Task.String()
 			}
 		}
