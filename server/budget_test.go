@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -31,7 +30,7 @@ func TestTensorsBeyondTheMemoryAreRefused(t *testing.T) {
 	if _, err := s.Allocator().Allocate(common + 1); status.CodeOf(err) != status.ResourceExhausted || !strings.Contains(err.Error(), "setting memory") {
 		t.Errorf("beyond the limit: %v", err)
 	}
-	release, err := s.budget.reserve(int64(common) / 2)
+	release, err := s.budget.Reserve(int64(common) / 2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +45,7 @@ func TestTensorsBeyondTheMemoryAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.Release()
-	if got := counted(t, s.budget.refused); got != 3 {
+	if got := metric(t, metricsText(s.gatherer), "tryst_memory_refused_total"); got != 3 {
 		t.Errorf("%v refusals were counted, want 3", got)
 	}
 	if n := strings.Count(text.String(), "memory is refused"); n != 1 {
@@ -90,29 +89,5 @@ func TestUnreadableLimitOfMemoryIsWarnedAbout(t *testing.T) {
 		if small := s.budget.Memory <= 1<<30; small != (tt.err == nil || tt.memory != 0) {
 			t.Errorf("%v: the memory is %d", tt.err, s.budget.Memory)
 		}
-	}
-}
-
-// TestHeapHasWhatTensorsLeave: the limit of the Go heap follows the memory outside it in steps, and the heap always
-// has a part.
-func TestHeapHasWhatTensorsLeave(t *testing.T) {
-	var set []int64
-	h := &heapLimit{memory: 1 << 30, set: func(n int64) { set = append(set, n) }}
-	h.add(1 << 20)
-	if len(set) != 0 {
-		t.Errorf("the limit was set for 1 MiB: %v", set)
-	}
-	h.add(511 << 20)
-	h.add(512 << 20)
-	h.add(-1024 << 20)
-	all := int64(1<<30 - 1<<30/heapReserve)
-	if len(set) != 3 || set[0] != all-512<<20 || set[1] != 1<<30/leastHeap || set[2] != all {
-		t.Errorf("the limits are %v", set)
-	}
-	var none *heapLimit
-	none.add(1 << 30)
-	defer debug.SetMemoryLimit(debug.SetMemoryLimit(64 << 30))
-	if newHeapLimit(1<<30) != nil {
-		t.Error("the limit of the user is replaced")
 	}
 }

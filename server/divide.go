@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/server/internal/memory"
 )
 
 // division divides the memory that a process may use, so that all that its limits allow fits at once. What has no
@@ -140,4 +141,12 @@ func (c *complete) whenSet(key string) string {
 		return key
 	}
 	return ""
+}
+
+// processMemory returns how many bytes this process may use, when no setting says so; 0 when nothing tells.
+func (o *Options) processMemory(setting int64) int64 {
+	if o.memory != 0 || setting != 0 {
+		return o.memory
+	}
+	return memory.OfProcess(o.memoryOfGroup, o.Logger)
 }

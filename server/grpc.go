@@ -35,7 +35,7 @@ func (s *Server) makeGRPC(o grpcOptions) error {
 		Credentials: creds, KeepaliveTime: o.Keepalive.Time, KeepaliveTimeout: o.Keepalive.Timeout,
 		MaxWaiting: o.MaxWaiting, MaxGraph: o.MaxGraph, PerPeer: o.PerPeer, Total: o.Total, Logger: s.log, Handshakes: &s.greets, Shared: s.port,
 		OutOfDates:   certificates.OutOfDates(o.TLS),
-		RequestBytes: s.budget.Requests, Requests: &s.requests, Copies: s.budget.Copies, Connections: s.budget.connections(), Refused: s.listeners.Turned.Inc,
+		RequestBytes: s.memory.Requests, Requests: &s.requests, Copies: s.memory.Copies, Connections: s.budget.Connections(), Refused: s.listeners.Turned.Inc,
 	}),
 		grpc.ChainUnaryInterceptor(s.metrics.Calls.Unary),
 		grpc.ChainStreamInterceptor(s.metrics.Calls.Stream),
@@ -65,7 +65,7 @@ func (s *Server) register(unaryLimit int64) error {
 	healthpb.RegisterHealthServer(rarely, healthServer{s.health, watched})
 	registerReflection(rarely, s.grpc)
 
-	s.metrics.Calls.Active = s.heap.used
+	s.metrics.Calls.Active = s.heap.Used
 	s.metrics.Add(s.listeners.Collectors()...)
 	s.addKept()
 	s.metrics.Gauge("tryst_requesters", "Processes that send requests here, or did recently.", func() float64 { return float64(s.cache.Stats().Requesters) })

@@ -4,22 +4,12 @@ import "time"
 
 // The limits of a process, with their reasons.
 const (
-	// leastConnections is how many gRPC connections are accepted however small the memory is.
-	leastConnections = 16
-
 	// sessionDescriptors is the part of the descriptors, and sessionMemory that of the memory of tensors, that
 	// connections to tasks which only sessions know may take. sessionOthers of them are for other sessions than the
 	// one that has most.
 	sessionDescriptors = 8
 	sessionMemory      = 8
 	sessionOthers      = 4
-
-	// heapReserve is the part of the memory that the limit of the heap leaves for the program, threads and page
-	// tables. leastHeap is the part that the heap always has, and heapSteps the part by which the memory
-	// outside must change for a new limit.
-	heapReserve = 20
-	leastHeap   = 6
-	heapSteps   = 64
 )
 
 const (

@@ -21,6 +21,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/providers"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/server/internal/memory"
 	"github.com/tryst-rdma/tryst/server/internal/metrics"
 	"github.com/tryst-rdma/tryst/server/internal/rdma"
 	"github.com/tryst-rdma/tryst/server/internal/refusals"
@@ -85,11 +86,12 @@ type node struct {
 	refusals    *refusals.Log
 	allocator   tensor.Allocator
 	pool        *tensor.Pool // the allocator, unless the program passed one
-	budget      *budget
+	memory      division     // of the process
+	budget      *memory.Budget
 	transfers   *transport.Log
 	lateWorker  atomic.Pointer[worker.Worker]      // that of a server, which is made after its node; nil in a client
 	lateCatalog atomic.Pointer[checkpoint.Catalog] // that of a server; nil in a client
-	heap        *heapRelease
+	heap        *memory.Release
 	self        *ownWorker
 	conns       *grpctransport.Conns
 	transport   *grpctransport.RpcRemoteRendezvous
@@ -133,13 +135,16 @@ func newNode(task cluster.Task, cpus int, o Options) *node {
 
 // divideMemory starts the part that divides the memory of the process.
 func (n *node) divideMemory(parts division, releaseAfter time.Duration, limitHeap bool) error {
-	n.budget = newBudget(parts, budgetOptions{ReleaseAfter: releaseAfter, LimitHeap: limitHeap, Logger: n.log})
-	n.addBudget(n.budget)
+	n.memory = parts
+	n.budget = memory.New(memory.Options{
+		Memory: parts.Memory, Common: parts.Common, ConnectionBytes: parts.Connections, Parts: parts.String(), Excess: parts.excess(),
+		ReleaseAfter: releaseAfter, LimitHeap: limitHeap, Logger: n.log,
+	})
 	if n.allocator == nil {
-		n.allocator, n.pool = n.budget.common, n.budget.common
-		n.addPool(n.pool)
+		n.allocator, n.pool = n.budget.Pool, n.budget.Pool
 	}
-	n.heap = newHeapRelease(releaseAfter)
+	n.budget.AddMetrics(n.metrics, n.pool != nil)
+	n.heap = memory.NewRelease(releaseAfter)
 	return nil
 }
 
@@ -198,14 +203,14 @@ func (n *node) connectPeers(o peersOptions) error {
 		if w := n.lateWorker.Load(); w != nil {
 			w.Transferred(t)
 		}
-		n.heap.used()
+		n.heap.Used()
 		n.loss.Touch()
 	})
 	n.conns = grpctransport.NewConns(grpctransport.ConnsOptions{
 		Self: n.task, Local: n.self, Spec: o.Spec, Resolve: o.Resolve,
 		Allocator: n.allocator, Log: n.transfers, Dial: dial, Idle: o.ReleaseAfter, Disconnected: n.checkPeer,
 	})
-	n.addKept()
+	n.metrics.Kept.Add("frames", metrics.ForNext, n.conns.KeptFrames)
 	n.transport = grpctransport.New(grpctransport.Options{
 		Self: n.process(), Conns: n.conns, PeerTimeout: o.PeerTimeout, Logger: n.log,
 	})
@@ -225,8 +230,8 @@ func (n *node) disconnectPeers(ctx context.Context) error {
 func (n *node) openVerbs(ctx context.Context, o rdma.Settings) (err error) {
 	n.rdma, err = rdma.Open(ctx, rdma.Options{
 		Settings: o, Task: n.task, Process: n.process(), Host: hostIn(o.Spec), Conns: n.conns, GRPC: n.transport, Cache: n.cache,
-		CheckSource: n.checkSource, Receiver: n.receiverOf, Refused: n.refusals.Request, Reserve: n.budget.reserve, GiveBack: n.giveBack,
-		Allocator: n.allocator, Transfers: n.transfers, Active: func() { n.loss.Touch(); n.heap.used() }, Logger: n.log,
+		CheckSource: n.checkSource, Receiver: n.receiverOf, Refused: n.refusals.Request, Reserve: n.budget.Reserve, GiveBack: n.giveBack,
+		Allocator: n.allocator, Transfers: n.transfers, Active: func() { n.loss.Touch(); n.heap.Used() }, Logger: n.log,
 	})
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tryst-rdma/tryst/server/internal/lograte"
+	"github.com/tryst-rdma/tryst/server/internal/memory"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
@@ -34,14 +35,14 @@ type sessionShare struct {
 }
 
 // newSessionConns returns the bound of a process: a part of its descriptors, and of the memory that tensors share.
-func newSessionConns(b *budget, log *slog.Logger) *sessionConns {
-	most := descriptors() / sessionDescriptors
+func newSessionConns(b *memory.Budget, log *slog.Logger) *sessionConns {
+	most := memory.Descriptors() / sessionDescriptors
 	if b.Memory != 0 {
 		most = min(most, b.Common/sessionMemory/grpctransport.PeerConnectionBytes)
 	}
-	most = max(most, leastConnections)
+	most = max(most, memory.LeastConnections)
 	return &sessionConns{
-		log: log, most: int(most), each: int(most - most/sessionOthers), from: b.common,
+		log: log, most: int(most), each: int(most - most/sessionOthers), from: b.Pool,
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "tryst_refused_session_connections_total", Help: "Connections to tasks that only the cluster of a session has which were not made, since there were too many.",
 		}),

@@ -15,6 +15,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/tryst-rdma/tryst/internal/tensorflow/master"
+	"github.com/tryst-rdma/tryst/server/internal/memory"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensorflow/ops"
@@ -97,9 +98,9 @@ func TestConnectionsOfSessionsAreBounded(t *testing.T) {
 		all = append(all, i+1)
 	}
 	err := c.receiveFrom(all...)
-	wantStatus(t, err, status.ResourceExhausted, fmt.Sprintf("the session has %d connections to tasks that only it knows, of at most %[1]d", leastConnections*3/4))
+	wantStatus(t, err, status.ResourceExhausted, fmt.Sprintf("the session has %d connections to tasks that only it knows, of at most %[1]d", memory.LeastConnections*3/4))
 	text := metricsText(s.gatherer)
-	if n := metric(t, text, "tryst_session_connections"); n < 1 || n > leastConnections*3/4 {
+	if n := metric(t, text, "tryst_session_connections"); n < 1 || n > memory.LeastConnections*3/4 {
 		t.Errorf("%v connections", n)
 	}
 	if n := metric(t, text, "tryst_refused_session_connections_total"); n < 1 {
@@ -131,7 +132,7 @@ func TestResponsesToSessionsAreBounded(t *testing.T) {
 	})...)...)
 	defer c.close()
 	wantStatus(t, c.receiveFrom(1), status.ResourceExhausted, "a response is larger than what this process has left")
-	if n := s.budget.common.Stats().InUse; n > 2*grpctransport.PeerConnectionBytes {
+	if n := s.budget.Pool.Stats().InUse; n > 2*grpctransport.PeerConnectionBytes {
 		t.Errorf("%d bytes stay in use", n)
 	}
 }

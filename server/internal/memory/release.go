@@ -1,4 +1,4 @@
-package server
+package memory
 
 import (
 	"runtime"
@@ -19,13 +19,13 @@ const (
 	heapSlack = 16 << 20
 )
 
-// heapRelease gives the Go heap back to the system, once after each burst of transfers. The runtime
+// Release gives the Go heap back to the system, once after each burst of transfers. The runtime
 // collects garbage when the heap grows, or after two minutes, and returns its pages slowly
 // afterwards: after a burst the heap would stay as large as it was.
 //
 // It does nothing while the heap is smaller than about twice the least that it was since the last
 // time. So a program with a large heap of its own pays for one collection for each doubling at most.
-type heapRelease struct {
+type Release struct {
 	timer *idle.Timer
 	uses  atomic.Uint64
 
@@ -38,23 +38,28 @@ type heapRelease struct {
 	release func()
 }
 
-func newHeapRelease(after time.Duration) *heapRelease {
+// NewRelease returns a Release that acts when nothing was used for some multiples of after; 0 is the default of
+// package idle.
+func NewRelease(after time.Duration) *Release {
 	if after == 0 {
 		after = idle.DefaultTime
 	}
-	h := &heapRelease{size: heapSize, release: releaseHeap}
+	h := &Release{size: heapSize, release: releaseHeap}
 	h.base = h.size()
 	h.timer = idle.NewTimer(after, h.sweep)
 	return h
 }
 
-// used notes that something was sent or received.
-func (h *heapRelease) used() {
+// Used notes that something was sent or received.
+func (h *Release) Used() {
 	h.uses.Add(1)
 	h.timer.Start()
 }
 
-func (h *heapRelease) sweep(time.Duration) (more bool) {
+// Pending reports whether something was used and the heap has not been looked at since.
+func (h *Release) Pending() bool { return h.timer.Running() }
+
+func (h *Release) sweep(time.Duration) (more bool) {
 	if n := h.uses.Load(); n != h.seen {
 		h.seen, h.quiet = n, 0
 	}
@@ -83,6 +88,13 @@ func heapSize() (n uint64) {
 
 // heapFree is the metric of the bytes that the runtime has free and has not returned to the system.
 const heapFree = "/memory/classes/heap/free:bytes"
+
+// freeHeap is how many bytes of the heap are free and in memory.
+func freeHeap() int64 {
+	s := []runtimemetrics.Sample{{Name: heapFree}}
+	runtimemetrics.Read(s)
+	return int64(value(s[0])) //nolint:gosec // below the size of memory
+}
 
 func value(s runtimemetrics.Sample) uint64 {
 	if s.Value.Kind() != runtimemetrics.KindUint64 {

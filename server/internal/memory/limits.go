@@ -1,0 +1,13 @@
+package memory
+
+const (
+	// LeastConnections is how many gRPC connections are accepted however small the memory is.
+	LeastConnections = 16
+
+	// heapReserve is the part of the memory that the limit of the heap leaves for the program, threads and page
+	// tables. leastHeap is the part that the heap always has, and heapSteps the part by which the memory
+	// outside must change for a new limit.
+	heapReserve = 20
+	leastHeap   = 6
+	heapSteps   = 64
+)
