@@ -2,16 +2,6 @@ package server
 
 import "time"
 
-// The limits of a process, with their reasons.
-const (
-	// sessionDescriptors is the part of the descriptors, and sessionMemory that of the memory of tensors, that
-	// connections to tasks which only sessions know may take. sessionOthers of them are for other sessions than the
-	// one that has most.
-	sessionDescriptors = 8
-	sessionMemory      = 8
-	sessionOthers      = 4
-)
-
 const (
 	// maxNameTries is how many tasks a client draws. They have 31 random bits, so even two
 	// in a row that are in use point to another fault.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 	"testing"
 
@@ -234,29 +233,6 @@ func TestAPropagatedClusterUnderMutualTLS(t *testing.T) {
 			p.exchange(1, 0)
 			p.close()
 		})
-	}
-}
-
-// TestPlacesOfASession: a task of a session's cluster is the task of the process's cluster that has its
-// address, or is elsewhere.
-func TestPlacesOfASession(t *testing.T) {
-	spec := func(text string) *cluster.Spec {
-		s, err := cluster.ParseSpec(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
-	n := &node{task: taskOf("worker", 0), spec: spec("worker=h0:1,h1:1")}
-	places := n.places(spec("worker=h1:1,H0.:1;ps=h1:2,/bns/h1"))
-	want := map[cluster.Task]cluster.Place{
-		taskOf("worker", 0): {Task: taskOf("worker", 1), Host: "h1"},
-		taskOf("worker", 1): {Task: taskOf("worker", 0), Host: "h0"},
-		taskOf("ps", 0):     {Task: taskOf("ps", 0), Host: "h1", Elsewhere: true},
-		taskOf("ps", 1):     {Task: taskOf("ps", 1), Elsewhere: true},
-	}
-	if !maps.Equal(places, want) {
-		t.Errorf("%+v, want %+v", places, want)
 	}
 }
 

@@ -29,6 +29,7 @@ import (
 	"github.com/tryst-rdma/tryst/server/internal/httpserver"
 	"github.com/tryst-rdma/tryst/server/internal/incarnations"
 	"github.com/tryst-rdma/tryst/server/internal/listen"
+	"github.com/tryst-rdma/tryst/server/internal/sessions"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport"
@@ -202,7 +203,12 @@ func (s *Server) startWorker(o worker.Options, leader cluster.Task) error {
 	s.manager.AddSource(s.collective.Source())
 	s.manager.AddSource(s.catalog)
 	o.Task, o.Incarnation, o.Session, o.Manager, o.Cache = s.task, s.incarnation, s.place, s.manager, s.cache
-	o.Allocator, o.Cluster, o.Places, o.NewPeers, o.Collectives = s.allocator, s.spec, s.places, s.sessionPeersMaker(), s.collective
+	peers := sessions.New(sessions.Options{
+		Task: s.task, Spec: s.spec, Transport: s.remoter(), Process: s.process(), Local: s.self, Dial: s.dial, Idle: s.releaseAfter,
+		PeerTimeout: s.peerTimeout, Allocator: s.allocator, Transfers: s.transfers, Memory: s.budget, Logger: s.log,
+	})
+	peers.AddMetrics(s.metrics)
+	o.Allocator, o.Cluster, o.Places, o.NewPeers, o.Collectives = s.allocator, s.spec, peers.Places, peers.Peers, s.collective
 	s.worker = worker.New(o)
 	s.self.Worker = s.worker
 	s.lateWorker.Store(s.worker)

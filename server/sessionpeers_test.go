@@ -269,28 +269,3 @@ func TestErrorsOfRenamedTasks(t *testing.T) {
 	_, err = d.receive(0, 1, master.NewStep(), tensor.Float32)
 	wantStatus(t, err, status.InvalidArgument, "/job:worker/replica:0/task:0 has no device /job:trainer/replica:0/task:0/device:CPU:0")
 }
-
-// TestNamesOfASession: which tasks of a session's cluster have a name in that of the process.
-func TestNamesOfASession(t *testing.T) {
-	spec := func(text string) *cluster.Spec {
-		s, err := cluster.ParseSpec(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
-	n := &node{task: taskOf("worker", 0), spec: spec("worker=h0:1,h1:1,h2:1,[::1]:1;ps=twice:1,twice:1")}
-	known := n.knownAs(spec("worker=h0:1,h2:1,H1.:1,h1:2;ps=twice:1,h9:1;trainer=h0:1,twice:1,[0:0::1]:1,/bns/h1"))
-	want := map[cluster.Task]cluster.Task{
-		taskOf("worker", 1):  taskOf("worker", 2),
-		taskOf("worker", 2):  taskOf("worker", 1),
-		taskOf("ps", 0):      taskOf("ps", 0),
-		taskOf("trainer", 2): taskOf("worker", 3),
-	}
-	if !maps.Equal(known, want) {
-		t.Errorf("%v, want %v", known, want)
-	}
-	if known := (&node{task: n.task}).knownAs(n.spec); len(known) != 0 {
-		t.Errorf("a process without a cluster knows %v", known)
-	}
-}

@@ -1,4 +1,4 @@
-package server
+package sessions
 
 import (
 	"fmt"
@@ -14,9 +14,18 @@ import (
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 )
 
-// sessionConns bounds the connections to tasks that only sessions know, and what comes over them: whoever may
+const (
+	// descriptorsPart is the part of the descriptors, and memoryPart that of the memory of tensors, that connections
+	// to tasks which only sessions know may take. othersPart of them are for other sessions than the one that
+	// has most.
+	descriptorsPart = 8
+	memoryPart      = 8
+	othersPart      = 4
+)
+
+// conns bounds the connections to tasks that only sessions know, and what comes over them: whoever may
 // register a graph chooses their number and their addresses.
-type sessionConns struct {
+type conns struct {
 	log     *slog.Logger
 	most    int // in all
 	each    int // of one session
@@ -24,25 +33,25 @@ type sessionConns struct {
 	refused prometheus.Counter
 	rarely  lograte.Limiter
 
-	mu   sync.Mutex // guards what follows, and sessionShare.open
+	mu   sync.Mutex // guards what follows, and share.open
 	open int
 }
 
-// sessionShare is the part of one session.
-type sessionShare struct {
-	*sessionConns
+// share is the part of one session.
+type share struct {
+	*conns
 	open int
 }
 
-// newSessionConns returns the bound of a process: a part of its descriptors, and of the memory that tensors share.
-func newSessionConns(b *memory.Budget, log *slog.Logger) *sessionConns {
-	most := memory.Descriptors() / sessionDescriptors
+// newConns returns the bound of a process: a part of its descriptors, and of the memory that tensors share.
+func newConns(b *memory.Budget, log *slog.Logger) *conns {
+	most := memory.Descriptors() / descriptorsPart
 	if b.Memory != 0 {
-		most = min(most, b.Common/sessionMemory/grpctransport.PeerConnectionBytes)
+		most = min(most, b.Common/memoryPart/grpctransport.PeerConnectionBytes)
 	}
 	most = max(most, memory.LeastConnections)
-	return &sessionConns{
-		log: log, most: int(most), each: int(most - most/sessionOthers), from: b.Pool,
+	return &conns{
+		log: log, most: int(most), each: int(most - most/othersPart), from: b.Pool,
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "tryst_refused_session_connections_total", Help: "Connections to tasks that only the cluster of a session has which were not made, since there were too many.",
 		}),
@@ -50,7 +59,7 @@ func newSessionConns(b *memory.Budget, log *slog.Logger) *sessionConns {
 }
 
 // place takes the places of connections.
-func (s *sessionShare) place(connections int) (release func(), err error) {
+func (s *share) place(connections int) (release func(), err error) {
 	if reason := s.take(connections); reason != "" {
 		return nil, s.refuse(status.New(status.ResourceExhausted, reason))
 	}
@@ -65,29 +74,29 @@ func (s *sessionShare) place(connections int) (release func(), err error) {
 	}, nil
 }
 
-func (s *sessionShare) take(n int) (refused string) {
+func (s *share) take(n int) (refused string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	const advice = "; it may have more with more descriptors (ulimit -n, LimitNOFILE) and memory, and any number to tasks in its own cluster (setting cluster)"
 	switch {
-	case s.sessionConns.open+n > s.most:
-		return fmt.Sprintf("this process has %d connections to tasks that only sessions know, of at most %d%s", s.sessionConns.open, s.most, advice)
+	case s.conns.open+n > s.most:
+		return fmt.Sprintf("this process has %d connections to tasks that only sessions know, of at most %d%s", s.conns.open, s.most, advice)
 	case s.open+n > s.each:
 		return fmt.Sprintf("the session has %d connections to tasks that only it knows, of at most %d%s", s.open, s.each, advice)
 	}
-	s.sessionConns.open += n
+	s.conns.open += n
 	s.open += n
 	return ""
 }
 
-func (s *sessionShare) give(n int) {
+func (s *share) give(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sessionConns.open -= n
+	s.conns.open -= n
 	s.open -= n
 }
 
-func (s *sessionConns) refuse(why error) error {
+func (s *conns) refuse(why error) error {
 	s.refused.Inc()
 	if not, ok := s.rarely.Now(); ok {
 		s.log.Warn("a connection for a session is refused", "reason", why, "not_logged", not)
@@ -95,7 +104,7 @@ func (s *sessionConns) refuse(why error) error {
 	return why
 }
 
-func (s *sessionConns) connections() float64 {
+func (s *conns) connections() float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return float64(s.open)
