@@ -3,8 +3,9 @@ package server
 import (
 	"testing"
 
-	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/tryst-rdma/tryst/internal/checkpoint"
 )
 
 // TestProbesAndListsDoNotKeepTheHeap: a probe that comes every ten seconds would put off the release of

@@ -10,11 +10,12 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+
 	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
 	"github.com/tryst-rdma/tryst/internal/proto/trystgrpc"
 	"github.com/tryst-rdma/tryst/server/internal/httpserver"
 	"github.com/tryst-rdma/tryst/server/internal/listen"
-	"google.golang.org/grpc"
 )
 
 func halfRequest(t *testing.T, to net.Addr, text string) net.Conn {

@@ -14,7 +14,6 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/discovery"
 	"github.com/tryst-rdma/tryst/internal/loss"
 	"github.com/tryst-rdma/tryst/internal/providers"
@@ -43,7 +42,7 @@ type Measured struct {
 	// confirmation, with the work of both processes.
 	Echoes           int
 	Min, Median, P99 time.Duration
-	// Bytes is set by MeasureReceives: the times are those of receives of a tensor of so many bytes.
+	// Bytes is not 0 if the times are those of receives of a tensor of so many bytes.
 	Bytes int64
 	// Sent and Lost count the packets that this side sent, and the losses that it noticed;
 	// of all processes, if the device is one of the kernel. Sent is 0 if they are not counted.
@@ -77,8 +76,8 @@ func echoes(count, size int, echo func(size int) (time.Duration, error)) (took [
 	return took, nil
 }
 
-// times sets the times, which are sorted.
-func (m *Measured) times(took []time.Duration) {
+// SetTimes sets the times from those of messages or receives, at least one. They are sorted, the shortest first.
+func (m *Measured) SetTimes(took []time.Duration) {
 	m.Echoes = len(took)
 	m.Min, m.Median, m.P99 = took[0], took[len(took)/2], took[(len(took)*99)/100]
 }
@@ -89,7 +88,7 @@ func (m *Measured) measure(echo func(size int) (time.Duration, error)) error {
 	if err != nil {
 		return err
 	}
-	m.times(took)
+	m.SetTimes(took)
 	_, err = echoes(fullEchoes, fullEcho, echo)
 	return err
 }
@@ -153,61 +152,6 @@ func (c *Client) measureFixed(ctx context.Context, task cluster.Task, link verbs
 		c.segments(m, sent, resent)
 	}
 	return err
-}
-
-// How many receives MeasureReceives makes to set up the route and to time, for at most about how long,
-// and of how many bytes at most: a longer tensor takes longer than a round trip.
-const (
-	firstReceives, timedReceives = 10, 100
-	receivesTime                 = 1500 * time.Millisecond
-	smallTensor                  = 64 << 10
-)
-
-// MeasureReceives replaces the times of m by those of receives, if the server publishes a small tensor.
-// Measure times acknowledgements, which a peer sends with a delay: that says little of a device whose
-// round trip is much shorter. It times receives of the smallest tensor, as bench-routes does.
-func (c *Client) MeasureReceives(ctx context.Context, m *Measured) error {
-	publication, small, err := c.smallest(ctx)
-	if err != nil || small.Bytes == 0 {
-		return err
-	}
-	took, err := c.TimeReceives(ctx, publication, small.Name, firstReceives)
-	if err != nil {
-		return err
-	}
-	n := min(timedReceives, max(leastEchoes, int(receivesTime/max(took[firstReceives/2], 1))))
-	if took, err = c.TimeReceives(ctx, publication, small.Name, n); err != nil {
-		return err
-	}
-	m.times(took)
-	if m.Bytes = small.Bytes; m.Expect > 0 {
-		m.Expect = loss.TCPThroughput(m.MTU, m.Min, m.Loss())
-	}
-	return nil
-}
-
-// smallest returns the smallest tensor with content of the first publication that has one of at most
-// smallTensor bytes. Without one, Bytes is 0.
-func (c *Client) smallest(ctx context.Context) (publication string, small checkpoint.TensorInfo, err error) {
-	all, err := c.Puller().List(ctx)
-	if err != nil {
-		return "", small, err
-	}
-	for _, p := range all {
-		d, err := c.Puller().Describe(ctx, p.Name, "")
-		if err != nil {
-			return "", small, err
-		}
-		for _, e := range d.Entries {
-			if e.Bytes > 0 && e.Bytes <= smallTensor && (small.Bytes == 0 || e.Bytes < small.Bytes) {
-				publication, small = p.Name, e
-			}
-		}
-		if small.Bytes > 0 {
-			break
-		}
-	}
-	return publication, small, nil
 }
 
 // segments adds what TCP has sent since it had sent and resent as many segments.

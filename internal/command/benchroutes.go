@@ -10,6 +10,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
+	"github.com/tryst-rdma/tryst/internal/timing"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 )
@@ -215,11 +216,11 @@ func (r *benchRoute) pull(ctx context.Context) error {
 
 // timeSmall times receives of the smallest tensor.
 func (r *benchRoute) timeSmall(ctx context.Context) (err error) {
-	if r.took, err = r.client.TimeReceives(ctx, r.publication, r.small.Name, smallWarm); err != nil {
+	if r.took, err = timing.Receives(ctx, r.client, r.publication, r.small.Name, smallWarm); err != nil {
 		return err
 	}
 	n := min(smallReceives, max(1, int(smallTime/max(r.took[smallWarm/2], 1))))
-	r.took, err = r.client.TimeReceives(ctx, r.publication, r.small.Name, n)
+	r.took, err = timing.Receives(ctx, r.client, r.publication, r.small.Name, n)
 	return err
 }
 

@@ -74,7 +74,7 @@ func measurePath(ctx context.Context, cl *server.Client, task cluster.Task, rece
 		return nil, err
 	}
 	if p, known := providers.Of(m.Provider); receives && known && !p.RDMA() {
-		err = cl.MeasureReceives(ctx, &m)
+		err = measureReceives(ctx, cl, &m)
 	}
 	return &m, err
 }
