@@ -99,6 +99,10 @@ func dialAs(ctx context.Context, task cluster.Task, c complete, target string, o
 		resolve: func(cluster.Task) (string, bool) { return address, true },
 	}
 	cl := &Client{node: newNode(task, 0, o), target: address, done: make(chan struct{})}
+	devices, err := verbsSettings(&c, at, 0, o, cl.log)
+	if err != nil {
+		return nil, err
+	}
 	err = cl.parts.start(ctx,
 		part{"memory", func(context.Context) error { return cl.divideMemory(memory, c.ReleaseAfter, o.LimitHeap) }, cl.trim},
 		part{"metrics", nil, cl.unregister},
@@ -106,7 +110,7 @@ func dialAs(ctx context.Context, task cluster.Task, c complete, target string, o
 		part{"peers", func(context.Context) error {
 			return cl.connectPeers(peersOptionsOf(&c, at.resolve, transport.CacheOptions{}, o))
 		}, cl.disconnectPeers},
-		part{"devices", func(ctx context.Context) error { return cl.openDevices(ctx, &c, at, o) }, cl.closeDevices},
+		part{"devices", func(ctx context.Context) error { return cl.openDevices(ctx, devices, nil) }, cl.closeDevices},
 		part{"lost packets", cl.watchLosses, cl.stopLosses},
 		part{"steps", func(context.Context) error { return cl.startSteps(0) }, cl.stopSteps},
 		part{"channels", nil, cl.closeChannels},
@@ -118,18 +122,6 @@ func dialAs(ctx context.Context, task cluster.Task, c complete, target string, o
 		return nil, err
 	}
 	return cl, nil
-}
-
-// openDevices starts the part that has the devices for verbs, if the settings want them.
-func (c *Client) openDevices(ctx context.Context, set *complete, at reach, o Options) error {
-	if set.Transport != verbstransport.Name {
-		return nil
-	}
-	v, err := verbsSettings(set, at, 0, o, c.log, c.dialVerbs)
-	if err != nil {
-		return err
-	}
-	return c.openVerbs(ctx, v)
 }
 
 // openGate makes the first receives wait for the channel.

@@ -226,8 +226,16 @@ func (n *node) disconnectPeers(ctx context.Context) error {
 	return errors.Join(n.transport.Close(ctx), n.conns.Close())
 }
 
-// openVerbs starts the part that has the devices for verbs.
-func (n *node) openVerbs(ctx context.Context, o rdma.Settings) (err error) {
+// openDevices starts the part that has the devices for verbs; without settings there is none. addresses
+// returns those at which peers dial the process, as "host:port"; it is nil if they do not.
+func (n *node) openDevices(ctx context.Context, set *rdma.Settings, addresses func() []string) (err error) {
+	if set == nil {
+		return nil
+	}
+	o := *set
+	if o.Fixed.Options.Dial = n.dialVerbs; addresses != nil {
+		o.Fixed.Options.Addresses = addresses()
+	}
 	n.rdma, err = rdma.Open(ctx, rdma.Options{
 		Settings: o, Task: n.task, Process: n.process(), Host: hostIn(o.Spec), Conns: n.conns, GRPC: n.transport, Cache: n.cache,
 		CheckSource: n.checkSource, Receiver: n.receiverOf, Refused: n.refusals.Request, Reserve: n.budget.Reserve, GiveBack: n.giveBack,

@@ -1,6 +1,7 @@
 // Package server assembles a process from the other packages: a Server, which listens and
-// dials, or a Client, which only dials. It defines the order in which their parts start and
-// stop.
+// dials, or a Client, which only dials. Start and Dial are the lists of their parts, in the order in
+// which they start. Each part gets its own settings (settings.go); its room is a package, most below
+// server/internal.
 //
 //	Server ── gRPC ── WorkerService, Peers, Chunks ── worker ── Manager ── steps
 //	      │       ├── Publications ── Catalog ──────────────────┘ (Source)
@@ -34,7 +35,6 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
-	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
 // Server is a process that listens: it is a worker of the cluster and serves publications.
@@ -85,6 +85,10 @@ func Start(ctx context.Context, c Config, o Options) (*Server, error) {
 	s := newServer(cfg, o)
 	at := listen.Choose(ctx, listenOptions(cfg), listen.Lookup)
 	cache := cacheOptions(cfg, memory)
+	devices, err := verbsSettings(cfg, reach{local: at.Local}, cache.MaxWaiting, o, s.log)
+	if err != nil {
+		return nil, err
+	}
 	err = s.parts.start(ctx,
 		part{"listener", func(ctx context.Context) error { return s.listen(ctx, at, o.Listening) }, s.closeSocket},
 		part{"memory", func(context.Context) error { return s.divideMemory(memory, cfg.ReleaseAfter, o.LimitHeap) }, s.trim},
@@ -93,7 +97,7 @@ func Start(ctx context.Context, c Config, o Options) (*Server, error) {
 		part{"publications", func(context.Context) error { return s.openCatalog(catalogOptions(cfg)) }, s.closeCatalog},
 		part{"callbacks", nil, s.waitForCallbacks}, // receives start them
 		part{"peers", func(context.Context) error { return s.connectPeers(peersOptionsOf(cfg, nil, cache, o)) }, s.disconnectPeers},
-		part{"devices", func(ctx context.Context) error { return s.openDevices(ctx, cfg, at, cache.MaxWaiting, o) }, s.closeDevices},
+		part{"devices", func(ctx context.Context) error { return s.openDevices(ctx, devices, func() []string { return at.Dialed(s.address) }) }, s.closeDevices},
 		part{"lost packets", s.watchLosses, s.stopLosses},
 		part{"gRPC", func(context.Context) error { return s.makeGRPC(grpcOptionsOf(cfg, o)) }, s.stopGRPC},
 		part{"steps", func(context.Context) error { return s.startSteps(cfg.Limits.SendBound) }, s.stopSteps},
@@ -143,18 +147,6 @@ func (s *Server) closeSocket(context.Context) error {
 		_ = s.socket.Close() // nobody has been accepted
 	}
 	return nil
-}
-
-// openDevices starts the part that has the devices for verbs, if the settings want them.
-func (s *Server) openDevices(ctx context.Context, cfg *complete, at *listen.Address, maxWaiting int, o Options) error {
-	if cfg.Transport != verbstransport.Name {
-		return nil
-	}
-	v, err := verbsSettings(cfg, reach{local: at.Local, addresses: at.Dialed(s.address)}, maxWaiting, o, s.log, s.dialVerbs)
-	if err != nil {
-		return err
-	}
-	return s.openVerbs(ctx, v)
 }
 
 // openCatalog starts the part that has the publications. o has the settings.

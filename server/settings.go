@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"net"
 	"net/netip"
 
 	"github.com/tryst-rdma/tryst/cluster"
@@ -50,20 +49,22 @@ func peersOptionsOf(c *complete, resolve func(cluster.Task) (string, bool), cach
 type reach struct {
 	// local returns the address by which they do, and the reason for it. It may change with the network.
 	local func(context.Context) (netip.Addr, string)
-	// addresses are those at which they dial it, as "host:port"; none for a process that only dials.
-	addresses []string
 	// resolve returns the address of a peer that is not in the cluster; nil if there are none, as in a
 	// server.
 	resolve func(cluster.Task) (string, bool)
 }
 
-// verbsSettings are the settings for verbs.
-func verbsSettings(c *complete, at reach, maxWaiting int, o Options, log *slog.Logger, dial func(context.Context, string) (net.Conn, error)) (rdma.Settings, error) {
+// verbsSettings are the settings for verbs; nil for another transport. What is known only when the process listens
+// is added by openDevices.
+func verbsSettings(c *complete, at reach, maxWaiting int, o Options, log *slog.Logger) (*rdma.Settings, error) {
+	if c.Transport != verbstransport.Name {
+		return nil, nil //nolint:nilnil // no settings, and no error
+	}
 	mode, err := verbstransport.ParsePollMode(c.RDMA.Poll)
 	if err != nil {
-		return rdma.Settings{}, err
+		return nil, err
 	}
-	v := rdma.Settings{
+	v := &rdma.Settings{
 		Finder: finderOptions(c, at.local, log), Spec: c.spec, Resolve: at.resolve, Required: c.Fallback == FallbackNone,
 		Security: certificates.Protection(certificates.Files(c.TLS), at.resolve == nil), Channel: channelOptions(c),
 		Memory: verbstransport.MemoryOptions{Arena: c.RDMA.Arena, SendLimit: c.RDMA.ArenaLimit, RecvLimit: c.RDMA.ArenaLimit, Idle: c.ReleaseAfter},
@@ -77,7 +78,7 @@ func verbsSettings(c *complete, at reach, maxWaiting int, o Options, log *slog.L
 	}
 	v.Fixed = devices.FixedOptions{
 		Takes: c.providers().Takes, Named: c.providers().Names, Settings: rdmaOf(c.RDMA), Rows: o.rows,
-		Options: providers.Options{Addresses: at.addresses, Dial: dial, Directory: c.SHMDir, Trusted: v.Security == verbstransport.MutualTLS, Logger: log},
+		Options: providers.Options{Directory: c.SHMDir, Trusted: v.Security == verbstransport.MutualTLS, Logger: log},
 	}
 	return v, nil
 }
