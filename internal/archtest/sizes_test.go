@@ -80,3 +80,32 @@ func TestCheckSizes(t *testing.T) {
 		`longCode lists "a/full.go f", which is within the limits or gone: remove it from the list`,
 	)
 }
+
+// Limits of ARCHITECTURE.md, in lines: of the whole, and of what stands before its second section, the first reading.
+const (
+	maxArchitecture = 300
+	maxFirstReading = 100
+)
+
+// checkArchitecture returns what of the document is too long.
+func checkArchitecture(text string) (complaints []string) {
+	if n := strings.Count(text, "\n"); n > maxArchitecture {
+		complaints = append(complaints, fmt.Sprintf("ARCHITECTURE.md has %d lines, at most %d are allowed: details belong into package comments", n, maxArchitecture))
+	}
+	first, _, _ := strings.Cut(text, "\n## 2.")
+	if n := strings.Count(first, "\n"); n > maxFirstReading {
+		complaints = append(complaints, fmt.Sprintf("the first reading in ARCHITECTURE.md has %d lines, at most %d are allowed", n, maxFirstReading))
+	}
+	return complaints
+}
+
+func TestArchitectureIsShort(t *testing.T) {
+	_, documents := all(t)
+	for _, c := range checkArchitecture(documents["ARCHITECTURE.md"]) {
+		t.Error(c)
+	}
+	long := strings.Repeat("x\n", maxFirstReading+1) + "\n## 2. Y\n" + strings.Repeat("y\n", maxArchitecture)
+	if got := checkArchitecture(long); len(got) != 2 {
+		t.Errorf("a long document: %q", got)
+	}
+}
