@@ -233,8 +233,8 @@ func (n *node) openDevices(ctx context.Context, set *rdma.Settings, addresses fu
 		return nil
 	}
 	o := *set
-	if o.Fixed.Options.Dial = n.dialVerbs; addresses != nil {
-		o.Fixed.Options.Addresses = addresses()
+	if o.Fixed.Dial = n.dialVerbs; addresses != nil {
+		o.Fixed.Addresses = addresses()
 	}
 	n.rdma, err = rdma.Open(ctx, rdma.Options{
 		Settings: o, Task: n.task, Process: n.process(), Host: hostIn(o.Spec), Conns: n.conns, GRPC: n.transport, Cache: n.cache,

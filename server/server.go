@@ -97,7 +97,9 @@ func Start(ctx context.Context, c Config, o Options) (*Server, error) {
 		part{"publications", func(context.Context) error { return s.openCatalog(catalogOptions(cfg)) }, s.closeCatalog},
 		part{"callbacks", nil, s.waitForCallbacks}, // receives start them
 		part{"peers", func(context.Context) error { return s.connectPeers(peersOptionsOf(cfg, nil, cache, o)) }, s.disconnectPeers},
-		part{"devices", func(ctx context.Context) error { return s.openDevices(ctx, devices, func() []string { return at.Dialed(s.address) }) }, s.closeDevices},
+		part{"devices", func(ctx context.Context) error {
+			return s.openDevices(ctx, devices, func() []string { return at.Dialed(s.address) })
+		}, s.closeDevices},
 		part{"lost packets", s.watchLosses, s.stopLosses},
 		part{"gRPC", func(context.Context) error { return s.makeGRPC(grpcOptionsOf(cfg, o)) }, s.stopGRPC},
 		part{"steps", func(context.Context) error { return s.startSteps(cfg.Limits.SendBound) }, s.stopSteps},
