@@ -38,7 +38,8 @@ func (s *Server) makeGRPC(o grpcOptions) error {
 		RequestBytes: s.memory.Requests, Requests: &s.requests, Copies: s.memory.Copies, Connections: s.budget.Connections(), Refused: s.listeners.Turned.Inc,
 	}),
 		grpc.ChainUnaryInterceptor(s.metrics.Calls.Unary),
-		grpc.ChainStreamInterceptor(s.metrics.Calls.Stream),
+		grpc.ChainStreamInterceptor(ofServices(s.metrics.Calls.Stream)),
+		grpc.UnknownServiceHandler(refuseUnknown),
 	)
 	if o.Stats != nil {
 		opts = append(opts, grpc.StatsHandler(o.Stats))
