@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 	"strings"
 
@@ -37,10 +38,10 @@ type args struct {
 	Waited float64 `json:"waited_us,omitempty"`
 }
 
-// WriteChrome writes a trace of the steps.
+// WriteChrome writes a trace of the steps. Beside them it holds a reference for each node, and one event at a time.
 func WriteChrome(w io.Writer, steps []*tfpb.LabeledStepStats) error {
 	out := bufio.NewWriter(w)
-	b := builder{pids: make(map[string]int), lanes: make(map[int][]float64)}
+	b := builder{pids: make(map[string]int), lanes: make(map[int][]float64), nodes: make([]node, 0, count(steps))}
 	for _, s := range steps {
 		for _, d := range s.GetStepStats().GetDevStats() {
 			for _, n := range d.GetNodeStats() {
@@ -49,26 +50,44 @@ func WriteChrome(w io.Writer, steps []*tfpb.LabeledStepStats) error {
 		}
 	}
 	fmt.Fprint(out, `{"displayTimeUnit":"ms","traceEvents":[`)
-	for i, e := range b.finish() {
-		if i > 0 {
-			fmt.Fprint(out, ",")
-		}
+	before := "\n"
+	for e := range b.events() {
 		line, err := json.Marshal(e)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "\n%s", line)
+		if _, err := fmt.Fprintf(out, "%s%s", before, line); err != nil {
+			return err
+		}
+		before = ",\n"
 	}
 	fmt.Fprint(out, "\n]}\n")
 	return out.Flush() // the error of any write
 }
 
-// builder collects the events of a trace.
+// count returns how many nodes ran in the steps.
+func count(steps []*tfpb.LabeledStepStats) (n int) {
+	for _, s := range steps {
+		for _, d := range s.GetStepStats().GetDevStats() {
+			n += len(d.GetNodeStats())
+		}
+	}
+	return n
+}
+
+// node is what ran, in a step and a process.
+type node struct {
+	*tfpb.NodeExecStats
+	step int64
+	pid  int
+}
+
+// builder collects the nodes of a trace.
 type builder struct {
-	pids   map[string]int // by the name of the process
-	names  []string       // by pid
-	lanes  map[int][]float64
-	events []event
+	pids  map[string]int // by the name of the process
+	names []string       // by pid
+	lanes map[int][]float64
+	nodes []node
 }
 
 func (b *builder) pid(process string) int {
@@ -82,20 +101,30 @@ func (b *builder) pid(process string) int {
 }
 
 func (b *builder) add(step int64, device string, n *tfpb.NodeExecStats) {
-	e := event{Phase: "X", Name: opOf(n), Cat: "kernel", Args: args{Name: n.GetNodeName(), Label: n.GetTimelineLabel(), Step: step}}
 	process := device
 	if n.GetNodeName() == recvTensor {
-		process, e.Cat = device+" receives", "transfer"
+		process = device + " receives"
 	}
-	e.PID = b.pid(process)
-	e.TS, e.Dur = times(n)
+	b.nodes = append(b.nodes, node{n, step, b.pid(process)})
+}
+
+// eventOf returns the event of a node, without its lane.
+func eventOf(n node) event {
+	e := event{
+		Phase: "X", Name: opOf(n.NodeExecStats), Cat: "kernel", PID: n.pid,
+		Args: args{Name: n.GetNodeName(), Label: n.GetTimelineLabel(), Step: n.step},
+	}
+	if n.GetNodeName() == recvTensor {
+		e.Cat = "transfer"
+	}
+	e.TS, e.Dur = times(n.NodeExecStats)
 	if ready := float64(n.GetScheduledMicros()); ready > 0 {
 		e.Args.Waited = max(0, e.TS-ready)
 	}
 	for _, o := range n.GetOutput() {
 		e.Args.Bytes += o.GetTensorDescription().GetAllocationDescription().GetRequestedBytes()
 	}
-	b.events = append(b.events, e)
+	return e
 }
 
 // times returns when a node began and how long it took. Workers of earlier releases have microseconds
@@ -117,28 +146,43 @@ func opOf(n *tfpb.NodeExecStats) string {
 	return op
 }
 
-// finish returns the events in order of time, each in the first lane of its process that is free, and
-// before them the names of the processes.
-func (b *builder) finish() []event {
-	slices.SortStableFunc(b.events, func(x, y event) int { return cmp.Compare(x.TS, y.TS) })
-	all := make([]event, 0, len(b.names)+len(b.events))
-	for pid, name := range b.names {
-		all = append(all, event{Phase: "M", Name: "process_name", PID: pid, Args: args{Name: name}})
-	}
-	for _, e := range b.events {
-		lanes := b.lanes[e.PID]
-		e.TID = slices.IndexFunc(lanes, func(end float64) bool { return end <= e.TS })
-		switch {
-		case e.TID >= 0:
-		case len(lanes) < maxLanes:
-			e.TID = len(lanes)
-			lanes = append(lanes, 0)
-		default:
-			e.TID = maxLanes - 1
+// events yields the events in order of time, each in the first lane of its process that is free, and before them the
+// names of the processes.
+func (b *builder) events() iter.Seq[event] {
+	slices.SortStableFunc(b.nodes, func(x, y node) int {
+		xs, _ := times(x.NodeExecStats)
+		ys, _ := times(y.NodeExecStats)
+		return cmp.Compare(xs, ys)
+	})
+	return func(yield func(event) bool) {
+		for pid, name := range b.names {
+			if !yield(event{Phase: "M", Name: "process_name", PID: pid, Args: args{Name: name}}) {
+				return
+			}
 		}
-		lanes[e.TID] = e.TS + e.Dur
-		b.lanes[e.PID] = lanes
-		all = append(all, e)
+		for _, n := range b.nodes {
+			e := eventOf(n)
+			e.TID = b.lane(e)
+			if !yield(e) {
+				return
+			}
+		}
 	}
-	return all
+}
+
+// lane returns the lane of an event.
+func (b *builder) lane(e event) int {
+	lanes := b.lanes[e.PID]
+	lane := slices.IndexFunc(lanes, func(end float64) bool { return end <= e.TS })
+	switch {
+	case lane >= 0:
+	case len(lanes) < maxLanes:
+		lane = len(lanes)
+		lanes = append(lanes, 0)
+	default:
+		lane = maxLanes - 1
+	}
+	lanes[lane] = e.TS + e.Dur
+	b.lanes[e.PID] = lanes
+	return lane
 }

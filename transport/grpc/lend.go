@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/mem"
 
 	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // lease holds what a response needs until gRPC has written it: the charge, and a reference
@@ -14,7 +15,8 @@ import (
 // of a stream share one lease.
 type lease struct {
 	refs   atomic.Int64
-	tensor *tensor.Tensor // nil for a copy
+	tensor *tensor.Tensor            // nil for a copy
+	memory *transport.ResponseMemory // nil for a response without any
 	charge charge
 }
 
@@ -47,6 +49,9 @@ func (l *lease) end() {
 	}
 	if l.tensor != nil {
 		l.tensor.Release()
+	}
+	if l.memory != nil {
+		l.memory.Release()
 	}
 	l.charge.end()
 }

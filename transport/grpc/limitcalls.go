@@ -144,6 +144,12 @@ func sizeOf(m proto.Message) int { return proto.MarshalOptions{UseCachedSize: tr
 func encoded(m proto.Message, size int, c charge) (*response, error) {
 	l := newLease(nil, c)
 	defer l.end()
+	return encodedBy(l, m, size)
+}
+
+// encodedBy returns m encoded, with a reference to the lease until it is written. proto.Size or sizeOf must have
+// returned size.
+func encodedBy(l *lease, m proto.Message, size int) (*response, error) {
 	b, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(make([]byte, 0, size), m)
 	if err != nil {
 		return nil, err

@@ -312,6 +312,15 @@ func (c *connQuota) charge(ctx context.Context, n, copies int64) (charge, error)
 	return g, nil
 }
 
+// chargeNothing returns a charge for a response whose memory is counted elsewhere. The caller must end it.
+func (c *connQuota) chargeNothing() charge {
+	if c == nil {
+		return charge{}
+	}
+	c.unread.begin()
+	return charge{conn: c}
+}
+
 var errMustWait = errors.New("other responses are in progress")
 
 // tryCharge is charge without waiting: ok is false when charge would wait.

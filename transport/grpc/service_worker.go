@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/tryst-rdma/tryst/internal/proto/tensorflowgrpc"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
@@ -22,12 +23,12 @@ func workerService(s *service) *grpc.ServiceDesc {
 		workerMethod("DeleteWorkerSession", w.DeleteWorkerSession),
 		workerMethod("RegisterGraph", w.RegisterGraph),
 		workerMethod("DeregisterGraph", w.DeregisterGraph),
-		workerMethod("RunGraph", w.RunGraph),
+		heldMethod("RunGraph", w.RunGraph),
 		workerMethod("CleanupGraph", w.CleanupGraph),
 		workerMethod("CleanupAll", w.CleanupAll),
 		method(desc.ServiceName, "RecvTensor", s.recvTensor),
 		method(desc.ServiceName, "RecvBuf", s.recvBuf),
-		workerMethod("Logging", w.Logging),
+		heldMethod("Logging", w.Logging),
 		workerMethod("Tracing", w.Tracing),
 		workerMethod("CompleteGroup", w.CompleteGroup),
 		workerMethod("CompleteInstance", w.CompleteInstance),
@@ -62,4 +63,31 @@ func (s *service) createWorkerSession(ctx context.Context, req *tfpb.CreateWorke
 func workerMethod[Req, Resp any](name string, f func(context.Context, *Req) (*Resp, error)) grpc.MethodDesc {
 	return method(tensorflowgrpc.WorkerService_ServiceDesc.ServiceName, name,
 		func(ctx context.Context, req *Req) (any, error) { return f(ctx, req) })
+}
+
+// heldMethod is workerMethod for responses whose memory is reserved until they are written (transport.HoldForResponse).
+func heldMethod[Req any, Resp proto.Message](name string, f func(context.Context, *Req) (Resp, error)) grpc.MethodDesc {
+	return method(tensorflowgrpc.WorkerService_ServiceDesc.ServiceName, name,
+		func(ctx context.Context, req *Req) (any, error) {
+			memory := new(transport.ResponseMemory)
+			resp, err := f(transport.WithResponseMemory(ctx, memory), req)
+			if err != nil {
+				memory.Release()
+				return nil, err
+			}
+			return encodeHeld(quotaOf(ctx), resp, memory)
+		})
+}
+
+// encodeHeld returns a response encoded, which releases its memory when it is written or dropped.
+func encodeHeld(q *connQuota, m proto.Message, memory *transport.ResponseMemory) (any, error) {
+	size := sizeOf(m)
+	if size <= copyLimit {
+		memory.Release()
+		return m, nil
+	}
+	l := newLease(nil, q.chargeNothing())
+	l.memory = memory
+	defer l.end()
+	return encodedBy(l, m, size)
 }

@@ -47,10 +47,21 @@ const (
 	sampleSteps = 64
 
 	// maxLogged, maxRecorded and maxTimeline bound the records of the log of transfers, of a
-	// recording and of a response with a timeline. A record takes some 400 bytes.
+	// recording and of a response with a timeline.
 	maxLogged   = 1 << 16
 	maxRecorded = 1 << 18
 	maxTimeline = 1 << 18
+
+	// What the records take in bytes, about: recordBytes for one and its event in a trace, outputBytes for an
+	// output of a kernel and dimBytes for a dimension of it, stepBytes for a step and deviceBytes for a device of it.
+	recordBytes, outputBytes, dimBytes = 352, 352, 96
+	stepBytes, deviceBytes             = 512, 128
+	// reserveStep is how many bytes are reserved for records at a time.
+	reserveStep = 64 << 10
+	// maxOutputs bounds the outputs of a kernel that a record has, and maxLabel each text of its label in bytes.
+	maxOutputs, maxLabel = 256, 1024
+	// costBytes is what the costs of a node take in a response, with its inputs and outputs.
+	costBytes = 1 << 10
 
 	// logIdle: without a request that enables it or fetches from it for so long the log of
 	// transfers ends, whose master may have died. It is longer than steps take.

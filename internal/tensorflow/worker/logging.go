@@ -6,8 +6,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensorflow/graph"
 	"github.com/tryst-rdma/tryst/transport"
 )
@@ -18,6 +21,8 @@ import (
 //	RunGraph with record_timeline     ── kernels of the step ────► its response
 //	Record (tryst trace)              ── kernels and transfers ──► recordings
 type records struct {
+	memory  tensor.Allocator // what records are reserved in
+	most    int64            // bytes of one of recordings; 0: no limit but that of memory
 	log     *recorder
 	wanted  atomic.Int64 // masters that have enabled the log
 	records atomic.Pointer[[]*recorder]
@@ -27,7 +32,9 @@ type records struct {
 	idle *time.Timer // calls expire; nil before the first use
 }
 
-func newRecords() *records { return &records{log: newRecorder(maxLogged, true)} }
+func newRecords(memory tensor.Allocator, most int64) *records {
+	return &records{memory: memory, most: most, log: newRecorder(recorderOptions{limit: maxLogged, memory: memory, forgets: true})}
+}
 
 // recordings returns the recordings that are under way.
 func (r *records) recordings() []*recorder {
@@ -39,7 +46,7 @@ func (r *records) recordings() []*recorder {
 
 // start begins a recording, and stop ends it.
 func (r *records) start() (rec *recorder, stop func()) {
-	rec = newRecorder(maxRecorded, false)
+	rec = newRecorder(recorderOptions{limit: maxRecorded, most: r.most, memory: r.memory})
 	r.change(func(all []*recorder) []*recorder { return append(all, rec) })
 	return rec, func() {
 		r.change(func(all []*recorder) []*recorder {
@@ -78,9 +85,9 @@ func (w *Worker) Transferred(t transport.Transfer) {
 }
 
 // Record returns what runs until ctx ends: the kernels and transfers of all steps, the oldest first. It
-// holds a bounded number of records; later ones are dropped. The caller must not change the result:
-// several recordings share it.
-func (w *Worker) Record(ctx context.Context) []*tfpb.LabeledStepStats {
+// holds a bounded number of records; later ones are dropped, and so are those for which there is no memory. The caller
+// must not change the result, which several recordings share, and calls release when it needs it no more.
+func (w *Worker) Record(ctx context.Context) (steps []*tfpb.LabeledStepStats, release func()) {
 	r, stop := w.records.start()
 	<-ctx.Done()
 	stop()
@@ -90,7 +97,7 @@ func (w *Worker) Record(ctx context.Context) []*tfpb.LabeledStepStats {
 // Logging switches the log of transfers for a master, and returns what it has of some steps. It counts
 // the masters that have enabled it, as TensorFlow's worker does, so that one of several clients
 // does not end it for the others. A log that no master uses for some time ends.
-func (w *Worker) Logging(_ context.Context, req *tfpb.LoggingRequest) (*tfpb.LoggingResponse, error) {
+func (w *Worker) Logging(ctx context.Context, req *tfpb.LoggingRequest) (*tfpb.LoggingResponse, error) {
 	r, resp := w.records, new(tfpb.LoggingResponse)
 	if req.GetEnableRpcLogging() || len(req.GetFetchStepId()) > 0 {
 		r.use(req.GetEnableRpcLogging())
@@ -100,12 +107,17 @@ func (w *Worker) Logging(_ context.Context, req *tfpb.LoggingRequest) (*tfpb.Log
 		r.disable()
 	}
 	for _, step := range req.GetFetchStepId() {
-		if stats := r.log.take(step); stats != nil {
+		stats, held := r.log.take(step)
+		transport.HoldForResponse(ctx, held...)
+		if stats != nil {
 			resp.Step = append(resp.Step, &tfpb.LabeledStepStats{StepId: step, StepStats: stats})
 		}
 	}
 	if req.GetClear() {
 		r.log.clear()
+	}
+	if err := w.holdEncoding(ctx, resp); err != nil {
+		return nil, err
 	}
 	return resp, nil
 }
@@ -146,13 +158,15 @@ func (r *records) expire() {
 	r.log.clear()
 }
 
-// close stops the timer.
+// close stops the timer and ends the log.
 func (r *records) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.idle != nil {
 		r.idle.Stop()
 	}
+	r.wanted.Store(0)
+	r.log.clear()
 }
 
 // Tracing is not implemented, as in TensorFlow's worker. Record has what it would.
@@ -160,25 +174,49 @@ func (w *Worker) Tracing(context.Context, *tfpb.TracingRequest) (*tfpb.TracingRe
 	return nil, status.New(status.Unimplemented, "Tracing: use RunOptions of FULL_TRACE, or tryst trace, which records kernels and transfers of a running server")
 }
 
+// holdEncoding reserves memory for the encoding of a response, which is not there yet.
+func (w *Worker) holdEncoding(ctx context.Context, resp proto.Message) error {
+	return w.hold(ctx, int64(proto.Size(resp)))
+}
+
+// hold reserves memory for the response of a call until it is written.
+func (w *Worker) hold(ctx context.Context, bytes int64) error {
+	held, err := tensor.Reserve(w.opts.Allocator, bytes)
+	if err != nil {
+		return status.From(err).WithPrefix("the response")
+	}
+	transport.HoldForResponse(ctx, held)
+	return nil
+}
+
 // record begins to record what the options of a RunGraph ask for. report adds it to the response
 // when the step has run.
-func (r *run) record(o *tfpb.ExecutorOpts) (report func(*tfpb.RunGraphResponse)) {
+func (r *run) record(o *tfpb.ExecutorOpts) (report func(context.Context, *tfpb.RunGraphResponse) error) {
 	var (
 		timeline *recorder
 		costs    *costs
 	)
 	if o.GetRecordTimeline() || o.GetRecordCosts() {
-		timeline = newRecorder(maxTimeline, false)
+		timeline = newRecorder(recorderOptions{limit: maxTimeline, memory: r.w.opts.Allocator})
 	}
 	if o.GetRecordCosts() {
 		costs = newCosts()
 	}
 	r.observe = r.observer(timeline, costs)
-	return func(resp *tfpb.RunGraphResponse) {
+	return func(ctx context.Context, resp *tfpb.RunGraphResponse) error {
 		if timeline != nil {
-			resp.StepStats = timeline.take(r.step)
+			stats, held := timeline.take(r.step)
+			transport.HoldForResponse(ctx, held...)
+			resp.StepStats = stats
 		}
 		if costs != nil {
+			nodes := 0
+			for _, p := range r.graph.parts {
+				nodes += len(p.graph.Nodes)
+			}
+			if err := r.w.hold(ctx, costBytes*int64(nodes)); err != nil {
+				return err
+			}
 			resp.CostGraph = costs.graph(r.graph.parts)
 		}
 		if o.GetRecordPartitionGraphs() {
@@ -186,6 +224,11 @@ func (r *run) record(o *tfpb.ExecutorOpts) (report func(*tfpb.RunGraphResponse))
 				resp.PartitionGraph = append(resp.PartitionGraph, partition(p.graph))
 			}
 		}
+		err := r.w.holdEncoding(ctx, resp)
+		if err != nil {
+			proto.Reset(resp)
+		}
+		return err
 	}
 }
 

@@ -57,7 +57,7 @@ func (w *Worker) runPartial(ctx context.Context, req *tfpb.RunGraphRequest, resp
 		err = p.feed(r.in)
 	}
 	if err == nil {
-		err = r.out.receive(ctx, p.run.r, resp)
+		err = r.out.receive(ctx, p.run.r, w, resp)
 	}
 	if req.GetIsLastPartialRun() {
 		err = p.last(err)

@@ -6,14 +6,18 @@ import (
 	"maps"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/tensor/tensortest"
 	"github.com/tryst-rdma/tryst/tensorflow/graph"
 	"github.com/tryst-rdma/tryst/transport"
 )
@@ -140,7 +144,8 @@ func TestALogThatNobodyUsesEnds(t *testing.T) {
 
 // TestRecordsAreBounded: a log forgets its oldest steps, a recording drops what comes too late.
 func TestRecordsAreBounded(t *testing.T) {
-	log, rec := newRecorder(10, true), newRecorder(10, false)
+	memory := tensortest.NewAllocator(t)
+	log, rec := newRecorder(recorderOptions{limit: 10, memory: memory, forgets: true}), newRecorder(recorderOptions{limit: 10, memory: memory})
 	for step := range int64(10) {
 		for range 3 {
 			log.add(step, "d", new(tfpb.NodeExecStats))
@@ -150,10 +155,17 @@ func TestRecordsAreBounded(t *testing.T) {
 	for range 100 { // in one step
 		log.add(9, "d", new(tfpb.NodeExecStats))
 	}
-	if log.n != 10 || log.take(6) != nil || len(log.take(9).GetDevStats()[0].GetNodeStats()) != 10 || log.n != 0 {
-		t.Errorf("the log has %d records of the steps %v", log.n, log.order)
+	take := func(step int64) *tfpb.StepStats {
+		stats, held := log.take(step)
+		giveBack(held)
+		return stats
 	}
-	if steps := rec.all(); len(steps) != 4 || steps[0].GetStepId() != 0 || rec.n != 0 {
+	if log.n != 10 || take(6) != nil || len(take(9).GetDevStats()[0].GetNodeStats()) != 10 || log.n != 0 || log.bytes != 0 || len(log.held) != 0 {
+		t.Errorf("the log has %d records of the steps %v, of %d bytes", log.n, log.order, log.bytes)
+	}
+	steps, release := rec.all()
+	defer release()
+	if len(steps) != 4 || steps[0].GetStepId() != 0 || rec.n != 0 {
 		t.Errorf("the recording has %v", steps)
 	}
 }
@@ -252,7 +264,11 @@ func TestRecord(t *testing.T) {
 	handle := g.register(s, p)
 	ctx, stop := context.WithCancel(t.Context())
 	got := make(chan []*tfpb.LabeledStepStats)
-	go func() { got <- g.Record(ctx) }()
+	go func() {
+		steps, release := g.Record(ctx)
+		release()
+		got <- steps
+	}()
 	for len(g.records.recordings()) == 0 {
 		runtime.Gosched()
 	}
@@ -336,4 +352,137 @@ func TestTracing(t *testing.T) {
 	g := newGraphs(t, Options{})
 	_, err := g.Tracing(t.Context(), &tfpb.TracingRequest{})
 	wantCode(t, err, status.Unimplemented, "tryst trace")
+}
+
+func giveBack(held []*tensor.Buffer) {
+	for _, b := range held {
+		b.Release()
+	}
+}
+
+// TestRecordsAreReserved: records take memory that was reserved for them. Without more of it a recording keeps what it
+// has, and a log forgets its oldest steps. A recording has a limit of its own, too.
+func TestRecordsAreReserved(t *testing.T) {
+	memory := tensortest.NewAllocator(t)
+	memory.SetLimit(10 * reserveStep)
+	long := &tfpb.NodeExecStats{TimelineLabel: strings.Repeat("x", reserveStep/2)}
+	rec := newRecorder(recorderOptions{limit: 1000, memory: memory})
+	for range 100 {
+		rec.add(1, "d", long)
+	}
+	rec.add(1, "d", new(tfpb.NodeExecStats)) // later ones are dropped, too
+	if in := memory.InUse(); rec.n < 15 || rec.n > 19 || in != 10*reserveStep {
+		t.Errorf("a recording has %d records and %d bytes", rec.n, in)
+	}
+	_, release := rec.all()
+	if memory.InUse() == 0 {
+		t.Error("the memory was given back before the records were")
+	}
+	release()
+	log := newRecorder(recorderOptions{limit: 1000, memory: memory, forgets: true})
+	for step := range int64(100) {
+		log.add(step, "d", long)
+	}
+	if len(log.order) < 15 || log.order[len(log.order)-1] != 99 {
+		t.Errorf("a log has the steps %v", log.order)
+	}
+	stats, held := log.take(99)
+	if giveBack(held); stats == nil {
+		t.Error("the log has lost its last step")
+	}
+	log.clear()
+	small := newRecorder(recorderOptions{limit: 1000, most: reserveStep, memory: memory})
+	for range 100 {
+		small.add(1, "d", long)
+	}
+	if small.n != 1 {
+		t.Errorf("a recording of %d bytes has %d records of %d", reserveStep, small.n, len(long.GetTimelineLabel()))
+	}
+	small.clear()
+	if in := memory.InUse(); in != 0 {
+		t.Errorf("%d bytes are left", in)
+	}
+}
+
+// TestRecordsTakeNoMoreThanIsReserved compares what is reserved for records with the Go heap.
+func TestRecordsTakeNoMoreThanIsReserved(t *testing.T) {
+	v, err := tensor.FromSlice(tensor.Vector(3), []float32{1, 2, 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Release()
+	node := &graph.Node{Name: "x", Op: "Neg", Def: &tfpb.NodeDef{Input: []string{"y", "z"}}}
+	for name, outputs := range map[string][]graph.Value{"none": nil, "one": {{Tensor: v}}, "some": {{Tensor: v}, {Tensor: v}, {Tensor: v}, {Tensor: v}, {Tensor: v}}} {
+		heap := func() int64 {
+			runtime.GC()
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			return int64(m.HeapAlloc) //nolint:gosec // small
+		}
+		before := heap()
+		rec := newRecorder(recorderOptions{limit: 1 << 20, memory: tensor.Heap{}})
+		for i := range int64(20_000) {
+			rec.add(i%5000, "/job:worker", kernelStats(graph.NodeRun{Node: node, Outputs: outputs}))
+		}
+		if took := heap() - before; took > rec.bytes {
+			t.Errorf("with outputs (%s) %d records take %d bytes, and %d are reserved", name, rec.n, took, rec.bytes)
+		}
+		rec.clear()
+	}
+}
+
+// TestRecordsOfLargeNodesAreBounded: a node may have millions of inputs and outputs, and long texts.
+func TestRecordsOfLargeNodesAreBounded(t *testing.T) {
+	v, err := tensor.FromSlice(tensor.Vector(3), []float32{1, 2, 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Release()
+	long := strings.Repeat("ä", 100_000)
+	attrs := map[string]*tfpb.AttrValue{"tensor_name": {Value: &tfpb.AttrValue_S{S: []byte("x" + long)}}, "send_device": {Value: &tfpb.AttrValue_S{S: []byte(long)}}}
+	for _, n := range []*graph.Node{
+		{Name: "x", Op: "AddN", Def: &tfpb.NodeDef{Input: slices.Repeat([]string{"in"}, 100_000)}},
+		{Name: "x", Op: "_Recv", Def: &tfpb.NodeDef{Attr: attrs}},
+	} {
+		s := kernelStats(graph.NodeRun{Node: n, Outputs: slices.Repeat([]graph.Value{{Tensor: v}}, 100_000)})
+		if len(s.GetOutput()) != maxOutputs || len(s.GetTimelineLabel()) > 3*maxLabel || !strings.Contains(s.GetTimelineLabel(), "...") || !utf8.ValidString(s.GetTimelineLabel()) {
+			t.Errorf("a record of %s has %d outputs and a label of %d bytes", n.Op, len(s.GetOutput()), len(s.GetTimelineLabel()))
+		}
+	}
+}
+
+// TestResponsesOfStepsHoldTheirMemory: what a response has of a step is reserved before it is copied, and until the
+// response is written. Without room the step ends with an error.
+func TestResponsesOfStepsHoldTheirMemory(t *testing.T) {
+	const size = 1 << 20
+	memory := tensortest.NewAllocator(t)
+	g := newGraphs(t, Options{Allocator: memory})
+	x, err := tensor.FromSlice(tensor.Vector(size/4), make([]float32, size/4))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Release()
+	s := g.open(&tfpb.CreateWorkerSessionRequest{})
+	handle := g.register(s, func(_ context.Context, step *graph.Step) error {
+		return rendezvous.SendTensors(step.Rendezvous, []rendezvous.Key{mustKey(t, inside("x"))}, []*tensor.Tensor{x})
+	})
+	req := running(s, handle, 1)
+	req.RecvKey = []string{inside("x")}
+	held := new(transport.ResponseMemory)
+	r, err := g.RunGraph(transport.WithResponseMemory(t.Context(), held), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if in := memory.InUse(); len(r.GetRecv()) != 1 || in < 2*size {
+		t.Errorf("the response has %d values, and %d bytes are reserved", len(r.GetRecv()), in)
+	}
+	held.Release()
+	if in := memory.InUse(); in != 0 {
+		t.Errorf("%d bytes are reserved after the response was written", in)
+	}
+	memory.SetLimit(size)
+	req.StepId = 2
+	if _, err := g.RunGraph(t.Context(), req); status.CodeOf(err) != status.ResourceExhausted || !strings.Contains(err.Error(), "the response: cannot allocate") {
+		t.Errorf("without memory: %v", err)
+	}
 }

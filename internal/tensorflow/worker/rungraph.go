@@ -99,7 +99,9 @@ func (w *Worker) runStep(ctx context.Context, req *tfpb.RunGraphRequest, resp *t
 	}
 	report := r.record(req.GetExecOpts())
 	err = r.execute(ctx)
-	report(resp)
+	if held := report(ctx, resp); err == nil {
+		err = held
+	}
 	if err != nil {
 		return err
 	}
@@ -226,8 +228,12 @@ func (r *run) cause(ctx context.Context, err *status.Error) error {
 
 // fetch adds the values of the outputs to the response.
 func (r *run) fetch(ctx context.Context, resp *tfpb.RunGraphResponse) error {
-	if err := r.out.receive(ctx, r.r, resp); err != nil {
-		return status.Errorf(status.Internal, "Failed to fetch outputs for step %d. (Original error message: %w)", r.step, err)
+	if err := r.out.receive(ctx, r.r, r.w, resp); err != nil {
+		code := status.Internal // TensorFlow's
+		if status.CodeOf(err) == status.ResourceExhausted {
+			code = status.ResourceExhausted
+		}
+		return status.Errorf(code, "Failed to fetch outputs for step %d. (Original error message: %w)", r.step, err)
 	}
 	return nil
 }
@@ -286,8 +292,9 @@ func outputsOf(names []string) (o outputs, err error) {
 	return o, nil
 }
 
-// receive receives the values into a response.
-func (o outputs) receive(ctx context.Context, r rendezvous.Rendezvous, resp *tfpb.RunGraphResponse) error {
+// receive receives the values into a response. It reserves memory for both copies of each: in the response, and
+// encoded.
+func (o outputs) receive(ctx context.Context, r rendezvous.Rendezvous, w *Worker, resp *tfpb.RunGraphResponse) error {
 	if len(o.keys) == 0 {
 		return nil
 	}
@@ -303,6 +310,13 @@ func (o outputs) receive(ctx context.Context, r rendezvous.Rendezvous, resp *tfp
 	for i, v := range values {
 		if v.Dead {
 			return invalid("The tensor returned for %s was not valid.", o.names[i])
+		}
+		size, err := tensorproto.Size(v.Tensor)
+		if err != nil {
+			return err
+		}
+		if err := w.hold(ctx, 2*int64(size)); err != nil {
+			return err
 		}
 		p, err := tensorproto.ToProto(v.Tensor)
 		if err != nil {

@@ -75,6 +75,8 @@ type Options struct {
 	Kernels graph.KernelSet
 	// Allocator provides the memory of feeds and of what kernels compute; tensor.Heap when nil.
 	Allocator tensor.Allocator
+	// RecordBytes bounds what one recording (Record) reserves of it in bytes; no limit but that of Allocator when 0.
+	RecordBytes int64
 	// Cluster is that of the process, whose names the keys have: it says at which host a task is. Nil
 	// when no task has an address.
 	Cluster *cluster.Spec
@@ -134,7 +136,7 @@ func New(o Options) *Worker {
 		session: o.Session,
 		recent:  newRecentIDs("RecvTensor (GrpcWorker)", recentWindow),
 		waiting: newQuota(o.MaxWaiting, o.MaxWaitingBytes),
-		records: newRecords(),
+		records: newRecords(o.Allocator, o.RecordBytes),
 	}
 	if o.Collectives != nil {
 		w.recentBufs = newRecentIDs("RecvBuf (GrpcWorker)", recentWindow)

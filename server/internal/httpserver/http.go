@@ -29,8 +29,8 @@ type Options struct {
 	Metrics   prometheus.Gatherer
 	// Links returns what /links serves as JSON.
 	Links func() any
-	// Record records what runs until its context ends, for /trace.
-	Record func(context.Context) []*tfpb.LabeledStepStats
+	// Record records what runs until its context ends, for /trace. release gives back the memory of the records.
+	Record func(context.Context) (steps []*tfpb.LabeledStepStats, release func())
 	// Alive returns why the process must be replaced, and Ready why it must get no new callers; "" if not.
 	Alive, Ready func() string
 }

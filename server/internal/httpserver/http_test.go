@@ -93,9 +93,9 @@ func start(t *testing.T) (*Server, observed) {
 	s, err := Start(t.Context(), Options{
 		MetricsAddress: "127.0.0.1:0", PprofAddress: "127.0.0.1:0", Listeners: o.listeners, Metrics: prometheus.NewRegistry(),
 		Links: func() any { return nil },
-		Record: func(ctx context.Context) []*tfpb.LabeledStepStats {
+		Record: func(ctx context.Context) ([]*tfpb.LabeledStepStats, func()) {
 			<-ctx.Done()
-			return nil
+			return nil, func() {}
 		},
 	})
 	if err != nil {

@@ -23,7 +23,7 @@ const (
 	// describes.
 	maxProfiles = 8
 
-	// maxTraces bounds the recordings that are under way at once; each may take 100 MB.
+	// maxTraces bounds the recordings that are under way at once.
 	maxTraces = 2
 	// maxTraceTime bounds a recording, and traceTime is its length by default.
 	maxTraceTime = time.Minute

@@ -12,8 +12,8 @@ import (
 )
 
 // traceHandler records what runs for some time, by the parameter seconds, and serves it as a trace of
-// Chrome. record returns when its context has ended.
-func traceHandler(record func(context.Context) []*tfpb.LabeledStepStats, refuse refuser) http.Handler {
+// Chrome. record returns when its context has ended; release gives back the memory of the records.
+func traceHandler(record func(context.Context) (steps []*tfpb.LabeledStepStats, release func()), refuse refuser) http.Handler {
 	return atOnce(maxTraces, "recordings under way", refuse, func(w http.ResponseWriter, r *http.Request) {
 		took := traceTime
 		if text := r.URL.Query().Get("seconds"); text != "" {
@@ -31,7 +31,8 @@ func traceHandler(record func(context.Context) []*tfpb.LabeledStepStats, refuse 
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), took)
 		defer cancel()
-		steps := record(ctx)
+		steps, release := record(ctx)
+		defer release()
 		if r.Context().Err() != nil {
 			return
 		}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,9 +16,10 @@ import (
 // TestTracesAreBounded: a recording has a longest time, and there are few at once.
 func TestTracesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := traceHandler(func(ctx context.Context) []*tfpb.LabeledStepStats {
+		var released atomic.Int32
+		h := traceHandler(func(ctx context.Context) ([]*tfpb.LabeledStepStats, func()) {
 			<-ctx.Done()
-			return nil
+			return nil, func() { released.Add(1) }
 		}, refusePlainly)
 		get := func(query string) *httptest.ResponseRecorder {
 			w := httptest.NewRecorder()
@@ -50,6 +52,9 @@ func TestTracesAreBounded(t *testing.T) {
 		}
 		if w := get(""); w.Code != http.StatusOK || time.Since(began) != 61*time.Second {
 			t.Errorf("the next one: %d after %v", w.Code, time.Since(began))
+		}
+		if n := released.Load(); n != maxTraces+1 {
+			t.Errorf("the memory of %d recordings was given back, of %d", n, maxTraces+1)
 		}
 	})
 }

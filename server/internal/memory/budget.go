@@ -98,6 +98,14 @@ func (b *Budget) Connections() int {
 	return int(max(min(most, Descriptors()/2), LeastConnections))
 }
 
+// Records is how many bytes of the common part one recording of /trace may reserve.
+func (b *Budget) Records() int64 {
+	if b.Common == 0 {
+		return recordsMost
+	}
+	return min(max(b.Common/recordsPart, recordsLeast), recordsMost)
+}
+
 // Descriptors is how many this process may have.
 func Descriptors() int64 {
 	var files syscall.Rlimit

@@ -10,4 +10,8 @@ const (
 	heapReserve = 20
 	leastHeap   = 6
 	heapSteps   = 64
+
+	// recordsPart of the common part of memory may be one recording; recordsMost in bytes is enough for as many records
+	// as one has at most, and recordsLeast for some thousand.
+	recordsPart, recordsLeast, recordsMost = 32, 1 << 20, 256 << 20
 )
