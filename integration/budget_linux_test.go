@@ -105,6 +105,7 @@ func (g memoryGroup) used(t *testing.T) int64 {
 type small struct {
 	t       *testing.T
 	group   memoryGroup
+	program string // tryst
 	address string // of gRPC
 	metrics string
 	ended   chan struct{}
@@ -129,13 +130,16 @@ func startSmall(t *testing.T) *small {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &small{t: t, group: group, metrics: free.Addr().String(), ended: make(chan struct{}), log: new(bytes.Buffer)}
+	publication := filepath.Join(dir, "all.safetensors")
+	writePublication(t, publication)
+	s := &small{t: t, group: group, program: program, metrics: free.Addr().String(), ended: make(chan struct{}), log: new(bytes.Buffer)}
 	_ = free.Close()
 	file := filepath.Join(dir, "address")
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	cmd := exec.CommandContext(ctx, "sh", "-c", `echo $$ > "$0" && ulimit -n 4096 && exec "$@"`, filepath.Join(group.dir, "cgroup.procs"),
 		program, "serve", "--transport", "verbs", "--provider", "tcp,shm", "--listen", "127.0.0.1:0", "--address-file", file,
-		"--metrics-address", s.metrics, "--release-after", "1s", "--shutdown-timeout", "1s")
+		"--metrics-address", s.metrics, "--release-after", "1s", "--shutdown-timeout", "1s",
+		"--publish", published+"="+publication)
 	cmd.Stderr = s.log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -172,8 +176,13 @@ func (s *small) alive(when string) {
 // dial connects from an address of loopback, which has shares of its own.
 func (s *small) dial(from string) *grpc.ClientConn {
 	s.t.Helper()
+	return s.dialAt(s.address, from)
+}
+
+func (s *small) dialAt(address, from string) *grpc.ClientConn {
+	s.t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
-	conn, err := grpc.NewClient("passthrough:///"+s.address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, a string) (net.Conn, error) { return d.DialContext(ctx, "tcp", a) }))
 	if err != nil {
 		s.t.Fatal(err)
@@ -204,7 +213,12 @@ func (s *small) honest(when string) {
 // member opens a session of TensorFlow.
 func (s *small) member() *master.Session {
 	s.t.Helper()
-	spec, err := cluster.SpecFromLists(map[string][]string{"worker": {s.address}})
+	return s.memberAt(s.address)
+}
+
+func (s *small) memberAt(address string) *master.Session {
+	s.t.Helper()
+	spec, err := cluster.SpecFromLists(map[string][]string{"worker": {address}})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -232,22 +246,15 @@ func (c closer) Close() error { return c() }
 // fill runs a graph that makes a tensor of floats, and keeps copies of it in variables whose names begin so.
 func (s *small) fill(session *master.Session, elements int64, copies int, variable string) error {
 	s.t.Helper()
-	constant := func(g *master.Graph, name string, x *tensor.Tensor, err error) string {
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		defer x.Release()
-		return g.Const(name, x)
-	}
 	shape, err := tensor.NewShape(1)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	g := session.NewGraph()
 	dims, err := tensor.FromSlice(shape, []int64{elements})
-	d := constant(g, "d", dims, err)
+	d := s.constant(g, "d", dims, err)
 	one, err := tensor.FromSlice(tensor.Shape{}, []float32{1})
-	v := constant(g, "v", one, err)
+	v := s.constant(g, "v", one, err)
 	float := master.Type(tensor.Float32)
 	var after []string
 	filled := v
@@ -326,7 +333,8 @@ func (s *small) unfinished(from string, streams int) {
 }
 
 // TestSmallServerLives: a server with 1 GiB lives while a member and strangers fill all that they can fill at
-// once, answers calls of others meanwhile, and gives the memory back. The tensors of the member are outside the
+// once, answers calls of others meanwhile, and gives the memory back: also while peers over tcp and shm stop in their
+// pulls, nobody reads responses, traces are recorded, and many processes and ids are to be remembered (fillMore). The tensors of the member are outside the
 // Go heap when they are large, and on it when they are small.
 func TestSmallServerLives(t *testing.T) {
 	s := startSmall(t)
@@ -341,6 +349,9 @@ func TestSmallServerLives(t *testing.T) {
 	s.fillAll(1, 64<<20, 1)
 	s.wantBack(base)
 	s.fillAll(2, 256<<10, 100)
+	s.wantBack(base)
+	s.fillMore()
+	s.fillAll(3, 64<<20, 1)
 	s.wantBack(base)
 }
 
@@ -361,7 +372,7 @@ func (s *small) fillAll(step, size int64, copies int) {
 			t.Fatal(err)
 		}
 	}
-	if kept < smallMemory/4 {
+	if step < 3 && kept < smallMemory/4 { // otherwise others have some already
 		t.Errorf("the member could keep %d bytes only", kept)
 	}
 	s.honest("while a member keeps all that it may")

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/tryst-rdma/tryst/internal/proto/tensorflowgrpc"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
@@ -30,7 +32,10 @@ func (w holdingWorker) RunGraph(ctx context.Context, _ *tfpb.RunGraphRequest) (*
 	if w.err != nil {
 		return nil, w.err
 	}
-	return &tfpb.RunGraphResponse{Recv: []*tfpb.NamedTensorProto{{Tensor: &tfpb.TensorProto{TensorContent: make([]byte, w.size)}}}}, nil
+	resp := new(tfpb.RunGraphResponse)
+	_ = proto.Size(resp) // keeps the size in resp
+	resp.Recv = []*tfpb.NamedTensorProto{{Tensor: &tfpb.TensorProto{TensorContent: make([]byte, w.size)}}}
+	return resp, nil
 }
 
 // TestResponsesOfGraphsHoldMemoryUntilTheyAreRead: and until their client has gone. A response that is small, or an

@@ -81,7 +81,7 @@ func heldMethod[Req any, Resp proto.Message](name string, f func(context.Context
 
 // encodeHeld returns a response encoded, which releases its memory when it is written or dropped.
 func encodeHeld(q *connQuota, m proto.Message, memory *transport.ResponseMemory) (any, error) {
-	size := sizeOf(m)
+	size := proto.Size(m) // m may have grown since it was measured last
 	if size <= copyLimit {
 		memory.Release()
 		return m, nil
