@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -338,4 +339,91 @@ func TestCacheOfFilesLeavesRoomInTheMemoryForSending(t *testing.T) {
 		t.Error("other content came")
 	}
 	o.v.Tensor.Release()
+}
+
+// TestPullOutlivesAServerWithoutMemory: a server whose memory others have refuses the receives of a pull. The pull tries
+// again, and goes on when they have released some.
+func TestPullOutlivesAServerWithoutMemory(t *testing.T) {
+	path := checkpointFile(t, false)
+	s, err := Start(t.Context(), settings(func(c *Config) { c.Memory, c.Publications.FileCache = 256<<20, 1<<20 }), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := s.Catalog().Publish(t.Context(), "m", path); err != nil {
+		t.Fatal(err)
+	}
+	s.budget.Pool.Trim()
+	stats := s.budget.Pool.Stats()
+	others, err := s.budget.Pool.Reserve(stats.Limit - stats.InUse)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release := sync.OnceFunc(others.Release)
+	defer release()
+	c := dial(t, Config{}, s.Addr().String())
+	var why []error
+	saved(t, c, checkpoint.PullRequest{Interrupted: func(i checkpoint.Interruption) {
+		if i.Err != nil {
+			why = append(why, i.Err)
+			release()
+		}
+	}}, path)
+	if len(why) == 0 {
+		t.Fatal("nothing was refused")
+	}
+	wantError(t, why[0], status.ResourceExhausted, "cannot allocate", "bytes are in use")
+}
+
+// TestManyPullsShareTheMemoryForSending: over a device that pins memory, and without fallback, many pulls at once need
+// more copies than the memory for sending has. Each is refused for a while, tries again, and gets all. The same holds
+// for pulls of one process, which share the memory for receiving.
+func TestManyPullsShareTheMemoryForSending(t *testing.T) {
+	w := newVerbsTown(t, 1, verbstest.DeviceOptions{NoGoMemory: true})
+	small := func(c *Config) {
+		c.Fallback, c.RDMA.Arena, c.RDMA.ArenaLimit, c.Publications.FileCache = FallbackNone, 4<<20, 16<<20, 1<<20
+	}
+	a := w.start(0, small)
+	var all []*tensor.Tensor
+	for i := range 6 {
+		x := tensortest.Random(rand.New(rand.NewPCG(1, uint64(i))), tensor.Uint8, tensortest.Shape(t, 4<<20), tensor.Heap{}) //nolint:gosec // a test that can be repeated
+		all = append(all, x.Named(fmt.Sprint("x", i)))
+	}
+	if _, err := a.Catalog().PublishTensors(t.Context(), "m", all...); err != nil {
+		t.Fatal(err)
+	}
+	c := w.settings(0, small).ForClient()
+	c.Cluster = nil
+	var pulls sync.WaitGroup
+	var interrupted atomic.Int64
+	for i := range 5 {
+		cl, err := Dial(t.Context(), c, a.Addr().String(), Options{Provider: w.provider(i + 2), Allocator: tensor.Heap{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := cl.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+		for range 2 {
+			out := filepath.Join(t.TempDir(), "m.safetensors")
+			pulls.Go(func() {
+				_, err := cl.Puller().Save(t.Context(), checkpoint.PullRequest{Interrupted: func(i checkpoint.Interruption) {
+					if i.Err != nil {
+						interrupted.Add(1)
+					}
+				}}, checkpoint.SaveOptions{Out: out}) // it checks the digest
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	pulls.Wait()
+	t.Logf("pulls were interrupted %d times", interrupted.Load())
 }

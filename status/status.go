@@ -30,6 +30,10 @@ const (
 	PayloadLost = "type.googleapis.com/tensorflow.distributed_runtime.GrpcPayloadsLost"
 )
 
+// TryAgain is the key of the payload, without a value, of a refusal that may pass: others take what the call needs, and
+// give it back when they end. Over gRPC it is a trailer (PROTOCOL.md section 4).
+const TryAgain = "tryst-try-again"
+
 const truncated = " ... [truncated]"
 
 // Error is an error with a code. It is immutable: the With methods return copies. The zero
@@ -58,6 +62,20 @@ func Errorf(code Code, format string, args ...any) *Error {
 	e := New(code, err.Error())
 	e.cause = errors.Unwrap(err)
 	return e
+}
+
+// Passing returns a ResourceExhausted that may pass, marked with TryAgain. Use it where others hold what is missing, and
+// not where a request is larger than its limit.
+func Passing(format string, args ...any) *Error {
+	return Errorf(ResourceExhausted, format, args...).WithPayload(TryAgain, nil)
+}
+
+// PassingIf is Passing if passes, and Errorf with ResourceExhausted otherwise.
+func PassingIf(passes bool, format string, args ...any) *Error {
+	if passes {
+		return Passing(format, args...)
+	}
+	return Errorf(ResourceExhausted, format, args...)
 }
 
 // Error returns "Code: message".

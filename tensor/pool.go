@@ -165,7 +165,7 @@ func (p *Pool) take(n int) ([]byte, error) {
 			break
 		}
 		if int64(size) > p.limit-p.used.Load() {
-			return nil, p.exhausted(int64(n))
+			return nil, p.exhausted(int64(n), int64(size))
 		}
 		if !p.evict(int64(size)) {
 			// Enough bytes are unused, but not in classes yet: another
@@ -196,7 +196,7 @@ func (p *Pool) Reserve(n int64) (*Buffer, error) {
 	}
 	for !addWithin(&p.held, n, p.limit) {
 		if n > p.limit-p.used.Load() {
-			return nil, p.exhausted(n)
+			return nil, p.exhausted(n, n)
 		}
 		if !p.evict(n) {
 			runtime.Gosched() // as in take
@@ -222,8 +222,10 @@ func (r reservation) Reclaim([]byte) {
 // ReclaimsPromptly implements PromptOwner.
 func (reservation) ReclaimsPromptly() {}
 
-func (p *Pool) exhausted(n int64) error {
-	err := status.Errorf(status.ResourceExhausted,
+// exhausted returns the error of the limit for n bytes, which take size. It passes when others release, unless size is
+// beyond the limit.
+func (p *Pool) exhausted(n, size int64) error {
+	err := status.PassingIf(size <= p.limit,
 		"cannot allocate %d bytes: %d bytes are in use and the pool's limit is %d; release tensors sooner, move fewer at a time, or %s",
 		n, p.used.Load(), p.limit, p.advice)
 	if p.refused != nil {

@@ -85,6 +85,9 @@ func TestPoolLimit(t *testing.T) {
 			t.Errorf("%q does not say %q", err, part)
 		}
 	}
+	if _, passes := status.From(err).Payload(status.TryAgain); !passes {
+		t.Error("the refusal passes when others release, and does not say so")
+	}
 	b := allocate(t, p, 300<<10)
 	a.Release()
 	b.Release()
@@ -93,8 +96,9 @@ func TestPoolLimit(t *testing.T) {
 	if s := p.Stats(); s.InUse != 0 || s.Limit != 1<<20 {
 		t.Errorf("%+v", s)
 	}
-	if _, err := p.Allocate(1<<20 + 1); status.CodeOf(err) != status.ResourceExhausted {
-		t.Errorf("one byte more than the limit: %v", err)
+	_, err = p.Allocate(1<<20 + 1)
+	if _, passes := status.From(err).Payload(status.TryAgain); status.CodeOf(err) != status.ResourceExhausted || passes {
+		t.Errorf("one byte more than the limit: %v, which passes: %v", err, passes)
 	}
 }
 

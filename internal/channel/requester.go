@@ -91,7 +91,7 @@ func (c *Channel) Receive(now time.Time, a Receive) {
 		refuse(OutcomeFallback, fmt.Errorf("an earlier attempt of receive %016x has not ended on this channel", a.ID))
 		return
 	case c.receives.n >= c.cfg.MaxWaiting:
-		refuse(OutcomeError, status.Errorf(status.ResourceExhausted, "%d receives from %s wait already, which is the limit", c.receives.n, c.cfg.Peer))
+		refuse(OutcomeError, status.Passing("%d receives from %s wait already, which is the limit", c.receives.n, c.cfg.Peer))
 		return
 	}
 	early := a.Early

@@ -71,7 +71,7 @@ func (c *Channel) onRequest(m *wire.Request) {
 	}
 	c.requestsByID[m.ID] = r
 	if c.requests.n > c.cfg.MaxWaiting {
-		c.respond(r, Response{Err: status.Errorf(status.ResourceExhausted, "%d receives wait already, which is the limit", c.cfg.MaxWaiting)})
+		c.respond(r, Response{Err: status.Passing("%d receives wait already, which is the limit", c.cfg.MaxWaiting)})
 		return
 	}
 	if m.HasDest {

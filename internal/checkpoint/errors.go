@@ -61,21 +61,16 @@ func bare(err error) error {
 // from gRPC or from a proxy (PROTOCOL.md section 4).
 const answeredKey = "tryst-answered"
 
-// tryAgainKey is the trailer, and in a process the payload, of a refusal that may pass: others take
-// what the call needs, and give it back when they end. transport/grpc has the same key (PROTOCOL.md
-// section 4).
-const tryAgainKey = "tryst-try-again"
-
 // answer returns err as a gRPC error with the same code, and marks it as the server's own with a
-// trailer, which setTrailer sets. A refusal that may pass has tryAgainKey beside it.
+// trailer, which setTrailer sets. A refusal that may pass has status.TryAgain beside it.
 func answer(err error, setTrailer func(metadata.MD)) error {
 	if err == nil {
 		return nil
 	}
 	e := status.From(err)
 	trailer := metadata.Pairs(answeredKey, "1")
-	if _, ok := e.Payload(tryAgainKey); ok {
-		trailer.Set(tryAgainKey, "1")
+	if _, ok := e.Payload(status.TryAgain); ok {
+		trailer.Set(status.TryAgain, "1")
 	}
 	setTrailer(trailer)
 	return e.WithMessage(status.ForPeer(e.Message()))
@@ -123,8 +118,8 @@ func (p *Puller) failed(ctx context.Context, what string, err error, trailer met
 			said = "the server " + said
 		}
 		e := status.Errorf(code, "%s: %w", what, &status.Said{Peer: said, Text: text})
-		if len(trailer.Get(tryAgainKey)) > 0 {
-			e = e.WithPayload(tryAgainKey, nil)
+		if len(trailer.Get(status.TryAgain)) > 0 {
+			e = e.WithPayload(status.TryAgain, nil)
 		}
 		return e
 	}
@@ -166,7 +161,7 @@ func (p *Puller) failed(ctx context.Context, what string, err error, trailer met
 func (p *Puller) notOpened(ctx context.Context, what string, err error, trailer metadata.MD) *status.Error {
 	e := p.failed(ctx, what, err, trailer)
 	if e.Code() == status.ResourceExhausted && len(trailer.Get(answeredKey)) == 0 {
-		e = e.WithPayload(tryAgainKey, nil)
+		e = e.WithPayload(status.TryAgain, nil)
 	}
 	return e
 }

@@ -48,7 +48,7 @@ type outage struct {
 func mayPass(err error) bool {
 	e := status.From(err)
 	_, wrong := e.Payload(wrongSettingKey)
-	_, again := e.Payload(tryAgainKey)
+	_, again := e.Payload(status.TryAgain)
 	return !wrong && (again || e.Code() == status.Unavailable || e.Code() == status.Aborted)
 }
 

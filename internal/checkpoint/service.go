@@ -283,8 +283,7 @@ func (s *streams) begin() (int64, error) {
 		return 0, errClosed()
 	}
 	if len(s.steps) >= maxStreams {
-		return 0, status.Errorf(status.ResourceExhausted, "%d pulls are under way, as many as this server takes; try again later", len(s.steps)).
-			WithPayload(tryAgainKey, nil)
+		return 0, status.Passing("%d pulls are under way, as many as this server takes; try again later", len(s.steps))
 	}
 	for {
 		var b [8]byte

@@ -531,6 +531,36 @@ func TestResponsesWaitingLimits(t *testing.T) {
 	b.want("bytes", b.request(2, 1, 2), "call 2: ResourceExhausted")
 }
 
+// TestRefusalsOfWaitingReceivesMayPass: when others have ended; a key that is longer than all may be stays refused.
+func TestRefusalsOfWaitingReceivesMayPass(t *testing.T) {
+	size := int64(len(key(t, "k1").String()))
+	for name, tt := range map[string]struct {
+		limits          cacheLimits
+		waiting         int
+		bytes           int64
+		all             int
+		refused, passes bool
+	}{
+		"none":                 {cacheLimits{maxWaiting: 2, maxWaitingBytes: size}, 0, 0, 0, false, false},
+		"number":               {cacheLimits{maxWaiting: 2, maxWaitingBytes: size}, 2, 0, 2, true, true},
+		"bytes":                {cacheLimits{maxWaiting: 2, maxWaitingBytes: size}, 1, 1, 1, true, true},
+		"number of all":        {cacheLimits{maxWaiting: 2, maxWaitingBytes: size}, 0, 0, 2 * waitingInAll, true, true},
+		"a key that is longer": {cacheLimits{maxWaiting: 2, maxWaitingBytes: size - 1}, 0, 0, 0, true, false},
+	} {
+		r := &responses{limits: tt.limits, waiting: tt.all}
+		err := r.countWaiting(&requester{name: "a", waiting: tt.waiting, waitBytes: tt.bytes}, Request{Key: key(t, "k1")})
+		if (err != nil) != tt.refused {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if err != nil {
+			if _, passes := err.Payload(status.TryAgain); passes != tt.passes {
+				t.Errorf("%s: it passes: %v, want %v: %v", name, passes, tt.passes, err)
+			}
+		}
+	}
+}
+
 // Facts of TensorFlow's response cache, which the table is for requesters without
 // incarnation.
 

@@ -51,9 +51,9 @@ func (t *responses) hasSpaceFor(a Process, from string) *status.Error {
 		return nil
 	}
 	if mine >= maxProcessesOfSource {
-		return status.Errorf(status.ResourceExhausted, "%d processes that are in no cluster ask here from %s already; at most %d may", mine, from, maxProcessesOfSource)
+		return status.Passing("%d processes that are in no cluster ask here from %s already; at most %d may", mine, from, maxProcessesOfSource)
 	}
-	return status.Errorf(status.ResourceExhausted, "%d processes that are in no cluster ask here already; at most %d may", t.unaddressed, maxProcesses)
+	return status.Passing("%d processes that are in no cluster ask here already; at most %d may", t.unaddressed, maxProcesses)
 }
 
 // ids counts the receives of k, and the ids that are remembered for it. A receive reserves the place

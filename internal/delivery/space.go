@@ -21,18 +21,18 @@ type cacheLimits struct {
 	republishes func(key rendezvous.Key) bool // whether the source gives the value of a key any number of times; nil: of none
 }
 
-// countWaiting refuses one receive more than may wait.
+// countWaiting refuses one receive more than may wait. That passes when others end.
 func (t *responses) countWaiting(k *requester, a Request) *status.Error {
 	size := int64(len(a.Key.String()))
 	switch {
 	case k.waiting >= t.limits.maxWaiting:
-		return status.Errorf(status.ResourceExhausted,
+		return status.Passing(
 			"%d receives of %s wait here already, the limit of max-waiting", k.waiting, k.describe())
 	case k.waitBytes+size > t.limits.maxWaitingBytes:
-		return status.Errorf(status.ResourceExhausted,
+		return status.PassingIf(size <= t.limits.maxWaitingBytes,
 			"the keys of the receives of %s that wait here have %d bytes, the limit of max-waiting-bytes", k.describe(), k.waitBytes)
 	case t.waiting/waitingInAll >= t.limits.maxWaiting || t.waitBytes/waitingInAll >= t.limits.maxWaitingBytes:
-		return status.Errorf(status.ResourceExhausted,
+		return status.Passing(
 			"%d receives of all peers wait here already, with keys of %d bytes: %d times the limits for one peer",
 			t.waiting, t.waitBytes, waitingInAll)
 	}

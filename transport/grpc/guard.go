@@ -149,7 +149,7 @@ func (f *foreign) take(n int64) error {
 		if !f.conn.quota.fits(f.came + f.size + n) {
 			return status.New(status.ResourceExhausted, refused) // no wait makes room for it
 		}
-		return passing("%s", refused)
+		return status.Passing("%s", refused)
 	}
 	f.size += n
 	f.charged += more

@@ -74,7 +74,7 @@ func mustBeRefused(t *testing.T, what string, err error, trailer metadata.MD, ma
 	if e.Code() != status.ResourceExhausted || !strings.Contains(e.Message(), words) {
 		t.Errorf("%s: %v, want a refusal with %q", what, err, words)
 	}
-	if _, ok := e.Payload(tryAgainKey); ok != marked {
+	if _, ok := e.Payload(status.TryAgain); ok != marked {
 		t.Errorf("%s: marked %v, want %v: %v", what, ok, marked, err)
 	}
 	if len(trailer.Get(detailsKey)) > 0 {
@@ -184,11 +184,11 @@ func TestRequestsThatNeverFitStayRefused(t *testing.T) {
 // TestRefusedReceiveMayPass: the error of a receive that a crowded server has refused says so, too.
 func TestRefusedReceiveMayPass(t *testing.T) {
 	a := answering(t, method(tensorflowWorker, "RecvTensor", func(ctx context.Context, _ *tfpb.RecvTensorRequest) (any, error) {
-		return nil, toGRPC(ctx, passing("no room"))
+		return nil, toGRPC(ctx, status.Passing("no room"))
 	}))
 	b := new(testCluster).start(t, 1, nodeOptions{addresses: map[int]string{0: a.address}})
 	_, err := b.manager.Find(1).Recv(t.Context(), a.key(b, "x"), rendezvous.Args{})
-	if _, ok := status.From(err).Payload(tryAgainKey); !ok || status.CodeOf(err) != status.ResourceExhausted {
+	if _, ok := status.From(err).Payload(status.TryAgain); !ok || status.CodeOf(err) != status.ResourceExhausted {
 		t.Errorf("got %v, marked %v", err, ok)
 	}
 }

@@ -224,9 +224,9 @@ func (c *connQuota) enter(service string) error {
 	case c.closed:
 		return status.New(status.Unavailable, "the connection has ended")
 	case c.calls[service] >= maxServiceCallsPerConn:
-		return passing("%d calls of %s are in progress on this connection, the limit for one connection; end some first", c.calls[service], service)
+		return status.Passing("%d calls of %s are in progress on this connection, the limit for one connection; end some first", c.calls[service], service)
 	case a.calls[service] >= maxServiceCallsPerAddress:
-		return passing("%d calls of %s are in progress from %s, the limit for one address; end some first", a.calls[service], service, a.host)
+		return status.Passing("%d calls of %s are in progress from %s, the limit for one address; end some first", a.calls[service], service, a.host)
 	}
 	c.calls[service]++
 	a.calls[service]++
@@ -419,7 +419,7 @@ func (c *connQuota) crowded() error {
 		return nil
 	}
 	if refused := c.takeRequest(0, 0); refused != "" {
-		return passing("the server takes no more calls: %s; end some first, or try again later", refused)
+		return status.Passing("the server takes no more calls: %s; end some first, or try again later", refused)
 	}
 	return nil
 }

@@ -31,23 +31,13 @@ const (
 	// peer has not answered (PROTOCOL.md section 4).
 	answeredKey = "tryst-answered"
 
-	// tryAgainKey is the trailer that marks a refusal which may pass: others take what the call
-	// needs, and give it back when they end. In this process it is a payload of the error
-	// (PROTOCOL.md section 4).
-	tryAgainKey = "tryst-try-again"
-
 	// streamRemoved is the text of TensorFlow's gRPC, with the code Unknown, when a
 	// connection breaks during a call.
 	streamRemoved = "Stream removed"
 )
 
-// passing returns the refusal of a call for which there is no room now, marked with tryAgainKey.
-func passing(format string, args ...any) *status.Error {
-	return status.Errorf(status.ResourceExhausted, format, args...).WithPayload(tryAgainKey, nil)
-}
-
 // toGRPC returns err as a gRPC error with its code and shortened message (status.Error.GRPCStatus). It sets the
-// trailers of ctx's call: answeredKey, tryAgainKey, and the other payloads in TensorFlow's form.
+// trailers of ctx's call: answeredKey, status.TryAgain, and the other payloads in TensorFlow's form.
 func toGRPC(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -58,9 +48,9 @@ func toGRPC(ctx context.Context, err error) error {
 	}
 	trailer, message := metadata.Pairs(answeredKey, "1"), status.ForPeer(e.Message())
 	payloads := e.Payloads()
-	if _, ok := payloads[tryAgainKey]; ok {
-		delete(payloads, tryAgainKey)
-		trailer.Set(tryAgainKey, "1")
+	if _, ok := payloads[status.TryAgain]; ok {
+		delete(payloads, status.TryAgain)
+		trailer.Set(status.TryAgain, "1")
 	}
 	if len(payloads) > 0 {
 		trailer.Set(detailsKey, marshalPayloads(payloads, maxHeaders-otherHeaders-status.EncodedLen(message)))
@@ -126,8 +116,8 @@ func fromGRPC(err error, trailer metadata.MD) error {
 		code = status.Unavailable
 	}
 	e := status.New(code, status.Truncate(message))
-	if len(trailer.Get(tryAgainKey)) > 0 {
-		e = e.WithPayload(tryAgainKey, nil)
+	if len(trailer.Get(status.TryAgain)) > 0 {
+		e = e.WithPayload(status.TryAgain, nil)
 	}
 	for _, details := range trailer.Get(detailsKey) {
 		var c tfpb.GrpcPayloadContainer

@@ -269,10 +269,16 @@ func (p *peer) countFailed(err error) error {
 		p.counters.lost.Add(1)
 	case *delivery.FallbackError:
 		if p.transport.opts.Require {
-			return &delivery.ReceiverError{Err: status.Errorf(status.ResourceExhausted, "%w (the setting fallback is none, which allows no other connection)", e.Err)}
+			return &delivery.ReceiverError{Err: required(e.Err)}
 		}
 	}
 	return err
+}
+
+// required returns the error of a receive that may take no other connection. Whether the reason may pass stays.
+func required(reason error) error {
+	_, passes := status.From(reason).Payload(status.TryAgain)
+	return status.PassingIf(passes, "%w (the setting fallback is none, which allows no other connection)", reason)
 }
 
 // failedAttempt is a delivery.Attempt that failed before it began.

@@ -117,7 +117,7 @@ func (p *pool) leavesEnough(n, staged, held int64) error {
 	if n <= p.limit-used {
 		why += fmt.Sprintf(", %d of them by copies for this peer; that would leave other peers less than it has", held)
 	}
-	return status.Errorf(status.ResourceExhausted,
+	return status.PassingIf(n <= p.limit,
 		"no room for a copy of %d bytes in the %s pool: %s; "+
 			"allocate tensors with the server's allocator, which need no copy, move fewer at a time, or raise the setting arena-limit",
 		n, p.name, why)

@@ -444,7 +444,7 @@ func (s *section) fullLocked(n int) error {
 	if int64(n) <= p.limit-p.inUse {
 		parts = ", and no free part is large enough"
 	}
-	return status.Errorf(status.ResourceExhausted,
+	return status.PassingIf(int64(n) <= p.limit,
 		"no room for %d bytes in the %s pool of %s: %d bytes are in use and its limit is %d%s; release tensors sooner, move fewer at a time, or raise the setting arena-limit",
 		n, p.name, s.devices(), p.inUse, p.limit, parts)
 }
