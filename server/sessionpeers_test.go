@@ -3,10 +3,12 @@ package server
 import (
 	"bytes"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -268,4 +270,33 @@ func TestErrorsOfRenamedTasks(t *testing.T) {
 	defer d.close()
 	_, err = d.receive(0, 1, master.NewStep(), tensor.Float32)
 	wantStatus(t, err, status.InvalidArgument, "/job:worker/replica:0/task:0 has no device /job:trainer/replica:0/task:0/device:CPU:0")
+}
+
+// TestLinesAboutPeersOfSessionsAreBounded: the cluster of a session may have thousands of tasks that cannot be reached.
+func TestLinesAboutPeersOfSessionsAreBounded(t *testing.T) {
+	const linesOfSession = 30 // a minute
+	var log syncBuffer
+	s := start(t, settings(func(c *Config) { c.PeerTimeout = 50 * time.Millisecond }), Options{
+		Kernels: ops.New(), Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	members := []member{{task: taskOf("ps", 0), server: s}}
+	nobody := freeAddresses(t, 1)[0]
+	for i := range 2 * linesOfSession {
+		members = append(members, member{task: taskOf("worker", i), address: nobody})
+	}
+	c := propagate(t, grpctransport.DialOptions{}, members...)
+	defer c.close()
+	var receives sync.WaitGroup
+	for i := range members[1:] {
+		receives.Go(func() {
+			if _, err := c.receive(i+1, 0, master.NewStep(), tensor.Int32); err == nil {
+				t.Error("a value came from nobody")
+			}
+		})
+	}
+	receives.Wait()
+	lines := strings.Count(log.String(), "the peer is not reached")
+	if lines == 0 || lines > linesOfSession {
+		t.Errorf("%d lines are about %d peers, want %d at most:\n%s", lines, len(members)-1, linesOfSession, log.String())
+	}
 }

@@ -14,15 +14,6 @@ import (
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 )
 
-const (
-	// descriptorsPart is the part of the descriptors, and memoryPart that of the memory of tensors, that connections
-	// to tasks which only sessions know may take. othersPart of them are for other sessions than the one that
-	// has most.
-	descriptorsPart = 8
-	memoryPart      = 8
-	othersPart      = 4
-)
-
 // conns bounds the connections to tasks that only sessions know, and what comes over them: whoever may
 // register a graph chooses their number and their addresses.
 type conns struct {
@@ -32,6 +23,7 @@ type conns struct {
 	from    tensor.Reserver
 	refused prometheus.Counter
 	rarely  lograte.Limiter
+	lines   lograte.Lines // about the peers of all sessions
 
 	mu   sync.Mutex // guards what follows, and share.open
 	open int
@@ -51,11 +43,17 @@ func newConns(b *memory.Budget, log *slog.Logger) *conns {
 	}
 	most = max(most, memory.LeastConnections)
 	return &conns{
-		log: log, most: int(most), each: int(most - most/othersPart), from: b.Pool,
+		lines: lograte.Lines{Most: linesInAll},
+		log:   log, most: int(most), each: int(most - most/othersPart), from: b.Pool,
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "tryst_refused_session_connections_total", Help: "Connections to tasks that only the cluster of a session has which were not made, since there were too many.",
 		}),
 	}
+}
+
+// logger returns the log of the peers of one session.
+func (s *conns) logger() *slog.Logger {
+	return slog.New(lograte.Handler{Handler: s.log.Handler(), Lines: &lograte.Lines{Most: linesOfSession, Of: &s.lines}})
 }
 
 // place takes the places of connections.
