@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -233,4 +234,28 @@ func TestConversationsGoOn(t *testing.T) {
 	if err := r.read(in.Bytes()); err != nil || r.arriving != 1 {
 		t.Error("half a message is whole", err)
 	}
+}
+
+// TestRequestsEndAlthoughTheirClientNeverPauses: each read of the server ends in the midst of a frame of the client, and
+// the next bytes are there already.
+func TestRequestsEndAlthoughTheirClientNeverPauses(t *testing.T) {
+	onPipe(t, func(t *testing.T, c *rawClient, frames <-chan http2.FrameHeader, stats *RequestStats, _ *atomic.Int64, _ *strings.Builder) {
+		c.begin(1, 1<<20) // the rest does not come
+		synctest.Wait()
+		update := appendFrame(nil, frame{kind: byte(http2.FrameWindowUpdate), length: 4})
+		update = append(update, 0, 0, 0, 1)
+		half := len(update) / 2
+		rest := update[:half]
+		for range 3 * requestTime / time.Second {
+			time.Sleep(time.Second)
+			if _, err := c.Conn.Write(rest); err != nil {
+				t.Fatal(err)
+			}
+			rest = append(slices.Clone(update[half:]), update[:half]...)
+		}
+		synctest.Wait()
+		if stats.Bytes() != 0 || stats.Refused()["late"] != 1 {
+			t.Errorf("the request takes %d bytes still; refused: %v", stats.Bytes(), stats.Refused())
+		}
+	})
 }

@@ -85,7 +85,7 @@ func (r *requests) Read(b []byte) (int, error) {
 			return n, nil
 		}
 		r.watch()
-		n, err := r.conn.Conn.Read(b)
+		n, err := r.conn.Conn.Read(b[:r.limit(len(b))])
 		if n > 0 {
 			if wrong := r.read(b[:n]); wrong != nil {
 				return 0, wrong
@@ -119,6 +119,17 @@ func (r *requests) readEnding(b []byte) int {
 	n := copy(b, r.ending)
 	r.ending = r.ending[n:]
 	return n
+}
+
+// limit returns how many of n bytes to read: when a request must end, no more than to the end of a frame. A client that
+// sends without pause would otherwise be in the midst of one at each read.
+func (r *requests) limit(n int) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.ending) == 0 && len(r.late) == 0 {
+		return n
+	}
+	return min(n, r.in.rest())
 }
 
 // read looks at bytes that have come, before gRPC does. It changes the length of a message that must be
