@@ -31,3 +31,23 @@ func TestScratchEndsWithTheKernel(t *testing.T) {
 		}
 	}
 }
+
+// TestScratchOfAKernelThatWaitsEndsWithIt: not with ComputeAsync, but when done is called.
+func TestScratchOfAKernelThatWaitsEndsWithIt(t *testing.T) {
+	pool := tensor.NewPool(tensor.PoolOptions{Limit: 4 << 20})
+	s := newFakeSet()
+	s.ops["Wait"] = fakeOp{def: s.ops["Identity"].def, kernel: asyncKernel(func(c *Context, done func(error)) {
+		go func() {
+			done(c.Scratch(1 << 20))
+		}()
+	})}
+	for range 5 {
+		e, err := NewExecutor(importGraph(t, s, "w = Wait(c) T=int32\nc = Const() dtype=int32 value=#1"), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Run(t.Context(), &Step{Allocator: pool}); err == nil || pool.Stats().InUse != 0 {
+			t.Fatalf("%v, and %d bytes are counted afterwards", err, pool.Stats().InUse)
+		}
+	}
+}

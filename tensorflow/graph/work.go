@@ -228,6 +228,7 @@ func (a *asyncTask) done(err error) {
 
 // complete ends the kernel of a task.
 func (w *worker) complete(t task, c *Context, err error, start time.Time) {
+	c.endScratch() // of a kernel that has waited
 	if err == nil {
 		err = checkOutputs(t.item, c.Outputs)
 	}
