@@ -17,6 +17,9 @@ type Variable struct {
 	// DType and Name never change. Name is for error texts.
 	DType tensor.DType
 	Name  string
+	// Object, if not nil, is the queue or accumulator that the variable is the handle of: in the first version
+	// of these ops a handle is a reference to two strings. It never changes.
+	Object Opaque
 
 	mu      sync.Mutex     // guards the fields below, and the content of the tensor
 	t       *tensor.Tensor // nil before the first assignment

@@ -2,9 +2,12 @@
 //
 //	Registry ── op ─┬─ OpDef    from one line of notation (ParseDef)
 //	   │            └─ NewFunc  makes the kernel of a node, or refuses its types
-//	   └─ NewState ── State     variables by container and name, one for each worker session
+//	   └─ NewState ── State     variables, queues and accumulators by container and name, one for each worker session
 //
 // A kernel checks what the definition of the op does not: shapes, ranges and values. Each size from
 // a graph is checked before memory is allocated, and all outputs are allocated from the step.
 // Kernels for half and bfloat16 compute in float, as TensorFlow's do.
+//
+// Queues and accumulators are machines of package waiting, with a lock around each: a kernel that waits is a
+// graph.AsyncKernel, whose done the step calls that ends the wait.
 package ops

@@ -65,21 +65,29 @@ func setStrings(c *graph.Context, i int, shape tensor.Shape, f func(j int) strin
 // setElements sets output i to a tensor of strings, whose memory it counts: the strings may be those of an
 // input, which outlive it then.
 func setElements(c *graph.Context, i int, shape tensor.Shape, elems []string) error {
+	t, err := stringsTensor(c, shape, elems)
+	if err == nil {
+		c.Set(i, t)
+	}
+	return err
+}
+
+// stringsTensor returns a tensor of strings, which the allocator of the step counts.
+func stringsTensor(c *graph.Context, shape tensor.Shape, elems []string) (*tensor.Tensor, error) {
 	n := stringBytes * int64(len(elems))
 	for _, e := range elems {
 		n += int64(len(e))
 	}
 	held, err := tensor.Reserve(c.Step.Allocator, n)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	t, err := tensor.FromReserved(tensor.String, shape, elems, held)
 	if err != nil {
 		held.Release()
-		return err
+		return nil, err
 	}
-	c.Set(i, t)
-	return nil
+	return t, nil
 }
 
 // newLike makes a kernel whose output has the shape and type of its input, and one value.

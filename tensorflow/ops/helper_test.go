@@ -63,6 +63,16 @@ func attrValue(t testing.TB, v any) *tfpb.AttrValue {
 		a.Value = &tfpb.AttrValue_List{List: list}
 	case []tensor.DType:
 		a = typeList(v)
+	case [][]int64: // shapes; nil is one of unknown rank
+		list := &tfpb.AttrValue_ListValue{}
+		for _, dims := range v {
+			s := &tfpb.TensorShapeProto{UnknownRank: dims == nil}
+			for _, d := range dims {
+				s.Dim = append(s.Dim, &tfpb.TensorShapeProto_Dim{Size: d})
+			}
+			list.Shape = append(list.Shape, s)
+		}
+		a.Value = &tfpb.AttrValue_List{List: list}
 	case tensor.Shape:
 		a.Value = &tfpb.AttrValue_Shape{Shape: tensorproto.ShapeToProto(v)}
 	case *tensor.Tensor:

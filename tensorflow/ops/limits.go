@@ -1,6 +1,7 @@
 package ops
 
-// maxUnused is how many generators a session keeps for nodes that no graph has any more. A client may
+// maxUnused is how many generators, and how many queues and accumulators without a shared_name, a session keeps for
+// nodes that no graph has any more. A client may
 // register graphs and drop them for as long as it likes, and the name of a node may have 4 KiB.
 const maxUnused = 4096
 
@@ -19,3 +20,12 @@ const keptConstant = 64
 
 // maxSummary is how many elements an error text shows at most.
 const maxSummary = 100
+
+// What an object and what is in it take beside the tensors, in bytes. A graph chooses how many there are.
+const (
+	// objectBytes is a queue or an accumulator, without its names.
+	objectBytes = 1024
+	// elementBytes is an element of a queue, and partBytes each of its tensors.
+	elementBytes = 128
+	partBytes    = 256
+)

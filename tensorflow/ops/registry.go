@@ -3,6 +3,7 @@ package ops
 import (
 	"maps"
 	"slices"
+	"sync/atomic"
 
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/status"
@@ -18,7 +19,8 @@ type NewFunc func(n *graph.Node, s *State) (graph.Kernel, error)
 // Registry is the ops of a process with their kernels: the kernel set "go" (graph.KernelSet). The
 // ops of an importer are added with Register before the registry is given to a server.
 type Registry struct {
-	ops map[string]*op
+	ops     map[string]*op
+	objects atomic.Int64 // that have got a name of their own so far
 }
 
 type op struct {
@@ -32,7 +34,7 @@ func New() *Registry {
 	for _, family := range [][]entry{
 		communicationOps(), basicOps(), variableOps(), trainingOps(), elementwiseOps(), fillOps(), castOps(), randomOps(),
 		shapeOps(), arrayOps(), joinOps(), sliceOps(), matmulOps(), reduceOps(), networkOps(), gatherOps(), scatterOps(), segmentOps(),
-		sparseOps(), scanOps(), summaryOps(),
+		sparseOps(), scanOps(), summaryOps(), queueOps(), accumulatorOps(),
 	} {
 		for _, e := range family {
 			if err := r.Register(e.def, e.new); err != nil {

@@ -9,16 +9,17 @@ import (
 	"github.com/tryst-rdma/tryst/tensorflow/graph"
 )
 
-// State is the variables and the random generators of one worker session (graph.State).
+// State is the variables, the queues and the random generators of one worker session (graph.State).
 type State struct {
 	registry   *Registry
 	generators generators
+	private    kept[privateNode, *location] // of objects without a shared_name
 	// shares says that the resources belong to another State.
 	shares bool
 	*resources
 }
 
-// resources are the variables of the sessions that share them.
+// resources are the variables and objects of the sessions that share them.
 type resources struct {
 	mu         sync.Mutex // guards the fields below
 	containers map[string]map[resourceName]resource
@@ -75,6 +76,9 @@ func (s *resources) reset(names func() []string) {
 
 // Close implements graph.State.
 func (s *State) Close() {
+	for _, p := range s.private.all() {
+		p.remove()
+	}
 	if s.shares {
 		return
 	}
@@ -85,7 +89,7 @@ func (s *State) Close() {
 }
 
 // find returns a resource, which create makes if it does not exist. A nil create gives NotFound.
-func (s *resources) find(container string, name resourceName, create func() resource) (resource, error) {
+func (s *resources) find(container string, name resourceName, create func() (resource, error)) (resource, error) {
 	if container == "" {
 		container = defaultContainer
 	}
@@ -100,10 +104,13 @@ func (s *resources) find(container string, name resourceName, create func() reso
 	if s.closed {
 		return nil, status.Errorf(status.Aborted, "%s %q: the session has ended", name.kind, name.name)
 	}
+	r, err := create()
+	if err != nil {
+		return nil, err
+	}
 	if s.containers[container] == nil {
 		s.containers[container] = make(map[resourceName]resource)
 	}
-	r := create()
 	s.containers[container][name] = r
 	return r, nil
 }

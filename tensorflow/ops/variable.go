@@ -38,10 +38,8 @@ func variableOps() []entry {
 
 // variable is a variable in a container.
 type variable struct {
-	state     *State
-	container string
-	key       resourceName
-	v         *graph.Variable
+	location
+	v *graph.Variable
 }
 
 func (v *variable) drop() { v.v.Drop() }
@@ -101,10 +99,10 @@ func (k *variableKernel) Compute(c *graph.Context) error {
 }
 
 func (k *variableKernel) find() (*variable, error) {
-	r, err := k.state.find(k.container, k.key, func() resource {
+	r, err := k.state.find(k.container, k.key, func() (resource, error) {
 		return &variable{
-			state: k.state, container: k.container, key: k.key, v: &graph.Variable{DType: k.dtype, Name: k.key.name},
-		}
+			location: location{k.state.resources, k.container, k.key}, v: &graph.Variable{DType: k.dtype, Name: k.key.name},
+		}, nil
 	})
 	if err != nil {
 		return nil, err
@@ -426,12 +424,12 @@ func setInts(c *graph.Context, i int, dtype tensor.DType, shape tensor.Shape, va
 func newDestroyResource(n *graph.Node, _ *State) (graph.Kernel, error) {
 	ignore := n.Bool("ignore_lookup_error")
 	return graph.KernelFunc(func(c *graph.Context) error {
-		v, ok := c.Inputs[0].Opaque.(*variable)
+		r, ok := c.Inputs[0].Opaque.(interface{ at() *location })
 		if !ok {
-			return invalid("resource is not a variable")
+			return invalid("resource is not a variable, a queue or an accumulator")
 		}
-		if !v.state.remove(v.container, v.key) && !ignore {
-			return status.Errorf(status.NotFound, "Resource %s/%s does not exist.", v.container, v.key.name)
+		if p := r.at(); !p.remove() && !ignore {
+			return status.Errorf(status.NotFound, "Resource %s/%s does not exist.", p.container, p.key.name)
 		}
 		return nil
 	}), nil
