@@ -49,8 +49,8 @@ func TestN22RootError(t *testing.T) {
 		for _, where := range []string{"there", "here"} {
 			for _, other := range []string{"op", "receive"} {
 				for _, order := range []string{"before", "after"} {
-					// The set go has no op that waits. And a master can lose the cancel of a call that it has not sent yet.
-					if where == "here" && other == "op" && (set == "go" || order == "before") {
+					// A master can lose the cancel of a call that it has not sent yet.
+					if where == "here" && other == "op" && order == "before" {
 						continue
 					}
 					t.Run(strings.Join([]string{set, where, other, order}, " "), func(t *testing.T) {
@@ -87,10 +87,10 @@ func TestH11RemoteDevices(t *testing.T) {
 // withProcess is the kernel sets, and tensorflow with its library in a child process.
 var withProcess = append(slices.Clip(sets), "process")
 
-// waits has how a step waits for good on a task, by kernel set: for a value of the chief, in a kernel
-// (the set go has no queues), and in a loop, also one that a kernel runs.
+// waits has how a step waits for good on a task, by kernel set: for a value of the chief, in a kernel, and in a
+// loop, also one that a kernel runs.
 var waits = map[string][]string{
-	"go":         {"receive", "loop"},
+	"go":         {"receive", "dequeue", "loop"},
 	"tensorflow": {"receive", "dequeue", "loop", "called_loop"},
 	"process":    {"dequeue", "called_loop"},
 }
@@ -139,6 +139,7 @@ func TestEndInStep(t *testing.T) {
 		}
 	}
 	end("timeout_in_step", "go", "receive", float64(status.DeadlineExceeded), 1.0)
+	end("timeout_in_step", "go", "dequeue", float64(status.DeadlineExceeded), 1.0)
 	end("timeout_in_step", "tensorflow", "dequeue", float64(status.DeadlineExceeded), 1.0)
 }
 

@@ -12,6 +12,7 @@ import time
 import numpy as np
 import tensorflow as tf
 
+import queues
 import sharing
 
 v1 = tf.compat.v1
@@ -1067,5 +1068,5 @@ def timed(chief, on, kind, steps, mib=0):
         return times
 
 
-for f in sharing.PROGRAMS:
+for f in queues.PROGRAMS + sharing.PROGRAMS:
     ALL[f.__name__] = functools.partial(f, config)

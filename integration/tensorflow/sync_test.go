@@ -14,11 +14,12 @@ import (
 // has no queues and accumulators.
 func TestSyncReplicas(t *testing.T) {
 	const steps, early = 60, 5
-	c := newCluster(t, map[string]int{"worker": 2, "tf": 2, "tensorflow": 2, "process": 2})
+	c := newCluster(t, map[string]int{"worker": 2, "tf": 2, "go": 2, "tensorflow": 2, "process": 2})
 	var workers []*python
 	for i := range 2 {
 		c.beginTask(t, "tf", i)
 		workers = append(workers, c.beginTask(t, "worker", i))
+		c.startTrystProcess(t, serverTask{Job: "go", Task: i, Kernels: "go"})
 		c.startTrystProcess(t, serverTask{Job: "tensorflow", Task: i, Kernels: "tensorflow"})
 		c.startTrystProcess(t, serverTask{Job: "process", Task: i, Kernels: "process"})
 	}
@@ -27,7 +28,7 @@ func TestSyncReplicas(t *testing.T) {
 	}
 	for _, variables := range []string{"ref", "resource"} {
 		var want float64
-		for _, ps := range []string{"tf", "tensorflow", "process"} {
+		for _, ps := range []string{"tf", "go", "tensorflow", "process"} {
 			t.Run(variables+" "+ps, func(t *testing.T) {
 				first, second := workers[0].in(t), workers[1].in(t)
 				a := args{"ps": "/job:" + ps, "steps": steps, "variables": variables, "pause": early}
