@@ -258,6 +258,7 @@ func TestReceiveThatFailsForThisSidesReasonsKeepsTheIncarnation(t *testing.T) {
 		if n, err := b.incarnations.Request(t.Context(), 2, a.Device()); err != nil || n != a.Incarnation() {
 			t.Fatalf("the incarnation is %d (%v), want %d", n, err, a.Incarnation())
 		}
+		until(t, "it is known once all that waited have it", func() bool { _, ok := b.incarnations.Known(a.Device()); return ok })
 	}
 	learn()
 	for what, ctx := range map[string]context.Context{"cancelled": ctx, "late": late} {

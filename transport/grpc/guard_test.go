@@ -143,7 +143,7 @@ func TestWhatIsNoMessageIsInternal(t *testing.T) {
 func TestCompressedRequestsAreBounded(t *testing.T) {
 	n, _, _, _ := guardedNode(t, 4<<30)
 	conn := dialRaw(t, n)
-	zeros := make([]byte, 200<<20)
+	zeros := make([]byte, 80<<20)
 	for method, want := range map[string]string{
 		tensorflowgrpc.WorkerService_GetStatus_FullMethodName:     "4194304",
 		tensorflowgrpc.WorkerService_RegisterGraph_FullMethodName: "67108864",
@@ -159,7 +159,7 @@ func TestCompressedRequestsAreBounded(t *testing.T) {
 				t.Errorf("%s: %v", method, err)
 			}
 		})
-		if used > 300<<20 {
+		if used > 100<<20 {
 			t.Errorf("%s: %d bytes were allocated", method, used)
 		}
 	}
