@@ -40,6 +40,9 @@ const (
 	// takes about 5 MB. A receive for an older step waits until its
 	// requester cancels it.
 	rememberedSteps = 100_000
+	// wholeReasons of them have their reason as it was, and the earlier ones the first shortText bytes of its text: in all
+	// at most 5 MB and 20 MB more.
+	wholeReasons, shortText = 1000, 100
 
 	// abortDelay is the delay of AbortStepLater, the same as in TensorFlow's
 	// worker. It lets the root cause reach the client before the errors that
