@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"encoding/binary"
+	"math"
 	"time"
 
 	"google.golang.org/grpc"
@@ -86,10 +87,11 @@ func sizeOf(q question) int64 {
 // baselines is the client of the gRPC baselines, over one connection with the same options as
 // Tryst's.
 type baselines struct {
-	conns *grpctransport.Conns
-	conn  grpc.ClientConnInterface
-	pool  tensor.Allocator
-	codec grpc.CallOption
+	conns   *grpctransport.Conns
+	conn    grpc.ClientConnInterface
+	pool    tensor.Allocator
+	codec   grpc.CallOption
+	largest grpc.CallOption
 }
 
 func dialBaselines(address string, pool tensor.Allocator, o grpctransport.DialOptions) (*baselines, error) {
@@ -100,7 +102,7 @@ func dialBaselines(address string, pool tensor.Allocator, o grpctransport.DialOp
 	if err != nil {
 		return nil, err
 	}
-	return &baselines{conns: conns, conn: conn, pool: pool, codec: grpc.ForceCodecV2(newCodec())}, nil
+	return &baselines{conns: conns, conn: conn, pool: pool, codec: grpc.ForceCodecV2(newCodec()), largest: grpc.MaxCallRecvMsgSize(math.MaxInt32)}, nil
 }
 
 func (b *baselines) close() error { return b.conns.Close() }
@@ -108,7 +110,7 @@ func (b *baselines) close() error { return b.conns.Close() }
 // passThrough makes one bare call; text has the length of a receive's key.
 func (b *baselines) passThrough(ctx context.Context, size int64, text string) error {
 	a := arrived{pool: b.pool}
-	err := b.conn.Invoke(ctx, "/"+baselineServiceName+"/"+passThroughMethod, newQuestion(size, text), &a, b.codec)
+	err := b.conn.Invoke(ctx, "/"+baselineServiceName+"/"+passThroughMethod, newQuestion(size, text), &a, b.codec, b.largest)
 	if a.buffer == nil {
 		return err
 	}
@@ -121,7 +123,7 @@ func (b *baselines) passThrough(ctx context.Context, size int64, text string) er
 func (b *baselines) generated(ctx context.Context, size int64, text string) error {
 	var resp tfpb.RecvTensorResponse
 	req := &tfpb.RecvTensorRequest{StepId: size, RendezvousKey: text}
-	if err := b.conn.Invoke(ctx, "/"+baselineServiceName+"/"+generatedMethod, req, &resp, b.codec); err != nil {
+	if err := b.conn.Invoke(ctx, "/"+baselineServiceName+"/"+generatedMethod, req, &resp, b.codec, b.largest); err != nil {
 		return err
 	}
 	buf, err := b.pool.Allocate(len(resp.GetTensor().GetTensorContent()))

@@ -2,32 +2,25 @@ package grpctransport
 
 import (
 	"encoding/binary"
-	"errors"
-	"io"
-	"strings"
 	"sync"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	grpcstatus "google.golang.org/grpc/status"
-
-	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// gRPC holds what has come of a response until it is parsed, up to maxMessage. A peer that this process does not
-// know from its settings could so take all memory. So the bytes of its responses are reserved here, where they
-// come in, as long as gRPC holds them:
+// gRPC holds what has come of a response until it is parsed, so peers could take all memory. So the bytes of
+// responses are reserved here, where they come in, as long as gRPC holds them:
 //
 //	HEADERS of a call are sent ──► nothing
-//	DATA ────────────────────────► what the frame takes, in steps
+//	DATA ────────────────────────► what the frame takes
 //	      └── beyond the limit ──► gRPC reads RST_STREAM: the call ends with ResourceExhausted
-//	the stream ends ─────────────► its bytes have landed: its call parses them, or drops them
-//	a call returns ──────────────► landed bytes are given back
+//	a message is whole ──────────► it waits until it is parsed, then it is given back
+//	the stream ends ─────────────► half a message is given back; a whole one waits for its call, which parses or drops it
+//	a call returns ──────────────► what it has not parsed is given back
 //
-// Which stream belongs to which call is not known here. As many landed responses are kept as calls have no stream any
-// more and have not returned, the largest ones. So what is reserved is no less than what gRPC holds, but for firstBytes
-// of each response.
+// Which stream belongs to which call is not known here. A message that is parsed is one of its length: all of a length
+// take about the same. Of streams that have ended, as many keep their messages as calls have no stream any more and have
+// not returned, those with the largest. So what is reserved is no less than what gRPC holds, but for firstBytes of each
+// response.
 
 // answers has the responses on the connections that one grpc.ClientConn makes. A nil *answers has no limit.
 type answers struct {
@@ -36,21 +29,40 @@ type answers struct {
 	mu     sync.Mutex // guards what follows, and the streams of all connections
 	calls  int        // that have not returned
 	open   int        // streams
-	landed []*answer  // of streams that have ended
-	reason error      // why one was refused last
+	landed []*answer  // of streams that have ended, with messages that are not parsed
+	whole  map[int64][]*message
+	reason error // why one was refused last
+
+	used     int64 // what gRPC holds
+	reserved int64 // at least used, unless that was refused
+	held     []reservation
+}
+
+// reservation is a part of what is reserved.
+type reservation struct {
+	bytes  int64
+	buffer *tensor.Buffer
 }
 
 // answer is what has come of a response.
 type answer struct {
-	prefix [messagePrefix]byte
-	have   int   // bytes of prefix
-	left   int64 // bytes of the message that have not come
+	prefix     [messagePrefix]byte
+	have       int   // bytes of prefix
+	length     int64 // of the present message
+	left       int64 // bytes of it that have not come
+	compressed bool  // the present message is
 
-	now  int64 // what the present message takes
-	most int64 // what an earlier one took
+	now    int64      // what the present message takes
+	whole  []*message // those that have come whole, and are not parsed
+	held   int64      // now, and what those of whole take
+	landed int        // place in answers.landed, from 1; 0 while the stream is open
+}
 
-	reserved int64
-	held     []*tensor.Buffer
+// message is one that has come whole.
+type message struct {
+	of                 *answer
+	length, takes      int64
+	inAnswer, ofLength int // places in of.whole and in answers.whole
 }
 
 // newAnswers returns nil when from is nil.
@@ -58,7 +70,7 @@ func newAnswers(from tensor.Reserver) *answers {
 	if from == nil {
 		return nil
 	}
-	return &answers{from: from}
+	return &answers{from: from, whole: make(map[int64][]*message)}
 }
 
 // begin counts a call.
@@ -82,42 +94,98 @@ func (a *answers) end() {
 	a.trimLocked()
 }
 
+// parsed gives back a message of n bytes, which gRPC holds no more.
+func (a *answers) parsed(n int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	all := a.whole[n]
+	if len(all) == 0 {
+		return // its stream was reset
+	}
+	m := all[len(all)-1]
+	a.dropLocked(m)
+	if q := m.of; q.landed > 0 && len(q.whole) == 0 {
+		a.forgetLocked(q)
+	}
+	a.giveBackLocked()
+}
+
 // trimLocked gives back what no call can hold.
 func (a *answers) trimLocked() {
 	for len(a.landed) > max(a.calls-a.open, 0) {
-		least := 0
-		for i, q := range a.landed {
-			if q.reserved < a.landed[least].reserved {
-				least = i
+		least := a.landed[0]
+		for _, q := range a.landed {
+			if q.held < least.held {
+				least = q
 			}
 		}
-		last := len(a.landed) - 1
-		a.landed[least].release()
-		a.landed[least], a.landed[last] = a.landed[last], nil
-		a.landed = a.landed[:last]
+		for len(least.whole) > 0 {
+			a.dropLocked(least.whole[len(least.whole)-1])
+		}
+		a.forgetLocked(least)
+	}
+	a.giveBackLocked()
+}
+
+// forgetLocked forgets a response whose stream has ended.
+func (a *answers) forgetLocked(q *answer) {
+	last := len(a.landed) - 1
+	other := a.landed[last]
+	a.landed[q.landed-1], other.landed = other, q.landed
+	a.landed[last] = nil
+	a.landed = a.landed[:last]
+}
+
+// dropLocked takes a message out of the lists.
+func (a *answers) dropLocked(m *message) {
+	a.addLocked(m.of, -m.takes)
+	m.of.whole = without(m.of.whole, m.inAnswer, func(last *message) { last.inAnswer = m.inAnswer })
+	all := without(a.whole[m.length], m.ofLength, func(last *message) { last.ofLength = m.ofLength })
+	if len(all) == 0 {
+		delete(a.whole, m.length)
+	} else {
+		a.whole[m.length] = all
 	}
 }
 
-func (q *answer) release() {
-	for _, b := range q.held {
-		b.Release()
-	}
-	q.held, q.reserved = nil, 0
+// without moves the last message to place i, where moved notes it, and returns all but the one that was there.
+func without(all []*message, i int, moved func(*message)) []*message {
+	last := len(all) - 1
+	moved(all[last])
+	all[i], all[last] = all[last], nil
+	return all[:last]
 }
 
-// reserveLocked reserves what a response takes.
-func (a *answers) reserveLocked(q *answer) error {
-	n := q.most + q.now - q.reserved - firstBytes
+// addLocked adds to what a response takes.
+func (a *answers) addLocked(q *answer, n int64) {
+	before := max(q.held-firstBytes, 0)
+	q.held += n
+	a.used += max(q.held-firstBytes, 0) - before
+}
+
+// reserveLocked reserves what gRPC holds.
+func (a *answers) reserveLocked() error {
+	n := a.used - a.reserved
 	if n <= 0 {
 		return nil
 	}
-	n = max(n, chargeStep, q.reserved/responseSteps)
+	n = max(n, answerStep, a.reserved/answerSteps)
 	b, err := a.from.Reserve(n)
 	if err != nil {
 		return err
 	}
-	q.held, q.reserved = append(q.held, b), q.reserved+n
+	a.held, a.reserved = append(a.held, reservation{n, b}), a.reserved+n
 	return nil
+}
+
+// giveBackLocked gives back what is reserved and not used.
+func (a *answers) giveBackLocked() {
+	for last := len(a.held) - 1; last >= 0 && a.reserved-a.held[last].bytes >= a.used; last-- {
+		a.held[last].buffer.Release()
+		a.reserved -= a.held[last].bytes
+		a.held[last] = reservation{}
+		a.held = a.held[:last]
+	}
 }
 
 // connect returns the watch of a connection.
@@ -210,9 +278,14 @@ func (c *answerConn) beginRead(f frame) bool {
 			c.padding = -1
 		}
 		if f.length > 0 {
-			q.now += frameTakes(f.length)
+			takes := frameTakes(f.length)
+			if q.compressed {
+				takes += int64(f.length) // laterGzip copies it
+			}
+			q.now += takes
+			c.all.addLocked(q, takes)
 		}
-		if err := c.all.reserveLocked(q); err != nil {
+		if err := c.all.reserveLocked(); err != nil {
 			c.all.reason = err
 			c.ending = appendFrame(c.ending, frame{kind: frameReset, stream: f.stream, length: 4})
 			c.ending = binary.BigEndian.AppendUint32(c.ending, enhanceYourCalm)
@@ -248,15 +321,15 @@ func (c *answerConn) payload(f frame, b []byte) error {
 	}
 	n := min(c.data, len(b))
 	c.data -= n
-	q.took(b[:n])
+	c.all.tookLocked(q, b[:n])
 	if c.in.left == 0 && f.flags&flagEndStream != 0 {
 		c.endLocked(f.stream)
 	}
 	return nil
 }
 
-// took follows the messages of a response.
-func (q *answer) took(b []byte) {
+// tookLocked follows the messages of a response.
+func (a *answers) tookLocked(q *answer, b []byte) {
 	for len(b) > 0 {
 		if q.left > 0 {
 			n := min(q.left, int64(len(b)))
@@ -270,12 +343,23 @@ func (q *answer) took(b []byte) {
 				return
 			}
 			q.have = 0
-			q.left = int64(binary.BigEndian.Uint32(q.prefix[1:]))
+			q.compressed = q.prefix[0] != 0
+			q.length = int64(binary.BigEndian.Uint32(q.prefix[1:]))
+			q.left = q.length
 		}
 		if q.left == 0 {
-			q.most, q.now = max(q.most, q.now), 0
+			a.completeLocked(q)
 		}
 	}
+}
+
+// completeLocked makes the present message of a response a whole one.
+func (a *answers) completeLocked(q *answer) {
+	all := a.whole[q.length]
+	m := &message{of: q, length: q.length, takes: q.now + wholeBytes, inAnswer: len(q.whole), ofLength: len(all)}
+	q.whole, a.whole[q.length] = append(q.whole, m), append(all, m)
+	q.now, q.compressed = 0, false
+	a.addLocked(q, wholeBytes)
 }
 
 // endLocked ends a stream.
@@ -285,9 +369,15 @@ func (c *answerConn) endLocked(stream uint32) {
 		return
 	}
 	delete(c.streams, stream)
-	c.all.open--
-	c.all.landed = append(c.all.landed, q)
-	c.all.trimLocked()
+	a := c.all
+	a.open--
+	a.addLocked(q, -q.now)
+	q.now = 0
+	if len(q.whole) > 0 {
+		a.landed = append(a.landed, q)
+		q.landed = len(a.landed)
+	}
+	a.trimLocked()
 }
 
 // close ends all streams with the connection.
@@ -302,47 +392,3 @@ func (c *answerConn) close() {
 		c.endLocked(stream)
 	}
 }
-
-// explain returns the reason of a call that ended since its response was refused here.
-func (a *answers) explain(err error) error {
-	if a == nil || err == nil {
-		return err
-	}
-	if s := grpcstatus.Convert(err); s.Code() != codes.ResourceExhausted || !strings.Contains(s.Message(), "ENHANCE_YOUR_CALM") {
-		return err
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.reason == nil {
-		return err // of the peer
-	}
-	return ownError{status.From(a.reason).WithPrefix("a response is larger than what this process has left")}
-}
-
-// explainStream returns a stream with the same reasons.
-func (a *answers) explainStream(s grpc.ClientStream) grpc.ClientStream {
-	if a == nil {
-		return s
-	}
-	return explainedStream{s, a}
-}
-
-type explainedStream struct {
-	grpc.ClientStream
-	answers *answers
-}
-
-// RecvMsg implements grpc.ClientStream.
-func (s explainedStream) RecvMsg(m any) error { return s.answers.explain(s.ClientStream.RecvMsg(m)) }
-
-// noGzip refuses compressed responses, which become larger than what came. This process requests none. It implements
-// grpc.Decompressor.
-type noGzip struct{}
-
-// Do implements grpc.Decompressor.
-func (noGzip) Do(io.Reader) ([]byte, error) {
-	return nil, errors.New("compressed responses of this peer are refused")
-}
-
-// Type implements grpc.Decompressor.
-func (noGzip) Type() string { return "gzip" }

@@ -137,14 +137,14 @@ func newBenchRig(b *testing.B, size int) *benchRig {
 	}
 	r.pass = func(ctx context.Context) error {
 		p := passed{pool: pool}
-		if err := conn.Invoke(ctx, passMethod, &tfpb.RecvTensorRequest{StepId: 1, RendezvousKey: key.String()}, &p); err != nil {
+		if err := conn.Invoke(ctx, passMethod, &tfpb.RecvTensorRequest{StepId: 1, RendezvousKey: key.String()}, &p, grpc.MaxCallRecvMsgSize(maxMessage)); err != nil {
 			return err
 		}
 		p.buf.Release()
 		return nil
 	}
 	r.generated = func(ctx context.Context) error {
-		return conn.Invoke(ctx, generatedMethod, &tfpb.RecvTensorRequest{StepId: 1, RendezvousKey: key.String()}, new(tfpb.RecvTensorResponse))
+		return conn.Invoke(ctx, generatedMethod, &tfpb.RecvTensorRequest{StepId: 1, RendezvousKey: key.String()}, new(tfpb.RecvTensorResponse), grpc.MaxCallRecvMsgSize(maxMessage))
 	}
 	return r
 }

@@ -48,13 +48,42 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 // Unmarshal implements encoding.CodecV2.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	switch v := v.(type) {
+	case *reply:
+		return v.unmarshal(c, data)
+	default:
+		return c.parse(data, v, new(unlimited))
+	}
+}
+
+// parse parses v. It charges to by what that takes.
+func (c codec) parse(data mem.BufferSlice, v any, by taker) error {
+	switch v := v.(type) {
 	case parser:
 		v.parse(data)
 		return nil
 	case proto.Message:
-		return inOne(data, func(b []byte) error { return unmarshal(c.scanner, b, v, nil) })
+		b, err := joined(data, by)
+		if err != nil {
+			return err
+		}
+		return unmarshal(c.scanner, b, v, by)
 	}
 	return c.CodecV2.Unmarshal(data, v)
+}
+
+// joined returns the bytes of data in one buffer, whose memory is charged to by. They are valid as long as data
+// is, and as what by has.
+func joined(data mem.BufferSlice, by taker) ([]byte, error) {
+	if len(data) == 1 {
+		return data[0].ReadOnlyData(), nil
+	}
+	b, err := memoryOf(by, int64(data.Len()))
+	if err != nil {
+		return nil, err
+	}
+	b = b[:cap(b)]
+	data.CopyTo(b)
+	return b, nil
 }
 
 // serverCodec is the codec of a server, for messages that Guard has not wrapped. It takes larger messages
@@ -89,13 +118,25 @@ type taker interface {
 	take(n int64) error
 }
 
+// memoryOf returns an empty slice with a capacity of n bytes, which are charged to by. When they are given back the
+// slice is not valid any more.
+func memoryOf(by taker, n int64) ([]byte, error) {
+	if p, ok := by.(*parsing); ok {
+		return p.allocate(n)
+	}
+	if err := by.take(n); err != nil {
+		return nil, err
+	}
+	return make([]byte, 0, n), nil
+}
+
 // unlimited takes any number of bytes.
 type unlimited struct{}
 
 func (*unlimited) take(int64) error { return nil }
 
-// unmarshal parses m after it has counted, and charged to by, what that takes. by may be nil. What is no
-// message is Internal, as gRPC has it.
+// unmarshal parses m after it has counted, and charged to by, what that takes. What is no message is Internal,
+// as gRPC has it.
 func unmarshal(s *wiresize.Scanner, b []byte, m proto.Message, by taker) error {
 	size, err := s.Size(b, m, wiresize.Bound(len(b)))
 	if status.CodeOf(err) == status.InvalidArgument {
@@ -104,10 +145,8 @@ func unmarshal(s *wiresize.Scanner, b []byte, m proto.Message, by taker) error {
 	if err != nil {
 		return err
 	}
-	if by != nil {
-		if err := by.take(size); err != nil {
-			return err
-		}
+	if err := by.take(size); err != nil {
+		return err
 	}
 	if err := proto.Unmarshal(b, m); err != nil {
 		return status.Errorf(status.Internal, "cannot parse a %s of %d bytes: %w", m.ProtoReflect().Descriptor().FullName(), len(b), err)
@@ -132,17 +171,29 @@ func unmarshalRequest(s *wiresize.Scanner, b []byte, m proto.Message, largest in
 		defer func() { _ = by.take(-charged) }() // gives back
 	}
 	if int64(len(b)) > limit {
-		return status.Errorf(status.ResourceExhausted, "a message of %d bytes is larger than max (%d)", len(b), limit)
+		return largerThan(len(b), limit)
 	}
 	return unmarshal(s, b, m, by)
 }
 
-// laterGzip leaves a compressed request as it is. The codec decompresses it, since it knows the caller to
-// charge: gRPC would decompress up to its limit of any request first. It implements grpc.Decompressor.
+func largerThan(n int, limit int64) error {
+	return status.Errorf(status.ResourceExhausted, "a message of %d bytes is larger than max (%d)", n, limit)
+}
+
+// laterGzip leaves a compressed message as it is. The codec decompresses it, since it knows whom to charge:
+// gRPC would decompress up to its limit of any message first. It implements grpc.Decompressor.
 type laterGzip struct{}
 
 // Do implements grpc.Decompressor.
-func (laterGzip) Do(r io.Reader) ([]byte, error) { return io.ReadAll(r) }
+func (laterGzip) Do(r io.Reader) ([]byte, error) {
+	sized, ok := r.(interface{ Remaining() int })
+	if !ok {
+		return io.ReadAll(r)
+	}
+	b := make([]byte, sized.Remaining()) // ReadAll would take more
+	_, err := io.ReadFull(r, b)
+	return b, err
+}
 
 // Type implements grpc.Decompressor.
 func (laterGzip) Type() string { return "gzip" }
@@ -171,7 +222,7 @@ func inflate(b []byte, limit int64, by taker) (out []byte, charged int64, err er
 	}()
 	z, err := gzip.NewReader(bytes.NewReader(b))
 	if err != nil {
-		return nil, 0, status.Errorf(status.InvalidArgument, "cannot decompress a request of %d bytes: %w", len(b), err)
+		return nil, 0, status.Errorf(status.InvalidArgument, "cannot decompress a message of %d bytes: %w", len(b), err)
 	}
 	for {
 		if len(out) == cap(out) {
@@ -179,12 +230,12 @@ func inflate(b []byte, limit int64, by taker) (out []byte, charged int64, err er
 				return nil, charged, status.Errorf(status.ResourceExhausted, "a compressed message of %d bytes is larger than max (%d) after decompression", len(b), limit)
 			}
 			more := min(max(2*int64(cap(out)), sizeHint(b)+1), limit+1)
-			if err := by.take(more); err != nil {
+			grown, err := memoryOf(by, more)
+			if err != nil {
 				return nil, charged, err
 			}
 			charged += more
-			grown := make([]byte, len(out), more)
-			copy(grown, out)
+			grown = append(grown, out...)
 			_ = by.take(-int64(cap(out))) // gives back
 			charged -= int64(cap(out))
 			out = grown
@@ -195,7 +246,7 @@ func inflate(b []byte, limit int64, by taker) (out []byte, charged int64, err er
 		case errors.Is(err, io.EOF):
 			return out, charged, nil
 		case err != nil:
-			return nil, charged, status.Errorf(status.InvalidArgument, "cannot decompress a request of %d bytes: %w", len(b), err)
+			return nil, charged, status.Errorf(status.InvalidArgument, "cannot decompress a message of %d bytes: %w", len(b), err)
 		}
 	}
 }

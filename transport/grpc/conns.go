@@ -36,6 +36,10 @@ type ConnsOptions struct {
 	Idle time.Duration
 	// Dial configures each connection.
 	Dial DialOptions
+	// Responses is what the bytes of responses are reserved from while they come and until they are parsed, and
+	// what they become when they are decompressed and parsed; nil for no limit. A response beyond it ends its call
+	// with ResourceExhausted.
+	Responses tensor.Reserver
 	// Bounds bounds the connections; nil for no bounds. With Bounds, Disconnected is not called.
 	Bounds *Bounds
 }
@@ -147,10 +151,10 @@ func errConnsClosed() error {
 func (c *Conns) link(address string) (link, error) {
 	if b := c.opts.Bounds; b != nil {
 		return &resting{address: address, bounds: b, number: max(c.opts.Dial.Connections, 1), dial: func() (*channel, error) {
-			return dial(address, c.opts.Dial, c.frames, b.Responses, nil)
+			return dial(address, c.opts.Dial, c.frames, c.opts.Responses, nil)
 		}}, nil
 	}
-	return dial(address, c.opts.Dial, c.frames, nil, func() { c.disconnected(address) })
+	return dial(address, c.opts.Dial, c.frames, c.opts.Responses, func() { c.disconnected(address) })
 }
 
 // disconnected reports that a connection to an address has ended.

@@ -101,17 +101,6 @@ func (c *cursor) message() (cursor, bool) {
 	return inner, true
 }
 
-// bytes returns a copy of the length-delimited field after its tag.
-func (c *cursor) bytes() ([]byte, bool) {
-	inner, ok := c.message()
-	if !ok {
-		return nil, false
-	}
-	b := make([]byte, inner.left)
-	inner.copyTo(b)
-	return b, true
-}
-
 // skip moves behind a field after its tag. It returns false for groups, which no message
 // here has.
 func (c *cursor) skip(typ protowire.Type) bool {

@@ -28,6 +28,7 @@ import (
 type received struct {
 	alloc tensor.Allocator
 	t     *delivery.Transfer // nil for a call of a Worker
+	by    taker              // what parsing takes is charged to it; nil for no limit
 
 	// The result of parse: the response, or err.
 	transport.TensorResponse
@@ -60,7 +61,15 @@ func (r *received) release() {
 	if r.Tensor != nil {
 		r.Tensor.Release()
 	}
-	*r = received{alloc: r.alloc, t: r.t}
+	*r = received{alloc: r.alloc, t: r.t, by: r.by}
+}
+
+// charged returns what parsing is charged to.
+func (r *received) charged() taker {
+	if r.by == nil {
+		return new(unlimited)
+	}
+	return r.by
 }
 
 func unparsable(why error) error {
@@ -110,9 +119,16 @@ func (r *received) parseUsual(c cursor) (done bool, err error) {
 				return false, nil
 			}
 		case num == fieldOptions && typ == protowire.BytesType:
-			b, ok := c.bytes()
-			a := new(anypb.Any)
-			if !ok || r.Options != nil || proto.Unmarshal(b, a) != nil {
+			options, ok := c.message()
+			if !ok || r.Options != nil {
+				return false, nil
+			}
+			if err := r.charged().take(restFactor * int64(options.left)); err != nil {
+				return false, err
+			}
+			b, a := make([]byte, options.left), new(anypb.Any)
+			options.copyTo(b)
+			if proto.Unmarshal(b, a) != nil {
 				return false, nil
 			}
 			if err := r.setOptions(a); err != nil {
@@ -168,12 +184,16 @@ func (r *received) parseTensor(c cursor) (ok bool, err error) {
 // parseAny parses a message of any form. It joins the buffers first, which costs a second
 // copy of the content.
 func (r *received) parseAny(data mem.BufferSlice) error {
-	var m tfpb.RecvTensorResponse
-	content, rest, err := splitTensor(data.Materialize())
-	if err == nil {
-		err = proto.Unmarshal(rest, &m)
-	}
+	b, err := joined(data, r.charged())
 	if err != nil {
+		return err
+	}
+	var m tfpb.RecvTensorResponse
+	content, rest, err := splitTensor(b, r.charged())
+	if err != nil {
+		return err
+	}
+	if err := proto.Unmarshal(rest, &m); err != nil {
 		return unparsable(err)
 	}
 	r.Dead, r.SendStartMicros, r.RequireAck = m.GetIsDead(), m.GetSendStartMicros(), m.GetRequireAck()
@@ -197,27 +217,41 @@ func (r *received) parseAny(data mem.BufferSlice) error {
 	return err
 }
 
-// splitTensor returns the TensorProto of a RecvTensorResponse, and the message without it.
+// splitTensor returns the TensorProto of a RecvTensorResponse, and its other known fields.
 // Package tensorproto parses the TensorProto, since it reserves memory from the allocator
-// first. A repeated field is concatenated, which merges the values as protobuf does.
-func splitTensor(b []byte) (content, rest []byte, err error) {
+// first. A repeated field is concatenated, which merges the values as protobuf does. Copies are
+// charged to by.
+func splitTensor(b []byte, by taker) (content, rest []byte, err error) {
+	joined := false
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
-			return nil, nil, protowire.ParseError(n)
+			return nil, nil, unparsable(protowire.ParseError(n))
 		}
 		m := protowire.ConsumeFieldValue(num, typ, b[n:])
 		if m < 0 {
-			return nil, nil, protowire.ParseError(m)
+			return nil, nil, unparsable(protowire.ParseError(m))
 		}
-		if num == fieldTensor && typ == protowire.BytesType {
+		switch {
+		case num == fieldTensor && typ == protowire.BytesType:
 			value, _ := protowire.ConsumeBytes(b[n : n+m])
 			if content == nil {
 				content = slices.Clip(value)
-			} else {
-				content = append(content, value...)
+				break
 			}
-		} else {
+			copied := len(value)
+			if !joined {
+				copied += len(content)
+			}
+			joined = true
+			if err := by.take(copyFactor * int64(copied)); err != nil {
+				return nil, nil, err
+			}
+			content = append(content, value...)
+		case num <= fieldRequireAck: // the last one
+			if err := by.take(restFactor * int64(n+m)); err != nil {
+				return nil, nil, err
+			}
 			rest = append(rest, b[:n+m]...)
 		}
 		b = b[n+m:]

@@ -81,7 +81,7 @@ func dial(address string, o DialOptions, frames mem.BufferPool, responses tensor
 		}),
 		grpc.WithDefaultCallOptions(
 			grpc.ForceCodecV2(newCodec()),
-			grpc.MaxCallRecvMsgSize(maxMessage),
+			grpc.MaxCallRecvMsgSize(maxAnswer),
 			grpc.MaxCallSendMsgSize(maxMessage),
 			grpc.StaticMethod(),
 		),
@@ -93,7 +93,9 @@ func dial(address string, o DialOptions, frames mem.BufferPool, responses tensor
 		grpc.WithInitialConnWindowSize(connWindow),
 	}, o.Extra...)
 	if responses != nil {
-		opts = append(opts, grpc.WithDecompressor(noGzip{})) //nolint:staticcheck // the only decompressor of a client that is not registered globally
+		opts = append(opts,
+			grpc.WithDecompressor(laterGzip{}), //nolint:staticcheck // the only decompressor of a client that is not registered globally
+			grpc.WithDefaultCallOptions(experimental.AcceptCompressors("gzip")))
 	}
 	for i := range ch.conns {
 		// The target is a URL, where % begins an escape; an address of a link has one before its zone.
@@ -105,7 +107,7 @@ func dial(address string, o DialOptions, frames mem.BufferPool, responses tensor
 			_ = ch.close()
 			return nil, status.Errorf(status.InvalidArgument, "cannot dial %s: %w", address, err)
 		}
-		watch.conn = conn
+		watch.conn, watch.answers = conn, answers
 		ch.conns[i], ch.silence, ch.answers = conn, append(ch.silence, watch), append(ch.answers, answers)
 	}
 	return ch, nil
@@ -171,7 +173,8 @@ func (c *channel) Invoke(ctx context.Context, method string, args, reply any, op
 	defer c.silence[i].end()
 	c.answers[i].begin()
 	defer c.answers[i].end()
-	return c.answers[i].explain(c.conns[i].Invoke(ctx, method, args, reply, opts...))
+	r, into := c.answers[i].reply(reply, largestOf(opts))
+	return c.answers[i].explain(c.conns[i].Invoke(ctx, method, args, into, opts...), r)
 }
 
 // NewStream implements grpc.ClientConnInterface.
@@ -188,7 +191,7 @@ func (c *channel) NewStream(ctx context.Context, desc *grpc.StreamDesc, method s
 		end()
 		return nil, err
 	}
-	return c.answers[i].explainStream(stream), nil
+	return c.answers[i].stream(stream, opts), nil
 }
 
 func (c *channel) close() error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -97,7 +98,8 @@ func (c *conn) fetchInto(ctx context.Context, t *delivery.Transfer, f *download,
 	p := f.partial
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the stream on every return
-	stream, err := c.worker.conn.NewStream(ctx, &trystgrpc.Chunks_ServiceDesc.Streams[0], trystgrpc.Chunks_Fetch_FullMethodName)
+	stream, err := c.worker.conn.NewStream(ctx, &trystgrpc.Chunks_ServiceDesc.Streams[0], trystgrpc.Chunks_Fetch_FullMethodName,
+		grpc.MaxCallRecvMsgSize(maxChunkAnswer))
 	if err != nil {
 		return c.failed(ctx, t, err, nil)
 	}

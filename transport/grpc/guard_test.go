@@ -271,11 +271,11 @@ func TestResponsesThatGrowAreRefused(t *testing.T) {
 	}
 	c := trystgrpc.NewPublicationsClient(conn)
 	used := allocated(func() {
-		_, err := c.List(t.Context(), &trystpb.ListRequest{})
+		_, err := c.List(t.Context(), &trystpb.ListRequest{}, grpc.MaxCallRecvMsgSize(16<<20))
 		if err == nil || !strings.Contains(err.Error(), "ListResponse of 8388608 bytes takes more than") {
 			t.Errorf("List: %v", err)
 		}
-		_, err = c.Describe(t.Context(), &trystpb.DescribeRequest{})
+		_, err = c.Describe(t.Context(), &trystpb.DescribeRequest{}, grpc.MaxCallRecvMsgSize(16<<20))
 		if err == nil || !strings.Contains(err.Error(), "DescribeResponse of 8388608 bytes takes more than") {
 			t.Errorf("Describe: %v", err)
 		}

@@ -49,9 +49,26 @@ const (
 	// chargeStep is what a request is charged with at a time, so that tiny frames cost little.
 	chargeStep = 4 << 10
 
-	// responseSteps is the part by which what is reserved for a response grows, so that a large one is some hundred
-	// reservations at most.
-	responseSteps = 16
+	// maxAnswer is the largest response of a call that says nothing else, in bytes after decompression: the default of
+	// every gRPC client. More may come in answer to RecvTensor, RecvBuf and RunGraph (tensors), CompleteGroup
+	// (members), Logging and Tracing (records), and Describe and List (manifests; in internal/checkpoint).
+	maxAnswer = 4 << 20
+	// maxMembers is the largest response with the members of a group: 65,536 devices of 256 bytes (internal/collective).
+	maxMembers = 16 << 20
+	// maxRecords is the largest response with records: 65,536 transfers of 1 KiB.
+	maxRecords = 64 << 20
+	// maxChunkAnswer is the largest message of Chunks/Fetch, with its tags.
+	maxChunkAnswer = chunkSize + 1<<10
+	// answerStep is how much is reserved for responses at least, and answerSteps the part by which it grows, so that a
+	// large one is some hundred reservations at most.
+	answerStep  = 64 << 10
+	answerSteps = 16
+	// copyFactor is what a byte takes that is appended to a growing slice, and restFactor what one takes of the fields
+	// of a RecvTensorResponse beside its tensor, which are copied and parsed twice.
+	copyFactor = 2
+	restFactor = 6
+	// wholeBytes is what a message takes beside its frames while it waits to be parsed: a record of it.
+	wholeBytes = 128
 
 	// requestTime is how long a request may take for requestProgress more bytes, and a frame to come
 	// whole: 4 KiB/s on the slowest link, and longer than TCP takes to get over a few lost packets.

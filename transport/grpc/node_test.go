@@ -53,6 +53,7 @@ type nodeOptions struct {
 	bounds      *Bounds
 	tuning      ServerTuning
 	alloc       tensor.Allocator
+	responses   tensor.Reserver // nil: a pool without a limit
 }
 
 func task(i int) cluster.Task { return cluster.Task{Job: "worker", Index: i} }
@@ -99,6 +100,10 @@ func (c *testCluster) start(t testing.TB, index int, o nodeOptions) *node {
 		n.alloc = tensortest.NewAllocator(t)
 		o.alloc = n.alloc
 	}
+	unlimited := tensor.NewPool(tensor.PoolOptions{})
+	if o.responses == nil {
+		o.responses = unlimited
+	}
 	l := o.listener
 	if l == nil {
 		l = listen(t)
@@ -107,7 +112,7 @@ func (c *testCluster) start(t testing.TB, index int, o nodeOptions) *node {
 	c.set(n.task, n.address)
 	self := transport.Process{Name: n.task.String(), Incarnation: n.incarnation}
 	n.conns = NewConns(ConnsOptions{
-		Self: n.task, Allocator: o.alloc, Log: n.log, Dial: o.dial, Bounds: o.bounds,
+		Self: n.task, Allocator: o.alloc, Log: n.log, Dial: o.dial, Bounds: o.bounds, Responses: o.responses,
 		Resolve: func(t cluster.Task) (string, bool) {
 			if a, ok := o.addresses[t.Index]; ok {
 				return a, true
@@ -148,6 +153,9 @@ func (c *testCluster) start(t testing.TB, index int, o nodeOptions) *node {
 		<-n.served
 		if err := n.conns.Close(); err != nil {
 			t.Errorf("closing the connections of %v: %v", n.task, err)
+		}
+		if held := unlimited.Stats().InUse; held != 0 {
+			t.Errorf("%d bytes are reserved for responses to %v after all has ended", held, n.task)
 		}
 	})
 	t.Cleanup(n.close)

@@ -61,7 +61,7 @@ func (w *RemoteWorker) RecvTensor(ctx context.Context, req *tfpb.RecvTensorReque
 // recv calls RecvTensor and parses the response into resp. On error, which is gRPC's, resp
 // holds nothing.
 func (w *RemoteWorker) recv(ctx context.Context, req *tfpb.RecvTensorRequest, resp *received) (trailer metadata.MD, err error) {
-	err = w.conn.Invoke(ctx, tensorflowgrpc.WorkerService_RecvTensor_FullMethodName, req, resp, grpc.Trailer(&trailer))
+	err = w.conn.Invoke(ctx, tensorflowgrpc.WorkerService_RecvTensor_FullMethodName, req, resp, grpc.MaxCallRecvMsgSize(maxMessage), grpc.Trailer(&trailer))
 	if err != nil {
 		resp.release() // the call may fail after its message
 	}
@@ -103,7 +103,7 @@ func (w *RemoteWorker) DeregisterGraph(ctx context.Context, req *tfpb.Deregister
 
 // RunGraph implements transport.Worker.
 func (w *RemoteWorker) RunGraph(ctx context.Context, req *tfpb.RunGraphRequest) (*tfpb.RunGraphResponse, error) {
-	return call[tfpb.RunGraphResponse](ctx, w, tensorflowgrpc.WorkerService_RunGraph_FullMethodName, req)
+	return call[tfpb.RunGraphResponse](ctx, w, tensorflowgrpc.WorkerService_RunGraph_FullMethodName, req, grpc.MaxCallRecvMsgSize(maxMessage))
 }
 
 // CleanupGraph implements transport.Worker.
@@ -118,22 +118,22 @@ func (w *RemoteWorker) CleanupAll(ctx context.Context, req *tfpb.CleanupAllReque
 
 // RecvBuf implements transport.Worker.
 func (w *RemoteWorker) RecvBuf(ctx context.Context, req *tfpb.RecvBufRequest) (*tfpb.RecvBufResponse, error) {
-	return call[tfpb.RecvBufResponse](ctx, w, tensorflowgrpc.WorkerService_RecvBuf_FullMethodName, req)
+	return call[tfpb.RecvBufResponse](ctx, w, tensorflowgrpc.WorkerService_RecvBuf_FullMethodName, req, grpc.MaxCallRecvMsgSize(maxMessage))
 }
 
 // Logging implements transport.Worker.
 func (w *RemoteWorker) Logging(ctx context.Context, req *tfpb.LoggingRequest) (*tfpb.LoggingResponse, error) {
-	return call[tfpb.LoggingResponse](ctx, w, tensorflowgrpc.WorkerService_Logging_FullMethodName, req)
+	return call[tfpb.LoggingResponse](ctx, w, tensorflowgrpc.WorkerService_Logging_FullMethodName, req, grpc.MaxCallRecvMsgSize(maxRecords))
 }
 
 // Tracing implements transport.Worker.
 func (w *RemoteWorker) Tracing(ctx context.Context, req *tfpb.TracingRequest) (*tfpb.TracingResponse, error) {
-	return call[tfpb.TracingResponse](ctx, w, tensorflowgrpc.WorkerService_Tracing_FullMethodName, req)
+	return call[tfpb.TracingResponse](ctx, w, tensorflowgrpc.WorkerService_Tracing_FullMethodName, req, grpc.MaxCallRecvMsgSize(maxRecords))
 }
 
 // CompleteGroup implements transport.Worker.
 func (w *RemoteWorker) CompleteGroup(ctx context.Context, req *tfpb.CompleteGroupRequest) (*tfpb.CompleteGroupResponse, error) {
-	return call[tfpb.CompleteGroupResponse](ctx, w, tensorflowgrpc.WorkerService_CompleteGroup_FullMethodName, req)
+	return call[tfpb.CompleteGroupResponse](ctx, w, tensorflowgrpc.WorkerService_CompleteGroup_FullMethodName, req, grpc.MaxCallRecvMsgSize(maxMembers))
 }
 
 // CompleteInstance implements transport.Worker.

@@ -2,7 +2,6 @@ package grpctransport
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/tensor"
 )
 
 // Bounds bounds what the connections to peers take that this process does not know from its settings, such as
@@ -21,9 +19,6 @@ type Bounds struct {
 	Place func(connections int) (release func(), err error)
 	// Rest is how long connections may be without a call; DefaultRest when 0.
 	Rest time.Duration
-	// Responses is what the bytes of responses are reserved from while they come and until they are parsed; nil
-	// for no limit. A response beyond it ends its call with ResourceExhausted. Compressed ones are refused.
-	Responses tensor.Reserver
 }
 
 // link is the connection to one address.
@@ -167,12 +162,4 @@ func (r *resting) close() error {
 		r.timer.Stop()
 	}
 	return r.endLocked()
-}
-
-// ownErrorOf returns why this process did not make a call, or did not take its response; nil when err is not so.
-func ownErrorOf(err error) *status.Error {
-	if own, ok := errors.AsType[ownError](err); ok {
-		return own.why
-	}
-	return nil
 }

@@ -24,9 +24,10 @@ import (
 
 // silence watches the connections that one grpc.ClientConn makes.
 type silence struct {
-	conn   *grpc.ClientConn
-	after  time.Duration // KeepaliveTime; 0 for no watch
-	within time.Duration // KeepaliveTimeout
+	conn    *grpc.ClientConn
+	answers *answers      // of conn
+	after   time.Duration // KeepaliveTime; 0 for no watch
+	within  time.Duration // KeepaliveTimeout
 
 	calls atomic.Int64 // under way
 	armed atomic.Bool  // the timer runs, or a look is under way
@@ -115,6 +116,8 @@ func (s *silence) probe() {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(s.ctx, s.within)
 	defer cancel()
+	s.answers.begin()
+	defer s.answers.end()
 	_ = s.conn.Invoke(ctx, healthpb.Health_Check_FullMethodName, new(healthpb.HealthCheckRequest), new(healthpb.HealthCheckResponse)) // any answer will do
 	if len(s.silentSince(began)) == 0 {
 		return
