@@ -209,6 +209,7 @@ func (n *node) connectPeers(o peersOptions) error {
 	n.conns = grpctransport.NewConns(grpctransport.ConnsOptions{
 		Self: n.task, Local: n.self, Spec: o.Spec, Resolve: o.Resolve,
 		Allocator: n.allocator, Log: n.transfers, Dial: dial, Idle: o.ReleaseAfter, Disconnected: n.checkPeer,
+		Responses: n.budget.Answers,
 	})
 	n.metrics.Kept.Add("frames", metrics.ForNext, n.conns.KeptFrames)
 	n.transport = grpctransport.New(grpctransport.Options{

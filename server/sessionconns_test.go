@@ -25,11 +25,20 @@ import (
 // strangers are servers that are no Tryst at n addresses of this host. answer gets each receive.
 func strangers(t *testing.T, n int, answer func(grpc.ServerStream) error) (at []member) {
 	t.Helper()
-	s := grpc.NewServer(grpc.ForceServerCodecV2(bytesCodec{}), grpc.MaxSendMsgSize(1<<31-1), grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
-		if method, _ := grpc.MethodFromServerStream(stream); !strings.HasSuffix(method, "/RecvTensor") {
+	return notTryst(t, n, func(method string, stream grpc.ServerStream) error {
+		if !strings.HasSuffix(method, "/RecvTensor") {
 			return grpcstatus.Error(codes.Unimplemented, "no Tryst")
 		}
 		return answer(stream)
+	})
+}
+
+// notTryst are servers at n addresses of this host. answer gets each call.
+func notTryst(t *testing.T, n int, answer func(method string, stream grpc.ServerStream) error) (at []member) {
+	t.Helper()
+	s := grpc.NewServer(grpc.ForceServerCodecV2(bytesCodec{}), grpc.MaxSendMsgSize(1<<31-1), grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+		method, _ := grpc.MethodFromServerStream(stream)
+		return answer(method, stream)
 	}))
 	ended := make(chan struct{}, n)
 	for i := range n {
@@ -52,7 +61,7 @@ func strangers(t *testing.T, n int, answer func(grpc.ServerStream) error) (at []
 	return at
 }
 
-// bytesCodec sends bytes, and drops what comes.
+// bytesCodec sends bytes, and gives what comes to a *string.
 type bytesCodec struct{}
 
 func (bytesCodec) Marshal(v any) (mem.BufferSlice, error) {
@@ -61,8 +70,22 @@ func (bytesCodec) Marshal(v any) (mem.BufferSlice, error) {
 	}
 	return nil, errors.New("no bytes")
 }
-func (bytesCodec) Unmarshal(mem.BufferSlice, any) error { return nil }
-func (bytesCodec) Name() string                         { return "proto" }
+func (bytesCodec) Unmarshal(b mem.BufferSlice, v any) error {
+	if s, ok := v.(*string); ok {
+		*s = string(b.Materialize())
+	}
+	return nil
+}
+func (bytesCodec) Name() string { return "proto" }
+
+// field is a message with one field of some MiB, and it takes no memory.
+func field(number byte, bytes int) mem.BufferSlice {
+	m := mem.BufferSlice{mem.SliceBuffer(binary.AppendUvarint([]byte{number<<3 | 2}, uint64(bytes)))} //nolint:gosec // positive
+	for block := make([]byte, 1<<20); bytes > 0; bytes -= len(block) {
+		m = append(m, mem.SliceBuffer(block))
+	}
+	return m
+}
 
 // neverAnswer is an answer that does not come.
 func neverAnswer(stream grpc.ServerStream) error {
@@ -124,11 +147,7 @@ func TestConnectionsOfSessionsAreBounded(t *testing.T) {
 func TestResponsesToSessionsAreBounded(t *testing.T) {
 	s := start(t, settings(), Options{Kernels: ops.New(), memory: 128 << 20})
 	c := propagate(t, grpctransport.DialOptions{}, append([]member{{task: taskOf("trainer", 0), server: s}}, strangers(t, 1, func(stream grpc.ServerStream) error {
-		m := mem.BufferSlice{mem.SliceBuffer(binary.AppendUvarint([]byte{0x7a}, 1<<30))} // a field that nobody knows, of 1 GiB
-		for block := make([]byte, 1<<20); m.Len() < 1<<30; {
-			m = append(m, mem.SliceBuffer(block))
-		}
-		return stream.SendMsg(m)
+		return stream.SendMsg(field(15, 1<<30)) // a field that nobody knows
 	})...)...)
 	defer c.close()
 	wantStatus(t, c.receiveFrom(1), status.ResourceExhausted, "a response is larger than what this process has left")

@@ -88,7 +88,7 @@ func (f *serverFlags) with(cmd *cobra.Command, s streams, log io.Writer, do func
 	}
 	defer closeTraces(ctx, traces, closeTimeout)
 	given, _ := cfg.Given(config.ForClient)
-	c, err := server.Dial(ctx, given, f.from, server.Options{Logger: logger, ClientStats: traces.Client()})
+	c, err := server.Dial(ctx, given, f.from, server.Options{Logger: logger, LimitHeap: true, ClientStats: traces.Client()})
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,8 @@ import (
 // What is in Common and off the Go heap leaves less for the heap, so the collector works harder then (heapLimit).
 type Budget struct {
 	Options
-	Pool *tensor.Pool // of Common
+	Pool    *tensor.Pool // of Common
+	Answers *Answers     // in Common
 
 	heap    *heapLimit
 	refused prometheus.Counter
@@ -55,15 +56,16 @@ func New(o Options) *Budget {
 		all.heap = newHeapLimit(o.Memory)
 	}
 	var seldom lograte.Limiter
+	refused := func(err error) {
+		all.refused.Inc()
+		if not, ok := seldom.Now(); ok {
+			o.Logger.Warn("memory is refused", "reason", err, "not_logged", not)
+		}
+	}
 	all.Pool = tensor.NewPool(tensor.PoolOptions{
-		Limit: o.Common, Idle: o.ReleaseAfter, Advice: "give the process more memory (setting memory)", OffHeap: all.heap.add,
-		Refused: func(err error) {
-			all.refused.Inc()
-			if not, ok := seldom.Now(); ok {
-				o.Logger.Warn("memory is refused", "reason", err, "not_logged", not)
-			}
-		},
+		Limit: o.Common, Idle: o.ReleaseAfter, Advice: "give the process more memory (setting memory)", OffHeap: all.heap.add, Refused: refused,
 	})
+	all.Answers = &Answers{Pool: all.Pool, most: o.Common / answersPart, refused: refused}
 	if o.Memory == 0 {
 		o.Logger.Warn("the memory that this process may use is not known, so no limit follows from it; set memory")
 		return all

@@ -70,7 +70,7 @@ func (s *Sessions) Peers(self cluster.Task, spec *cluster.Spec) (worker.Peers, e
 	p := &peers{process: s.Transport, known: s.knownAs(spec)}
 	p.conns = grpctransport.NewConns(grpctransport.ConnsOptions{
 		Self: self, Local: s.Local, Spec: spec, Renamed: true, Allocator: s.Allocator, Log: s.Transfers, Dial: s.Dial, Idle: s.Idle,
-		Responses: s.conns.from, Bounds: &grpctransport.Bounds{Place: own.place},
+		Responses: s.Memory.Answers, Bounds: &grpctransport.Bounds{Place: own.place},
 	})
 	p.own = grpctransport.New(grpctransport.Options{Self: s.Process, Conns: p.conns, PeerTimeout: s.PeerTimeout, Logger: s.conns.logger()})
 	return p, nil
