@@ -248,7 +248,7 @@ func TestRequestsEndAlthoughTheirClientNeverPauses(t *testing.T) {
 		rest := update[:half]
 		for range 3 * requestTime / time.Second {
 			time.Sleep(time.Second)
-			if _, err := c.Conn.Write(rest); err != nil {
+			if _, err := c.Write(rest); err != nil {
 				t.Fatal(err)
 			}
 			rest = append(slices.Clone(update[half:]), update[:half]...)
