@@ -2,7 +2,6 @@ package ops
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -161,48 +160,4 @@ func scalarTensor[T tensor.Element](c *graph.Context, v T) (*tensor.Tensor, erro
 		elems[0] = v
 	}
 	return t, err
-}
-
-// summary returns the first elements of a tensor as text; a negative n means all.
-func summary(t *tensor.Tensor, n int) string {
-	if t == nil {
-		return "resource"
-	}
-	if n < 0 || n > maxSummary {
-		n = maxSummary
-	}
-	var texts []string
-	switch t.DType() {
-	case tensor.String:
-		texts = t.Elements()
-	case tensor.Float32:
-		texts = words[float32](t, n)
-	case tensor.Float64:
-		texts = words[float64](t, n)
-	case tensor.Int32:
-		texts = words[int32](t, n)
-	case tensor.Int64:
-		texts = words[int64](t, n)
-	case tensor.Bool:
-		texts = words[bool](t, n)
-	default:
-		return t.String()
-	}
-	more := ""
-	if int64(n) < t.Shape().Elements() {
-		more = "..."
-	}
-	return strings.Join(texts[:min(n, len(texts))], " ") + more
-}
-
-func words[T tensor.Element](t *tensor.Tensor, n int) []string {
-	v, err := tensor.Values[T](t)
-	if err != nil {
-		return []string{err.Error()}
-	}
-	texts := make([]string, 0, min(n, len(v)))
-	for _, x := range v[:min(n, len(v))] {
-		texts = append(texts, fmt.Sprint(x))
-	}
-	return texts
 }

@@ -172,7 +172,7 @@ func (b *bench) randomInput(r *rand.Rand, d tensor.DType, ref bool, i int) (grap
 		if r.IntN(8) > 0 {
 			w, err := variableAt(&graph.Context{Inputs: []graph.Value{v}}, 0)
 			if err == nil {
-				err = assign(w, value.Tensor, false)
+				err = assign(w, value.Tensor, nil)
 			}
 			if err != nil {
 				b.t.Fatal(err)

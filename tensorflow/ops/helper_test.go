@@ -2,6 +2,7 @@ package ops
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
@@ -279,12 +280,12 @@ func elements(t *tensor.Tensor) string {
 		if err := cast(wide, t); err != nil {
 			return err.Error()
 		}
-		return summary(wide, -1)
+		return plainly(wide, -1)
 	case tensor.Complex64:
 		v, err := tensor.Values[complex64](t)
 		return fmt.Sprint(v, err)
 	}
-	return summary(t, -1)
+	return plainly(t, -1)
 }
 
 // want compares an output with its text.
@@ -293,4 +294,48 @@ func (b *bench) want(v graph.Value, text string) {
 	if got := show(v); got != text {
 		b.t.Errorf("got  %s\nwant %s", got, text)
 	}
+}
+
+// plainly returns the first elements of a tensor as text, in one row and as Go writes them; a negative n means all.
+func plainly(t *tensor.Tensor, n int) string {
+	if t == nil {
+		return "resource"
+	}
+	if n < 0 || n > maxSummary {
+		n = maxSummary
+	}
+	var texts []string
+	switch t.DType() {
+	case tensor.String:
+		texts = t.Elements()
+	case tensor.Float32:
+		texts = words[float32](t, n)
+	case tensor.Float64:
+		texts = words[float64](t, n)
+	case tensor.Int32:
+		texts = words[int32](t, n)
+	case tensor.Int64:
+		texts = words[int64](t, n)
+	case tensor.Bool:
+		texts = words[bool](t, n)
+	default:
+		return t.String()
+	}
+	more := ""
+	if int64(n) < t.Shape().Elements() {
+		more = "..."
+	}
+	return strings.Join(texts[:min(n, len(texts))], " ") + more
+}
+
+func words[T tensor.Element](t *tensor.Tensor, n int) []string {
+	v, err := tensor.Values[T](t)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	texts := make([]string, 0, min(n, len(v)))
+	for _, x := range v[:min(n, len(v))] {
+		texts = append(texts, fmt.Sprint(x))
+	}
+	return texts
 }

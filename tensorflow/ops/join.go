@@ -34,21 +34,28 @@ func concat(c *graph.Context, axis, first int) error {
 	values := c.Inputs[first : first+len(c.Inputs)-1]
 	shape := values[0].Tensor.Shape()
 	if shape.Rank() == 0 {
-		return invalid("Can't concatenate scalars (use tf.stack instead)")
+		return invalid("ConcatOp : Can't concatenate scalars (use tf.stack instead)")
 	}
-	dim, err := axisOf(c, axis, shape.Rank())
+	at, err := intOf(c, axis)
 	if err != nil {
 		return err
+	}
+	dim := int(at)
+	if n := int64(shape.Rank()); at < -n || at >= n {
+		return invalid("ConcatOp : Expected concatenating dimensions in the range [%d, %d), but got %d", -n, n, at)
+	} else if at < 0 {
+		dim += int(n)
 	}
 	dims := shape.Dims()
 	for i, v := range values[1:] {
 		s := v.Tensor.Shape()
-		fits := s.Rank() == shape.Rank()
-		for j := 0; fits && j < s.Rank(); j++ {
-			fits = j == dim || s.Dim(j) == shape.Dim(j)
+		if s.Rank() != shape.Rank() {
+			return invalid("ConcatOp : Ranks of all input tensors should match: shape[0] = %s vs. shape[%d] = %s", shape, i+1, s)
 		}
-		if !fits {
-			return invalid("Dimension %d in both shapes must be equal: shape[0] = %s vs. shape[%d] = %s", dim, shape, i+1, s)
+		for j := range s.Rank() {
+			if j != dim && s.Dim(j) != shape.Dim(j) {
+				return invalid("ConcatOp : Dimension %d in both shapes must be equal: shape[0] = %s vs. shape[%d] = %s", j, shape, i+1, s)
+			}
 		}
 		if dims[dim], err = sumOf(dims[dim], s.Dim(dim)); err != nil {
 			return err
@@ -63,7 +70,7 @@ func concat(c *graph.Context, axis, first int) error {
 		return m.done(err)
 	}
 	outer, inner := product64(dims[:dim]), product64(dims[dim+1:])
-	at := int64(0)
+	at = 0
 	for i := range outer {
 		for _, v := range values {
 			n := v.Tensor.Shape().Dim(dim) * inner

@@ -90,6 +90,11 @@ func (k *variableKernel) Compute(c *graph.Context) error {
 	if err != nil {
 		return err
 	}
+	// A handle may be of a variable of another type; who uses it says so. Code and text are TensorFlow's.
+	if !k.handle && v.v.DType != k.dtype {
+		return status.Errorf(status.Internal, "Output 0 of type %s_ref does not match declared output type %s_ref for node {{node %s}}",
+			v.v.DType, k.dtype, c.Node.Name)
+	}
 	if k.handle {
 		c.Outputs[0] = graph.Value{Opaque: v}
 	} else {
@@ -108,9 +113,8 @@ func (k *variableKernel) find() (*variable, error) {
 		return nil, err
 	}
 	v, ok := r.(*variable)
-	if !ok || v.v.DType != k.dtype {
-		return nil, invalid("the variable %q exists already with the type %s, and the node has dtype = %s: "+
-			"give one of them another shared_name", k.key.name, v.v.DType, k.dtype)
+	if !ok {
+		return nil, status.Errorf(status.Internal, "the variable %q is a %T", k.key.name, r)
 	}
 	return v, nil
 }
@@ -226,16 +230,16 @@ func readVariable(c *graph.Context) error {
 }
 
 // assign makes value the tensor of variable v. It copies nothing: both share the memory, and a later
-// update of the variable makes its copy.
-func assign(v *graph.Variable, value *tensor.Tensor, sameShape bool) error {
+// update of the variable makes its copy. another is the error for a value of another shape than the present one, if that is
+// refused.
+func assign(v *graph.Variable, value *tensor.Tensor, another func(old, value tensor.Shape) error) error {
 	if v.DType != value.DType() {
 		return invalid("Trying to assign variable with wrong dtype. Expected %s got %s", v.DType, value.DType())
 	}
 	return v.Update(func(old *tensor.Tensor) (*tensor.Tensor, error) {
 		if old != nil {
-			if sameShape && !old.Shape().Equal(value.Shape()) {
-				return nil, invalid("Assign requires shapes of both tensors to match. lhs shape= %s rhs shape= %s",
-					old.Shape(), value.Shape())
+			if another != nil && !old.Shape().Equal(value.Shape()) {
+				return nil, another(old.Shape(), value.Shape())
 			}
 			old.Release()
 		}
@@ -250,18 +254,22 @@ func newAssign(n *graph.Node, _ *State) (graph.Kernel, error) {
 	if d := n.Type("T"); !movable(d) {
 		return nil, noType("T", d)
 	}
-	validate := n.Bool("validate_shape")
+	var another func(old, value tensor.Shape) error
+	if n.Bool("validate_shape") {
+		another = func(old, value tensor.Shape) error {
+			return invalid("Assign requires shapes of both tensors to match. lhs shape= %s rhs shape= %s", old, value)
+		}
+	}
 	declared, known := declaredShape(n)
 	return graph.KernelFunc(func(c *graph.Context) error {
 		v, err := variableAt(c, 0)
 		if err != nil {
 			return err
 		}
-		if validate && known && !c.Input(1).Shape().Equal(declared) {
-			return invalid("Assign requires shapes of both tensors to match. lhs shape= %s rhs shape= %s",
-				declared, c.Input(1).Shape())
+		if another != nil && known && !c.Input(1).Shape().Equal(declared) {
+			return another(declared, c.Input(1).Shape())
 		}
-		if err := assign(v, c.Input(1), validate); err != nil {
+		if err := assign(v, c.Input(1), another); err != nil {
 			return err
 		}
 		updateOutput(c)
@@ -286,13 +294,18 @@ func newAssignVariable(n *graph.Node, _ *State) (graph.Kernel, error) {
 	if d := n.Type("dtype"); !movable(d) {
 		return nil, noType("dtype", d)
 	}
-	validate := n.Bool("validate_shape")
+	var another func(old, value tensor.Shape) error
+	if n.Bool("validate_shape") {
+		another = func(old, value tensor.Shape) error {
+			return invalid("Trying to assign to variable with tensor with wrong shape. Expected %s got %s", old, value)
+		}
+	}
 	return graph.KernelFunc(func(c *graph.Context) error {
 		v, err := variableAt(c, 0)
 		if err != nil {
 			return err
 		}
-		return assign(v, c.Input(1), validate)
+		return assign(v, c.Input(1), another)
 	}), nil
 }
 
@@ -372,11 +385,14 @@ func newAssignUpdate(attr, op string) NewFunc {
 		return graph.KernelFunc(func(c *graph.Context) error {
 			value := c.Input(1)
 			check := func(old []*tensor.Tensor) error {
-				if t := old[0]; !t.Shape().Equal(value.Shape()) || t.DType() != value.DType() {
-					return invalid("Cannot update variable with shape %s using a Tensor with shape %s, shapes must be equal.",
-						t.Shape(), value.Shape())
+				switch t := old[0]; {
+				case t.Shape().Equal(value.Shape()) && t.DType() == value.DType():
+					return nil
+				case c.Inputs[0].Var != nil:
+					return invalid("Parameters and update must be the same size")
+				default:
+					return invalid("Cannot update variable with shape %s using a Tensor with shape %s, shapes must be equal.", t.Shape(), value.Shape())
 				}
-				return nil
 			}
 			err := writeVariables(c, []int{0}, check, func(t []*tensor.Tensor) error { return f(t[0], t[0], value) })
 			if err == nil {
