@@ -13,18 +13,22 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// byCaller reports whether a context was cancelled by its caller or has reached a deadline, and has not ended
-// by an error of the operation.
-func byCaller(ctx context.Context) bool {
-	err := context.Cause(ctx)
-	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || status.CodeOf(err) == status.DeadlineExceeded
+// byCaller reports whether a call ended with err since its context was cancelled by its caller or has reached a deadline, and
+// not by an error of the operation. The peer knows the deadline too, and may end the call a moment before.
+func byCaller(ctx context.Context, err error) bool {
+	why := context.Cause(ctx)
+	if errors.Is(why, context.Canceled) || errors.Is(why, context.DeadlineExceeded) || status.CodeOf(why) == status.DeadlineExceeded {
+		return true
+	}
+	_, ends := ctx.Deadline()
+	return ends && why == nil && status.CodeOf(err) == status.DeadlineExceeded
 }
 
 // nameAbsent adds the absent members to the error of a call that has given up a group. Only the leader
 // knows them; a leader that is a Tryst process answers at once. The error stays as it is if the leader does
 // not answer, or if the last member has joined meanwhile.
 func (c *Collectives) nameAbsent(ctx context.Context, r joinRequest, err error) error {
-	if !byCaller(ctx) {
+	if !byCaller(ctx, err) {
 		return err
 	}
 	joined, known := c.askJoined(context.WithoutCancel(ctx), r)

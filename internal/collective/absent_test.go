@@ -61,6 +61,29 @@ func TestAnAbsentMemberOfAGroupIsNamed(t *testing.T) {
 	}
 }
 
+// TestADeadlineThatThePeerReachesFirstIsTheCallers: its clock may be ahead of this side's timer.
+func TestADeadlineThatThePeerReachesFirstIsTheCallers(t *testing.T) {
+	ctx, stop := context.WithTimeout(t.Context(), time.Hour)
+	defer stop()
+	failed, fail := context.WithCancelCause(ctx)
+	fail(status.New(status.Aborted, "a member has left"))
+	late := status.New(status.DeadlineExceeded, "stream terminated by RST_STREAM")
+	for what, c := range map[string]struct {
+		ctx  context.Context
+		err  error
+		want bool
+	}{
+		"the peer's deadline":      {ctx, late, true},
+		"without a deadline":       {t.Context(), late, false},
+		"another error":            {ctx, status.New(status.Unavailable, "gone"), false},
+		"an operation that failed": {failed, late, false},
+	} {
+		if got := byCaller(c.ctx, c.err); got != c.want {
+			t.Errorf("%s: %v", what, got)
+		}
+	}
+}
+
 // TestAMemberThatDoesNotCallIsNamed: the calls of the others end with their contexts.
 func TestAMemberThatDoesNotCallIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -141,7 +141,7 @@ func (x *exchange) receive(key string, from int, dst *tensor.Tensor) error {
 // ended, it names that one: it is absent, or waits for one that is.
 func (x *exchange) ended(rank int) error {
 	err := status.From(causeOf(x.ctx))
-	if !byCaller(x.ctx) {
+	if !byCaller(x.ctx, err) {
 		return err
 	}
 	return status.Errorf(err.Code(), "%s (while waiting for rank %d, %s)", err.Message(), rank, x.m.list[rank].device.Task)

@@ -97,11 +97,8 @@ func (s *Step) join(ctx context.Context, name string, d cluster.Device, g groupK
 	}
 	r := joinRequest{name: name, key: g.key, size: g.size, deviceType: d.Type, device: attributes, patience: patience}
 	m, err := s.c.group(ctx, r, k)
-	if err != nil && ctx.Err() != nil {
-		return nil, s.c.nameAbsent(ctx, r, err)
-	}
 	if err != nil {
-		return nil, err
+		return nil, s.c.nameAbsent(ctx, r, err)
 	}
 	if m.rank(d) < 0 { // another process had the name when the group was made
 		s.c.groups.forget(m)
