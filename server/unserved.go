@@ -19,13 +19,13 @@ var unservedServices = []struct{ name, instead string }{
 // refuseUnknown ends a call of a service or method that is not served, with Unimplemented. It reads nothing of the call.
 func refuseUnknown(_ any, stream grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(stream)
+	const longest = 100 // of a name that a stranger chose
 	service, _, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
 	for _, s := range unservedServices {
 		if strings.HasPrefix(service, "tensorflow.") && strings.HasSuffix(service, "."+s.name) {
-			return grpcstatus.Errorf(codes.Unimplemented, "%s is not served: %s (docs/tensorflow.md of Tryst)", service, s.instead)
+			return grpcstatus.Errorf(codes.Unimplemented, "%.*s is not served: %s (docs/tensorflow.md of Tryst)", longest, service, s.instead)
 		}
 	}
-	const longest = 100 // of a name that a stranger chose
 	return grpcstatus.Errorf(codes.Unimplemented, "the method %.*q is not served", longest, method)
 }
 
