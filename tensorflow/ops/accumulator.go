@@ -42,9 +42,10 @@ const accumulatorKind = "N10tensorflow26ConditionalAccumulatorBaseE"
 // gives their mean or sum when there are enough.
 type accumulator struct {
 	object
-	dtype tensor.DType
-	shape partialShape
-	mean  bool
+	dtype    tensor.DType
+	shape    partialShape
+	mean     bool
+	overhead overhead // of the attempts that wait
 
 	mu      sync.Mutex // guards the fields below
 	a       waiting.Accumulator
@@ -176,12 +177,12 @@ func beginTake(c *graph.Context, done func(error)) error {
 		return a.sum.output(c, count, a.mean)
 	}}
 	t.Done = func() { done(t.Err) }
-	finishTakes(a.begin(c.Ctx, t))
+	finishTakes(a.begin(c, t))
 	return nil
 }
 
-// begin adds an attempt. Its Done is called when it has ended; ctx cancels it.
-func (a *accumulator) begin(ctx context.Context, t *waiting.Take) []*waiting.Take {
+// begin adds an attempt of a kernel. Its Done is called when it has ended; the end of the kernel's step cancels it.
+func (a *accumulator) begin(c *graph.Context, t *waiting.Take) []*waiting.Take {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.dropped {
@@ -189,10 +190,20 @@ func (a *accumulator) begin(ctx context.Context, t *waiting.Take) []*waiting.Tak
 		return []*waiting.Take{t}
 	}
 	ended := a.a.Take(t)
-	if !t.Ended() {
-		done := t.Done
-		stop := context.AfterFunc(ctx, func() { finishTakes(a.cancel(t)) })
-		t.Done = func() { stop(); done() }
+	if t.Ended() {
+		return ended
+	}
+	if err := a.overhead.add(c.Step.Allocator, waitBytes); err != nil {
+		ended = append(ended, a.a.Cancel(t)...)
+		t.Err = err
+		return ended
+	}
+	done := t.Done
+	stop := context.AfterFunc(c.Ctx, func() { finishTakes(a.cancel(t)) })
+	t.Done = func() {
+		stop()
+		a.overhead.give(waitBytes)
+		done()
 	}
 	return ended
 }

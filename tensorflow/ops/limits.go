@@ -28,4 +28,7 @@ const (
 	// elementBytes is an element of a queue, and partBytes each of its tensors.
 	elementBytes = 128
 	partBytes    = 256
+	// waitBytes is a kernel that waits for a queue or an accumulator: 700 bytes, and the stack of a goroutine when its
+	// step ends. A graph may have 250,000 of them, and each of its steps that run.
+	waitBytes = 4096
 )

@@ -22,7 +22,7 @@ import (
 //  3. A step that ends cancels its attempts.
 //
 // An element holds its tensors, which are counted in the memory of the server as those of variables are. What it
-// takes beside is counted in the queue's overhead.
+// takes beside is counted in the queue's overhead, and so are the attempts that wait.
 
 // queueKind is the kind of queues in a container, as TensorFlow's error texts have it.
 const queueKind = "N10tensorflow14QueueInterfaceE"
@@ -184,12 +184,13 @@ func (q *queue) drop() {
 	q.held.Release()
 }
 
-// begin adds an attempt by event. Its Done is called when it has ended; ctx cancels it.
-func (q *queue) begin(ctx context.Context, a *attempt, event func(*waiting.Queue[*element]) []*attempt) {
-	finish(q.add(ctx, a, event))
+// begin adds an attempt of a kernel by event. Its Done is called when it has ended; the end of the kernel's step
+// cancels it.
+func (q *queue) begin(c *graph.Context, a *attempt, event func(*waiting.Queue[*element]) []*attempt) {
+	finish(q.add(c, a, event))
 }
 
-func (q *queue) add(ctx context.Context, a *attempt, event func(*waiting.Queue[*element]) []*attempt) []*attempt {
+func (q *queue) add(c *graph.Context, a *attempt, event func(*waiting.Queue[*element]) []*attempt) []*attempt {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.dropped {
@@ -197,10 +198,20 @@ func (q *queue) add(ctx context.Context, a *attempt, event func(*waiting.Queue[*
 		return []*attempt{a}
 	}
 	ended := event(q.q)
-	if !a.Ended() {
-		done := a.Done
-		stop := context.AfterFunc(ctx, func() { q.cancel(a) })
-		a.Done = func() { stop(); done() }
+	if a.Ended() {
+		return ended
+	}
+	if err := q.overhead.add(c.Step.Allocator, waitBytes); err != nil {
+		ended = append(ended, q.q.Cancel(a)...)
+		a.Err = err
+		return ended
+	}
+	done := a.Done
+	stop := context.AfterFunc(c.Ctx, func() { q.cancel(a) })
+	a.Done = func() {
+		stop()
+		q.overhead.give(waitBytes)
+		done()
 	}
 	return ended
 }

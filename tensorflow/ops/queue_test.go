@@ -360,6 +360,51 @@ func TestWhatAQueueHoldsIsCounted(t *testing.T) {
 	}
 }
 
+// TestKernelsThatWaitAreCounted: a graph has 250,000 nodes, and each step that runs waits with all of them.
+func TestKernelsThatWaitAreCounted(t *testing.T) {
+	const limit = 1 << 20
+	for _, op := range []string{"QueueEnqueueV2", "QueueDequeueV2", "QueueCloseV2", "ResourceAccumulatorTakeGradient"} {
+		t.Run(op, func(t *testing.T) {
+			b := newBench(t)
+			pool := b.pooled(limit)
+			empty, full := b.queue(nil), b.runNamed("full", "FIFOQueueV2", attrs{"component_types": int32s, "capacity": 1})[0]
+			b.wantText(b.enqueue(full, 1).end(), "")
+			blocked := b.enqueue(full, 2)
+			a := b.runNamed("a", "ResourceConditionalAccumulator", attrs{"dtype": tensor.Float32, "shape": tensor.Shape{}})[0]
+			begin := map[string]func() *begun{
+				"QueueEnqueueV2":                  func() *begun { return b.enqueue(full, 3) },
+				"QueueDequeueV2":                  func() *begun { return b.dequeue(empty) },
+				"QueueCloseV2":                    func() *begun { return b.begin(b.state, op, nil, full) },
+				"ResourceAccumulatorTakeGradient": func() *begun { return b.begin(b.state, op, attrs{"dtype": tensor.Float32}, a, scalar[int32](1)) },
+			}[op]
+			list := []*begun{blocked}
+			next := begin()
+			for ; next.waits() && len(list) < 2*limit/waitBytes; next = begin() {
+				list = append(list, next)
+			}
+			if !next.waits() {
+				if text := next.end(); !strings.Contains(text, "the pool's limit") {
+					t.Errorf("kernel %d ended with %q", len(list), text)
+				}
+			} else {
+				t.Errorf("%d kernels wait, which take %d bytes each, in a memory of %d", len(list), waitBytes, limit)
+				list = append(list, next)
+			}
+			if len(list) < limit/waitBytes/2 {
+				t.Errorf("only %d kernels wait", len(list))
+			}
+			for _, g := range list {
+				g.cancel()
+				g.end()
+			}
+			b.state.Reset(nil)
+			if held := pool.Stats().InUse; held != 0 {
+				t.Errorf("%d bytes are counted when nothing waits", held)
+			}
+		})
+	}
+}
+
 // What waits for a queue that a reset drops ends at once, and later steps find a new queue.
 func TestAResetEndsWhatWaitsForItsQueues(t *testing.T) {
 	b := newBench(t)

@@ -139,7 +139,7 @@ func (q *queue) enqueue(c *graph.Context, count int, next func(i int) (*element,
 		return next(i)
 	}}
 	a.Done = func() { done(a.Err) }
-	q.begin(c.Ctx, a, func(m *waiting.Queue[*element]) []*attempt { return m.Enqueue(a) })
+	q.begin(c, a, func(m *waiting.Queue[*element]) []*attempt { return m.Enqueue(a) })
 }
 
 // recovered makes a panic the error of what.
@@ -258,7 +258,7 @@ func (q *queue) dequeue(c *graph.Context, a *attempt, take func([]*element) erro
 		}
 		done(q.take(a.Elements, take))
 	}
-	q.begin(c.Ctx, a, func(m *waiting.Queue[*element]) []*attempt { return m.Dequeue(a) })
+	q.begin(c, a, func(m *waiting.Queue[*element]) []*attempt { return m.Dequeue(a) })
 }
 
 // take calls take. A panic is the error of the dequeue, not of the kernel whose goroutine this is.
@@ -332,7 +332,7 @@ func newQueueClose(n *graph.Node, _ *State) (graph.Kernel, error) {
 	return queueKernel(n, func(c *graph.Context, q *queue, done func(error)) error {
 		a := &attempt{}
 		a.Done = func() { done(a.Err) }
-		q.begin(c.Ctx, a, func(m *waiting.Queue[*element]) []*attempt {
+		q.begin(c, a, func(m *waiting.Queue[*element]) []*attempt {
 			if cancel {
 				return m.CloseNow(a)
 			}
