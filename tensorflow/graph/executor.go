@@ -3,6 +3,7 @@ package graph
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
 )
 
 // Executor runs one graph, any number of times and at once.
@@ -17,6 +19,7 @@ type Executor struct {
 	plan    *plan
 	workers *Workers
 	rets    int         // number of results, of a function
+	waits   int64       // kernels that may wait
 	state   int64       // how much state a step may hold
 	all     []*Executor // this one and those of the functions, if this one is not that of a function
 	states  []State     // of the functions
@@ -69,6 +72,9 @@ func (b *builder) fill(e *Executor, s State) error {
 	for _, it := range e.plan.items {
 		if err := b.prepare(it, s); err != nil {
 			return NodeError(it.node.Name, err)
+		}
+		if it.async != nil {
+			e.waits++
 		}
 	}
 	return nil
@@ -169,7 +175,14 @@ func (e *Executor) closeKernels() error {
 // Run runs the graph once. It returns when no kernel of the run is under way any more, with the
 // first error that is not derived. When ctx ends the run ends with Cancelled or DeadlineExceeded,
 // which is derived: the reason is known where ctx was ended.
+// What the nodes of the graph take while they run is reserved in the allocator of the step first (ResourceExhausted beyond its
+// limit): a master chooses how many steps of how many nodes wait at once.
 func (e *Executor) Run(ctx context.Context, step *Step) error {
+	state, err := tensor.Reserve(step.Allocator, e.plan.frames[0].state+e.waits*stateOfWait)
+	if err != nil {
+		return status.From(err).WithPrefix(fmt.Sprintf("the state of a step of %d nodes", len(e.plan.items)))
+	}
+	defer state.Release()
 	done := make(chan error, 1)
 	r := e.newRun(ctx, step, func(err error) { done <- err })
 	limited := r.limit.tryBegin()

@@ -40,6 +40,8 @@ const (
 	stateOfNode      = 128
 	stateOfInput     = 64
 	stateOfCall      = 2048
+	// stateOfWait is what a kernel that waits takes beside: its context and its receive, and a goroutine when it ends.
+	stateOfWait = 1280
 	// maxSpare is how many iterations of each loop are kept for the next ones.
 	maxSpare = 16
 	// maxCallDepth is how deep the calls of functions may be nested when they run. A level takes some
