@@ -373,9 +373,11 @@ func destroyedPeer(w *world) {
 	a.expect(2, verbs.StatusFlushed)
 }
 
-// brokenPeer: a queue pair in ERR does not respond.
+// brokenPeer: a queue pair in ERR does not respond. The two have exchanged something: a device that connects later than RTS may
+// learn at once that there is nobody to connect to.
 func brokenPeer(w *world) {
 	a, b := w.pair(w.expires(1))
+	a.sendsTo(b)
 	b.recv(1, 0, 8)
 	w.noError(b.qp.ToErr())
 	b.expect(1, verbs.StatusFlushed)
