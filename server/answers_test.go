@@ -150,7 +150,7 @@ func exhausted(what string, err error) error {
 	if status.CodeOf(err) == status.ResourceExhausted {
 		return nil
 	}
-	return fmt.Errorf("%s: %.300v, want ResourceExhausted", what, err)
+	return fmt.Errorf("%s: %w, want ResourceExhausted", what, err)
 }
 
 // runMember receives from a server of the process's own cluster.

@@ -342,7 +342,7 @@ func (unaccepted) Decompress(r io.Reader) (io.Reader, error) {
 	return r, nil
 }
 
-func init() { encoding.RegisterCompressor(unaccepted{}) }
+func init() { encoding.RegisterCompressor(unaccepted{}) } //nolint:forbidigo // a client can name a compressor of the registry only
 
 // TestOtherCompressionsAreRefused, which a program may have registered: they have no bound.
 func TestOtherCompressionsAreRefused(t *testing.T) {
