@@ -8,8 +8,8 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 )
 
-// unservedServices are services of TensorFlow that programs ask a task for in vain, each with what to do instead. A name is the
-// end of a service's full name: the packages differ between releases.
+// unservedServices are services of TensorFlow that programs call at a task, and that no task of Tryst has; each with what to do
+// instead. A name is the end of a service's full name: the packages differ between releases.
 var unservedServices = []struct{ name, instead string }{
 	{"MasterService", "this task has no master, which tf.compat.v1.Session asks the task of its target for; give the Session the target of a tf.distribute.Server of the cluster"},
 	{"EagerService", "this task runs graphs of sessions, not TensorFlow's eager runtime (ParameterServerStrategy, experimental_connect_to_cluster); use tf.compat.v1.Session with the target of a tf.distribute.Server of the cluster"},

@@ -23,9 +23,9 @@ func (f callee) begin(c *Context, args []Value, done func([]Value, error)) {
 		done(nil, status.Errorf(status.ResourceExhausted, "function %q: the call is the %dth within calls, and at most %d are allowed: a recursion must end", f.name, maxCallDepth+1, maxCallDepth))
 		return
 	}
-	h, state := c.run.held, stateOfCall+f.e.plan.frames[0].state
+	h, state := c.run.held, stateOfCall+f.e.plan.frames[0].state+f.e.waits*stateOfWait
 	if !h.take(state) {
-		done(nil, status.Errorf(status.ResourceExhausted, "function %q: with this call the calls and iterations under way in the step take more than %d bytes, which is the limit: a recursion must call itself less often, and a loop needs smaller parallel_iterations", f.name, h.limit))
+		done(nil, status.Errorf(status.ResourceExhausted, "function %q: with this call the calls and iterations under way in the step take more than %d bytes, which is the limit, or than the process has left: a recursion must call itself less often, and a loop needs smaller parallel_iterations", f.name, h.limit))
 		return
 	}
 	var r *run

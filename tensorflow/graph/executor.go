@@ -175,8 +175,10 @@ func (e *Executor) closeKernels() error {
 // Run runs the graph once. It returns when no kernel of the run is under way any more, with the
 // first error that is not derived. When ctx ends the run ends with Cancelled or DeadlineExceeded,
 // which is derived: the reason is known where ctx was ended.
+//
 // What the nodes of the graph take while they run is reserved in the allocator of the step first (ResourceExhausted beyond its
-// limit): a master chooses how many steps of how many nodes wait at once.
+// limit): a master chooses how many steps of how many nodes wait at once. Iterations that run ahead and calls of functions reserve
+// theirs when they begin.
 func (e *Executor) Run(ctx context.Context, step *Step) error {
 	state, err := tensor.Reserve(step.Allocator, e.plan.frames[0].state+e.waits*stateOfWait)
 	if err != nil {
@@ -185,6 +187,7 @@ func (e *Executor) Run(ctx context.Context, step *Step) error {
 	defer state.Release()
 	done := make(chan error, 1)
 	r := e.newRun(ctx, step, func(err error) { done <- err })
+	defer r.own.release()
 	limited := r.limit.tryBegin()
 	r.start(limited)
 	if limited {

@@ -2,7 +2,10 @@ package graph
 
 import (
 	"slices"
+	"sync"
 	"sync/atomic"
+
+	"github.com/tryst-rdma/tryst/tensor"
 )
 
 // held bounds the state of one step: that of loop iterations that run ahead, and that of function
@@ -14,19 +17,56 @@ import (
 type held struct {
 	limit int64 // in bytes
 	used  atomic.Int64
+
+	// What is used is reserved in from, the allocator of the step, in parts that are given back when the run ends.
+	from     tensor.Allocator
+	reserved atomic.Int64 // bytes of parts
+	mu       sync.Mutex   // guards parts
+	parts    []*tensor.Buffer
 }
 
-// take counts n bytes, if they are within the limit; give follows.
+// take counts n bytes, if they are within the limit and the allocator has them; give follows.
 func (h *held) take(n int64) bool {
 	for {
 		used := h.used.Load()
 		if used+n > h.limit {
 			return false
 		}
-		if h.used.CompareAndSwap(used, used+n) {
-			return true
+		if !h.used.CompareAndSwap(used, used+n) {
+			continue
 		}
+		if used+n > h.reserved.Load() && !h.reserve(used+n) {
+			h.give(n)
+			return false
+		}
+		return true
 	}
+}
+
+// reserve reserves n bytes in all.
+func (h *held) reserve(n int64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	more := n - h.reserved.Load()
+	if more <= 0 {
+		return true
+	}
+	more = max(more, stateStep)
+	part, err := tensor.Reserve(h.from, more)
+	if err != nil {
+		return false
+	}
+	h.parts = append(h.parts, part)
+	h.reserved.Add(more)
+	return true
+}
+
+// release gives all parts back.
+func (h *held) release() {
+	for _, part := range h.parts {
+		part.Release()
+	}
+	h.parts = nil
 }
 
 func (h *held) give(n int64) { h.used.Add(-n) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -88,5 +89,30 @@ func TestCallsUnderWayAreBounded(t *testing.T) {
 	checkError(t, "recursion", err, status.ResourceExhausted, `function "f": with this call the calls and iterations under way in the step take more than 1048576 bytes`)
 	if !strings.Contains(err.Error(), "call itself less often") {
 		t.Error(err)
+	}
+}
+
+// TestCallsUnderWayAreReserved: they fit into the memory of the step, and give it back.
+func TestCallsUnderWayAreReserved(t *testing.T) {
+	f := function(t, "f(x: int32) -> (y: int32)", "a = f(x)\nb = f(x)\ns = AddV2(a:y:0, b:y:0) T=int32\ny <- s:z:0")
+	s := newFakeSet()
+	g, err := Import(withLibrary(t, three+"c = f(three)", f), ImportOptions{Set: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := NewExecutor(g, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.state = 16 << 20
+	var refused atomic.Bool
+	pool := tensor.NewPool(tensor.PoolOptions{Limit: 1 << 20, Refused: func(error) { refused.Store(true) }})
+	err = e.Run(t.Context(), &Step{Allocator: pool})
+	checkError(t, "recursion", err, status.ResourceExhausted, "or than the process has left")
+	if !refused.Load() {
+		t.Error("the calls took more than the memory of the step has")
+	}
+	if n := pool.Stats().InUse; n != 0 {
+		t.Errorf("%d bytes are reserved afterwards", n)
 	}
 }

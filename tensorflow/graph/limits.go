@@ -40,6 +40,8 @@ const (
 	stateOfNode      = 128
 	stateOfInput     = 64
 	stateOfCall      = 2048
+	// stateStep is the least that such state is reserved by, in the allocator of the step.
+	stateStep = 16 << 10
 	// stateOfWait is what a kernel that waits takes beside: its context and its receive, and a goroutine when it ends.
 	stateOfWait = 1280
 	// maxSpare is how many iterations of each loop are kept for the next ones.

@@ -53,7 +53,7 @@ func (e *Executor) newRun(ctx context.Context, step *Step, done func(error)) *ru
 	if r.limit == nil {
 		r.limit = e.workers
 	}
-	r.own.limit, r.held = e.state, &r.own
+	r.own.limit, r.own.from, r.held = e.state, step.Allocator, &r.own
 	r.ctx, r.stop = context.WithCancelCause(ctx)
 	if step.Observe != nil {
 		r.began = time.Now()
