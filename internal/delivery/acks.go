@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -151,7 +152,7 @@ func (m *requests) flushed(now time.Time, a requestAction, err error) []requestA
 
 // unconfirmed reports whether err leaves open whether the peer has received a batch.
 func unconfirmed(err error) bool {
-	if _, lost := errorAs[*LostError](err); lost {
+	if _, lost := errors.AsType[*LostError](err); lost {
 		return true
 	}
 	switch status.CodeOf(err) {

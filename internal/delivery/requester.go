@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -275,16 +276,16 @@ func (p *peer) begin(t *Transfer) {
 // every other outcome. It is called with the lock held, and gives it up when it returns
 // true.
 func (p *peer) retries(now time.Time, t *Transfer, err error) bool {
-	if lost, ok := errorAs[*LostError](err); ok && lost.Unsent {
+	if lost, ok := errors.AsType[*LostError](err); ok && lost.Unsent {
 		p.do(p.machine.unsent(now, t, lost.Err), lost.Err)
 	} else if ok {
 		p.do(p.machine.lost(now, t, t.Partial.Bytes > t.had, lost.Err), lost.Err)
-	} else if restarted, ok := errorAs[*RestartedError](err); ok {
+	} else if restarted, ok := errors.AsType[*RestartedError](err); ok {
 		t.Partial.dropBy(p.requester.pool.Go)
 		p.do(p.machine.restarted(now, t, restarted.Reached, restarted.Err), restarted)
-	} else if _, ok := errorAs[*FallbackError](err); ok {
+	} else if _, ok := errors.AsType[*FallbackError](err); ok {
 		p.do(p.machine.fallback(now, t), nil)
-	} else if _, ok := errorAs[*MovedError](err); ok {
+	} else if _, ok := errors.AsType[*MovedError](err); ok {
 		p.do(p.machine.move(now, t), nil)
 	} else {
 		return false

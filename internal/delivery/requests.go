@@ -205,7 +205,7 @@ var errNotTryst = status.New(status.Unimplemented, "the peer is not Tryst any mo
 // refused returns the error that the transfers end with after a hello that ended with
 // err; nil when another hello is to be made.
 func (m *requests) refused(err error) error {
-	if _, lost := errorAs[*LostError](err); lost {
+	if _, lost := errors.AsType[*LostError](err); lost {
 		if m.hellos.add(err) {
 			return endless(m.peer, "the request for its name", err)
 		}
@@ -357,7 +357,7 @@ func (m *requests) answered(now time.Time, t *Transfer, size int64, err error) [
 		t.Acks = nil // the peer may have refused another request without reading it
 	}
 	m.returned(now, t)
-	if _, own := errorAs[*ReceiverError](err); own || t.leavesValue(err) {
+	if _, own := errors.AsType[*ReceiverError](err); own || t.leavesValue(err) {
 		m.cancelLater(t)
 	} else if !t.Plain && t.Peer == m.incarnation {
 		m.ack(now, size, t.ID)
@@ -494,6 +494,3 @@ func (m *requests) tick(now time.Time) []requestAction {
 	}
 	return m.flush(now, acts)
 }
-
-// errorAs is errors.AsType; false for nil.
-func errorAs[E error](err error) (E, bool) { return errors.AsType[E](err) }

@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -213,7 +214,7 @@ func (t *Transfer) work(ctx context.Context) {
 		v.SendArgs = t.arrived(now, size)
 	}
 	acts := p.machine.answered(now, t, size, err)
-	if own, ok := errorAs[*ReceiverError](err); ok {
+	if own, ok := errors.AsType[*ReceiverError](err); ok {
 		err = own.Err
 	} else if err != nil {
 		err = status.From(err).FromPeer()
