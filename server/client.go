@@ -12,6 +12,7 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/delivery"
 	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
 	"github.com/tryst-rdma/tryst/internal/proto/trystgrpc"
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -108,7 +109,7 @@ func dialAs(ctx context.Context, task cluster.Task, c complete, target string, o
 		part{"metrics", nil, cl.unregister},
 		part{"callbacks", nil, cl.waitForCallbacks},
 		part{"peers", func(context.Context) error {
-			return cl.connectPeers(peersOptionsOf(&c, at.resolve, transport.CacheOptions{}, o))
+			return cl.connectPeers(peersOptionsOf(&c, at.resolve, delivery.CacheOptions{}, o))
 		}, cl.disconnectPeers},
 		part{"devices", func(ctx context.Context) error { return cl.openDevices(ctx, devices, nil) }, cl.closeDevices},
 		part{"lost packets", cl.watchLosses, cl.stopLosses},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/server/internal/metrics"
 	"github.com/tryst-rdma/tryst/server/internal/rdma"
 	"github.com/tryst-rdma/tryst/transport"
@@ -117,7 +118,7 @@ func (c *Client) Links() []Link {
 type peerStates struct {
 	verbs     map[cluster.Task]verbstransport.Connection
 	dialed    map[cluster.Task]grpctransport.PeerState
-	requester map[cluster.Task]transport.RequesterState
+	requester map[cluster.Task]delivery.RequesterState
 	unreached map[cluster.Task]transport.Unreached
 }
 
@@ -142,7 +143,7 @@ func (n *node) links(p peerStates, tasks []cluster.Task, addressed func(cluster.
 func (n *node) peerStates() peerStates {
 	p := peerStates{
 		verbs: make(map[cluster.Task]verbstransport.Connection), dialed: make(map[cluster.Task]grpctransport.PeerState),
-		requester: make(map[cluster.Task]transport.RequesterState), unreached: make(map[cluster.Task]transport.Unreached),
+		requester: make(map[cluster.Task]delivery.RequesterState), unreached: make(map[cluster.Task]transport.Unreached),
 	}
 	for _, d := range n.conns.Peers() {
 		p.dialed[d.Task] = d
@@ -218,7 +219,7 @@ func (n *node) link(task cluster.Task, p *peerStates, addressed bool) Link {
 }
 
 // upSince returns when the first of the two directions of gRPC was up that are up now.
-func upSince(d grpctransport.PeerState, r transport.RequesterState) time.Time {
+func upSince(d grpctransport.PeerState, r delivery.RequesterState) time.Time {
 	if !r.Connected || d.Up && d.Since.Before(r.Since) {
 		return d.Since
 	}

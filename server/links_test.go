@@ -12,6 +12,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
+	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/server/internal/httpserver"
 	"github.com/tryst-rdma/tryst/server/internal/rdma"
 	"github.com/tryst-rdma/tryst/status"
@@ -224,7 +225,7 @@ func TestStateOfALink(t *testing.T) {
 	type (
 		verbs     = verbstransport.Connection
 		dialed    = grpctransport.PeerState
-		requester = transport.RequesterState
+		requester = delivery.RequesterState
 	)
 	for _, c := range []struct {
 		name      string

@@ -17,6 +17,7 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/certificates"
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
+	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/internal/loss"
 	"github.com/tryst-rdma/tryst/internal/providers"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/worker"
@@ -108,7 +109,7 @@ type node struct {
 
 	loss    *loss.Watch
 	rdma    *rdma.Part // nil without verbs
-	cache   *transport.ResponseCache
+	cache   *delivery.ResponseCache
 	manager *rendezvous.Manager
 }
 
@@ -176,8 +177,8 @@ type peersOptions struct {
 	Keepalive                 keepalive
 	Connections               int // to each peer
 	PeerTimeout, ReleaseAfter time.Duration
-	Stats                     stats.Handler          // observes the calls; may be nil
-	Cache                     transport.CacheOptions // the limits of the response cache
+	Stats                     stats.Handler         // observes the calls; may be nil
+	Cache                     delivery.CacheOptions // the limits of the response cache
 }
 
 // connectPeers starts the part that reaches peers over gRPC, and answers their requests.
@@ -216,7 +217,7 @@ func (n *node) connectPeers(o peersOptions) error {
 		Self: n.process(), Conns: n.conns, PeerTimeout: o.PeerTimeout, Logger: n.log,
 	})
 	o.Cache.Addressed, o.Cache.Verify = n.conns.Addressed, n.conns.Incarnation
-	n.cache = transport.NewResponseCache(&n.late, o.Cache)
+	n.cache = delivery.NewResponseCache(&n.late, o.Cache)
 	return nil
 }
 

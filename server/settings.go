@@ -10,6 +10,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/certificates"
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/internal/providers"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/worker"
@@ -23,8 +24,8 @@ import (
 // The settings as the parts of a process take them. Only Start, Dial and these functions see all of them.
 
 // cacheOptions are the limits of the response cache.
-func cacheOptions(c *complete, memory division) transport.CacheOptions {
-	return transport.CacheOptions{
+func cacheOptions(c *complete, memory division) delivery.CacheOptions {
+	return delivery.CacheOptions{
 		MaxWaiting: c.Limits.MaxWaiting, MaxWaitingBytes: c.Limits.MaxWaitingBytes,
 		KeptPerRequester: c.Limits.KeptPerPeer, KeptTotal: cmp.Or(c.Limits.KeptTotal, transport.DefaultKeptPerRequester),
 		MaxRemembered: int(memory.Remembered),
@@ -38,7 +39,7 @@ func listenOptions(c *complete) listen.Options {
 
 // peersOptionsOf are the settings for connections to peers. resolve returns the address of a peer that is
 // not in the cluster; nil if there are none.
-func peersOptionsOf(c *complete, resolve func(cluster.Task) (string, bool), cache transport.CacheOptions, o Options) peersOptions {
+func peersOptionsOf(c *complete, resolve func(cluster.Task) (string, bool), cache delivery.CacheOptions, o Options) peersOptions {
 	return peersOptions{
 		Spec: c.spec, Resolve: resolve, TLS: certificates.Files(c.TLS), Keepalive: keepalive{c.GRPC.KeepaliveTime, c.GRPC.KeepaliveTimeout}, Connections: c.GRPC.ConnectionsPerPeer,
 		PeerTimeout: c.PeerTimeout, ReleaseAfter: c.ReleaseAfter, Stats: o.ClientStats, Cache: cache,

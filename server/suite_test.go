@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/internal/transporttest"
 	"github.com/tryst-rdma/tryst/rendezvous"
-	"github.com/tryst-rdma/tryst/transport"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
@@ -61,8 +61,8 @@ type suiteNode struct {
 	proxy *transporttest.Proxy
 }
 
-func (n *suiteNode) Manager() *rendezvous.Manager    { return n.s.manager }
-func (n *suiteNode) Cache() *transport.ResponseCache { return n.s.cache }
+func (n *suiteNode) Manager() *rendezvous.Manager   { return n.s.manager }
+func (n *suiteNode) Cache() *delivery.ResponseCache { return n.s.cache }
 
 func (n *suiteNode) Stop(ctx context.Context) error {
 	defer n.proxy.SetTarget("")

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/transport"
 )
@@ -71,7 +72,7 @@ func (s *suite) waitingKept(context.Context) error {
 	s.say("%d keys at once", s.waiting)
 	m := localManager()
 	defer m.Close()
-	cache := transport.NewResponseCache(m, transport.CacheOptions{})
+	cache := delivery.NewResponseCache(m, delivery.CacheOptions{})
 	defer cache.Close()
 	keys, err := keysOf(0, s.waiting)
 	if err != nil {

@@ -164,7 +164,7 @@ type Request struct {
 	ID      uint64
 	Attempt uint32
 	// Responder is the incarnation that the request is for. If it is not that of this
-	// process, the shell responds with delivery.OtherProcess.
+	// process, the shell responds with transport.OtherProcess.
 	Responder uint64
 	Left      uint64 // generation that the requester has left; 0 for none
 	Step      int64

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // acks is what the peer has to learn beside requests: which responses have arrived, and
@@ -152,7 +153,7 @@ func (m *requests) flushed(now time.Time, a requestAction, err error) []requestA
 
 // unconfirmed reports whether err leaves open whether the peer has received a batch.
 func unconfirmed(err error) bool {
-	if _, lost := errors.AsType[*LostError](err); lost {
+	if _, lost := errors.AsType[*transport.LostError](err); lost {
 		return true
 	}
 	switch status.CodeOf(err) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 func TestAcksGoWithRequests(t *testing.T) {
@@ -119,7 +120,7 @@ func TestAcksOfALostRequestAreSentAgain(t *testing.T) {
 }
 
 func TestUnconfirmedBatchIsSentAgain(t *testing.T) {
-	for _, err := range []error{errLost, &LostError{Err: errors.New("reset")}, status.New(status.DeadlineExceeded, "")} {
+	for _, err := range []error{errLost, &transport.LostError{Err: errors.New("reset")}, status.New(status.DeadlineExceeded, "")} {
 		b := ups(t)
 		b.recv(1)
 		b.recv(2)
@@ -160,7 +161,7 @@ func TestCloseWaitsForAcksOfALostBatch(t *testing.T) {
 		t.Error("the close goes on although all is sent")
 	}
 	b = lost()
-	b.do(b.m.hello(b.now, Peer{}, errLost))
+	b.do(b.m.hello(b.now, transport.Peer{}, errLost))
 	if !b.m.quiet(b.now) {
 		t.Error("the close goes on although the peer is not reached")
 	}

@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // TestArrivalCountsAllAttempts: the record of a value counts each request for it, also those to
 // an earlier process of the peer, and lasts from the first request to the value.
 func TestArrivalCountsAllAttempts(t *testing.T) {
-	const transport, way = "memory", time.Second
+	const name, way = "memory", time.Second
 	for _, c := range []struct {
 		name   string
 		change func(p *memPeer) // before the receive
@@ -19,7 +20,7 @@ func TestArrivalCountsAllAttempts(t *testing.T) {
 	}{
 		{"the first brings it", func(*memPeer) {}, 1},
 		{"one is lost on its way", func(p *memPeer) {
-			p.fault = func(a *Transfer) fault {
+			p.fault = func(a *transport.Receive) fault {
 				if a.Attempt == 1 {
 					return faultBefore
 				}
@@ -27,7 +28,7 @@ func TestArrivalCountsAllAttempts(t *testing.T) {
 			}
 		}, 2},
 		{"the response is lost twice", func(p *memPeer) {
-			p.fault = func(a *Transfer) fault {
+			p.fault = func(a *transport.Receive) fault {
 				if a.Attempt < 3 {
 					return faultAfter
 				}
@@ -40,7 +41,7 @@ func TestArrivalCountsAllAttempts(t *testing.T) {
 			bubble(t, memOptions{}, func(t *testing.T, p *pair) {
 				p.send(key(t, "before"), 'a') // the peer is known when the receive begins
 				p.wantValue(p.begin(t.Context(), key(t, "before")), 'a')
-				p.set(func() { p.wire, p.delay = transport, way; c.change(p.memPeer) })
+				p.set(func() { p.wire, p.delay = name, way; c.change(p.memPeer) })
 				k := key(t, "k")
 				begun := time.Now()
 				in := p.begin(t.Context(), k)
@@ -52,7 +53,7 @@ func TestArrivalCountsAllAttempts(t *testing.T) {
 					t.Fatal(o.err)
 				}
 				defer o.v.Tensor.Release()
-				want := rendezvous.Arrival{Transport: transport, Device: "mem0", Bytes: o.v.Tensor.Size(), Duration: time.Since(begun), Attempts: c.want}
+				want := rendezvous.Arrival{Transport: name, Device: "mem0", Bytes: o.v.Tensor.Size(), Duration: time.Since(begun), Attempts: c.want}
 				if got := o.v.Arrival(); got != want {
 					t.Errorf("got %+v, want %+v", got, want)
 				}

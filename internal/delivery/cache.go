@@ -8,6 +8,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // CacheOptions configures a ResponseCache. Zero fields take the defaults of limits.go;
@@ -25,10 +26,8 @@ type CacheOptions struct {
 	Verify    func(ctx context.Context, name string) (incarnation uint64, err error)
 }
 
-// ResponseCache is the responder's side of ARCHITECTURE.md section 6: it takes the values
-// that requesters ask for from its source, and keeps each response until the requester
-// acknowledges it. One serves all connections of a process. It is safe for concurrent use.
-// It owns no goroutine but a timer while something is to be dropped or forgotten.
+// ResponseCache implements transport.ResponseCache. It owns no goroutine but a timer while
+// something is to be dropped or forgotten.
 type ResponseCache struct {
 	source Values
 	verify func(ctx context.Context, name string) (uint64, error)
@@ -58,13 +57,13 @@ func NewResponseCache(source Values, o CacheOptions) *ResponseCache {
 		keptPerRequester: o.KeptPerRequester, keptTotal: o.KeptTotal, addressed: o.Addressed,
 	}
 	if limits.maxWaiting == 0 {
-		limits.maxWaiting = DefaultMaxWaiting
+		limits.maxWaiting = transport.DefaultMaxWaiting
 	}
 	if limits.maxWaitingBytes == 0 {
-		limits.maxWaitingBytes = DefaultMaxWaitingBytes
+		limits.maxWaitingBytes = transport.DefaultMaxWaitingBytes
 	}
 	if limits.keptPerRequester == 0 {
-		limits.keptPerRequester = DefaultKeptPerRequester
+		limits.keptPerRequester = transport.DefaultKeptPerRequester
 	}
 	if limits.keptTotal == 0 {
 		limits.keptTotal = math.MaxInt64
@@ -89,12 +88,8 @@ func NewResponseCache(source Values, o CacheOptions) *ResponseCache {
 
 func errCacheClosed() *status.Error { return status.New(status.Aborted, "Call was aborted") }
 
-// Introduce makes a process known that will send requests, from a source address: the
-// process is accepted under its name, or refused. When another process is connected under
-// the name, Introduce calls the address of the name, and returns when ctx ends at the
-// latest. Its error has no effect; it is an *UndecidedError when it leaves open which
-// process has the name.
-func (c *ResponseCache) Introduce(ctx context.Context, p Process, from string) error {
+// Introduce implements transport.ResponseCache.
+func (c *ResponseCache) Introduce(ctx context.Context, p transport.Process, from string) error {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
@@ -118,9 +113,8 @@ func (c *ResponseCache) Introduce(ctx context.Context, p Process, from string) e
 	return err
 }
 
-// Request asks for a value. to.Reply is called once with the response, perhaps before
-// Request returns, unless the call is detached before.
-func (c *ResponseCache) Request(to Replier, r Request) {
+// Request implements transport.ResponseCache.
+func (c *ResponseCache) Request(to transport.Replier, r transport.Request) {
 	resp, ok, rest := c.RequestNow(to, r)
 	if rest != nil {
 		rest()
@@ -130,15 +124,12 @@ func (c *ResponseCache) Request(to Replier, r Request) {
 	}
 }
 
-// RequestNow is Request for a connection that must not be held up: it waits for nothing,
-// and calls nobody but the source's TakeLocal, so it may be called with locks held that
-// Reply takes. When the response is there at once, it returns it and true, and Reply is
-// not called. The caller calls rest, unless it is nil, when it holds no such lock.
-func (c *ResponseCache) RequestNow(to Replier, r Request) (resp Response, ok bool, rest func()) {
+// RequestNow implements transport.ResponseCache.
+func (c *ResponseCache) RequestNow(to transport.Replier, r transport.Request) (resp transport.Response, ok bool, rest func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return Response{Err: errCacheClosed()}, true, nil
+		return transport.Response{Err: errCacheClosed()}, true, nil
 	}
 	calls := c.prepare(c.table.request(time.Now(), r, to))
 	c.arm()
@@ -151,17 +142,14 @@ func (c *ResponseCache) RequestNow(to Replier, r Request) (resp Response, ok boo
 	return resp, ok, rest
 }
 
-// Detach ends a call without its response, if it has not been replied to: its connection
-// was lost. Reply is not called any more, unless it runs already. This is no cancel: a
-// value that was matched to the receive stays with it for the next attempt.
-func (c *ResponseCache) Detach(to Replier, p Process, id uint64, attempt uint32) {
+// Detach implements transport.ResponseCache.
+func (c *ResponseCache) Detach(to transport.Replier, p transport.Process, id uint64, attempt uint32) {
 	c.mu.Lock()
 	c.do(c.table.detach(time.Now(), p, call{to, id, attempt}))
 }
 
-// Ack releases the responses to ids: the requester has them. It does nothing for a
-// requester that is not known.
-func (c *ResponseCache) Ack(p Process, ids []uint64) {
+// Ack implements transport.ResponseCache.
+func (c *ResponseCache) Ack(p transport.Process, ids []uint64) {
 	if len(ids) == 0 {
 		return
 	}
@@ -169,12 +157,8 @@ func (c *ResponseCache) Ack(p Process, ids []uint64) {
 	c.do(c.table.ack(time.Now(), p, ids))
 }
 
-// Cancel ends the receives ids as if they had never been requested: what was matched to
-// them goes back to its place under its key. It returns when that has happened, so that
-// later requests get values in order. It must not be called from a Reply. An error has no
-// effect: FailedPrecondition for a requester that is not known, ResourceExhausted when
-// there is no space to remember so many ids.
-func (c *ResponseCache) Cancel(p Process, ids []uint64) error {
+// Cancel implements transport.ResponseCache.
+func (c *ResponseCache) Cancel(p transport.Process, ids []uint64) error {
 	end, err := c.BeginCancel(p, ids)
 	if err == nil {
 		end()
@@ -182,10 +166,8 @@ func (c *ResponseCache) Cancel(p Process, ids []uint64) error {
 	return err
 }
 
-// BeginCancel is the part of Cancel that calls nobody, for a connection that must not be
-// held up. The function that it returns does the rest, and has to be called. Until then, new
-// requests of that requester match no value (order.go).
-func (c *ResponseCache) BeginCancel(p Process, ids []uint64) (end func(), err error) {
+// BeginCancel implements transport.ResponseCache. What is on its way back is in order.go.
+func (c *ResponseCache) BeginCancel(p transport.Process, ids []uint64) (end func(), err error) {
 	if len(ids) == 0 {
 		return func() {}, nil
 	}
@@ -228,16 +210,14 @@ func (c *ResponseCache) awaitBack(stopped []uint64) {
 	}
 }
 
-// EndStep releases what is kept of a step. Call it after the rendezvous of the step was
-// cleaned up, which ends the receives that wait in it.
+// EndStep implements transport.ResponseCache.
 func (c *ResponseCache) EndStep(step int64) {
 	c.mu.Lock()
 	c.do(c.table.endStep(time.Now(), step))
 }
 
-// Connected reports that a connection to the requester lives, until the returned function
-// is called, once. While one lives its responses are not dropped.
-func (c *ResponseCache) Connected(p Process) (closed func()) {
+// Connected implements transport.ResponseCache.
+func (c *ResponseCache) Connected(p transport.Process) (closed func()) {
 	c.mu.Lock()
 	of, acts := c.table.connOpened(time.Now(), p)
 	c.do(acts)
@@ -248,10 +228,8 @@ func (c *ResponseCache) Connected(p Process) (closed func()) {
 	}
 }
 
-// Value returns the response that is kept for an attempt of a receive, for content that is
-// fetched piece by piece; the caller releases its tensor. Aborted when nothing is kept for
-// it or a newer attempt has come, DataLoss when it was dropped.
-func (c *ResponseCache) Value(p Process, id uint64, attempt uint32) (rendezvous.Value, error) {
+// Value implements transport.ResponseCache.
+func (c *ResponseCache) Value(p transport.Process, id uint64, attempt uint32) (rendezvous.Value, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v, ok, err := c.table.value(p, id, attempt)
@@ -264,29 +242,19 @@ func (c *ResponseCache) Value(p Process, id uint64, attempt uint32) (rendezvous.
 	return v, nil
 }
 
-// Holds reports whether anything is kept for a requester, or waited for by it: a reason to
-// find out whether it is still there.
-func (c *ResponseCache) Holds(p Process) bool {
+// Holds implements transport.ResponseCache.
+func (c *ResponseCache) Holds(p transport.Process) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := c.table.known(p)
 	return k != nil && len(k.entries) > 0
 }
 
-// CacheStats is a snapshot of a cache.
-type CacheStats struct {
-	Requesters int   // processes that send requests or did lately
-	Connected  int   // those of them with a connection
-	Waiting    int   // receives without a response
-	Kept       int   // responses kept, and values that are just being given back
-	Bytes      int64 // size of the tensors of what is kept
-}
-
 // Stats returns a snapshot.
-func (c *ResponseCache) Stats() CacheStats {
+func (c *ResponseCache) Stats() transport.CacheStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := CacheStats{Requesters: len(c.table.requesters), Waiting: c.table.waiting}
+	s := transport.CacheStats{Requesters: len(c.table.requesters), Waiting: c.table.waiting}
 	for _, k := range c.table.requesters {
 		s.Kept += len(k.entries) - k.waiting
 		if k.connected() {
@@ -339,7 +307,7 @@ func (c *ResponseCache) prepare(acts []responseAction) (calls []responseAction) 
 			inOrder := c.order.mayMatch(&a)
 			if len(calls) == 0 && inOrder && !c.closed && a.request.Guard == nil { // TakeLocal calls nobody
 				if v, ok := c.source.TakeLocal(a.request.Step, a.request.Key); ok {
-					acts = append(c.table.fetched(time.Now(), a.request, a.fetch, Response{Value: v}), acts...)
+					acts = append(c.table.fetched(time.Now(), a.request, a.fetch, transport.Response{Value: v}), acts...)
 					continue
 				}
 			}
@@ -398,7 +366,7 @@ func (c *ResponseCache) fetch(a *responseAction) {
 		defer c.work.Done()
 		c.mu.Lock()
 		c.ended(id)
-		c.do(c.table.fetched(time.Now(), r, id, Response{Value: v, Err: err}))
+		c.do(c.table.fetched(time.Now(), r, id, transport.Response{Value: v, Err: err}))
 	})
 	if a.held {
 		c.mu.Lock()

@@ -15,14 +15,15 @@ import (
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
-var requester7 = Process{Name: consumer, Incarnation: 7}
+var requester7 = transport.Process{Name: consumer, Incarnation: 7}
 
 // answer asks and waits.
-func answer(k *ResponseCache, a Request) Response {
-	c := make(chan Response, 1)
-	k.ask(a, func(ans Response) { c <- ans })
+func answer(k *ResponseCache, a transport.Request) transport.Response {
+	c := make(chan transport.Response, 1)
+	k.ask(a, func(ans transport.Response) { c <- ans })
 	return <-c
 }
 
@@ -30,7 +31,7 @@ func TestCacheRemembersTenMinutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, source := newLeaks(t), newTable(t)
 		k := NewResponseCache(source, CacheOptions{})
-		request := Request{Requester: requester7, ID: 1, Attempt: 2, Step: 1, Key: key(t, "k")}
+		request := transport.Request{Requester: requester7, ID: 1, Attempt: 2, Step: 1, Key: key(t, "k")}
 		source.send(t, 1, request.Key, l.value(t, 'a', 1))
 		answer(k, request).Value.Tensor.Release()
 		k.Ack(requester7, []uint64{1})
@@ -61,7 +62,7 @@ func TestCacheGivesUpInTimeThoughIDsAreRemembered(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute) // the timer has been set anew
 		source.send(t, 1, key(t, "k"), l.value(t, 'a', 1))
-		answer(k, Request{Requester: requester7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
+		answer(k, transport.Request{Requester: requester7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
 		time.Sleep(10 * time.Second)
 		down()
 		time.Sleep(expireAfter - time.Second)
@@ -86,7 +87,7 @@ func TestCacheValue(t *testing.T) {
 		t.Error(err)
 	}
 	source.send(t, 1, key(t, "k"), l.value(t, 'a', 1))
-	answer(k, Request{Requester: requester7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
+	answer(k, transport.Request{Requester: requester7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
 	v, err := k.Value(requester7, 1, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -103,15 +104,15 @@ func TestCacheEndStep(t *testing.T) {
 	l, source := newLeaks(t), newTable(t)
 	k := NewResponseCache(source, CacheOptions{})
 	source.send(t, 1, key(t, "k"), l.value(t, 'a', 1))
-	answer(k, Request{Requester: requester7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
-	waits := make(chan Response, 1)
-	k.ask(Request{Requester: requester7, ID: 2, Attempt: 1, Step: 1, Key: key(t, "other")}, func(ans Response) { waits <- ans })
+	answer(k, transport.Request{Requester: requester7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
+	waits := make(chan transport.Response, 1)
+	k.ask(transport.Request{Requester: requester7, ID: 2, Attempt: 1, Step: 1, Key: key(t, "other")}, func(ans transport.Response) { waits <- ans })
 	source.cleanup(1)
 	k.EndStep(1)
 	if ans := <-waits; status.CodeOf(ans.Err) != status.Aborted {
 		t.Error(ans.Err)
 	}
-	if ans := answer(k, Request{Requester: requester7, ID: 1, Attempt: 2, Step: 1, Key: key(t, "k")}); status.CodeOf(ans.Err) != status.Aborted {
+	if ans := answer(k, transport.Request{Requester: requester7, ID: 1, Attempt: 2, Step: 1, Key: key(t, "k")}); status.CodeOf(ans.Err) != status.Aborted {
 		t.Errorf("asked again after the end: %v", ans.Err)
 	}
 	k.Close()
@@ -127,7 +128,7 @@ func keptRestoresOrReleases(t *testing.T) {
 	l, source := newLeaks(t), newTable(t)
 	k := NewResponseCache(source, CacheOptions{})
 	for i, step := range []int64{1, 2} {
-		a := Request{Requester: requester7, ID: uint64(i + 1), Attempt: 1, Step: step, Key: key(t, "k")} //nolint:gosec // small
+		a := transport.Request{Requester: requester7, ID: uint64(i + 1), Attempt: 1, Step: step, Key: key(t, "k")} //nolint:gosec // small
 		source.send(t, step, a.Key, l.value(t, 'a', 1))
 		answer(k, a).Value.Tensor.Release()
 	}
@@ -139,14 +140,14 @@ func keptRestoresOrReleases(t *testing.T) {
 	if n := l.alive.Load(); n != 1 {
 		t.Errorf("%d values are alive, want that of step 1", n)
 	}
-	if ans := answer(k, Request{Requester: requester7, ID: 3, Attempt: 1, Step: 1, Key: key(t, "k")}); ans.Err != nil {
+	if ans := answer(k, transport.Request{Requester: requester7, ID: 3, Attempt: 1, Step: 1, Key: key(t, "k")}); ans.Err != nil {
 		t.Error(ans.Err)
 	} else {
 		ans.Value.Tensor.Release()
 	}
 	k.Close()
 	k.Close()
-	if ans := answer(k, Request{Requester: requester7, ID: 4, Attempt: 1, Step: 1, Key: key(t, "k")}); status.CodeOf(ans.Err) != status.Aborted {
+	if ans := answer(k, transport.Request{Requester: requester7, ID: 4, Attempt: 1, Step: 1, Key: key(t, "k")}); status.CodeOf(ans.Err) != status.Aborted {
 		t.Errorf("after Close: %v", ans.Err)
 	}
 }
@@ -162,7 +163,7 @@ func TestCacheAnswersAtOnce(t *testing.T) {
 	}
 	ask := func(id uint64, attempt uint32, want string) {
 		t.Helper()
-		ans := answer(k, Request{Requester: requester7, ID: id, Attempt: attempt, Step: 1, Key: key(t, "k")})
+		ans := answer(k, transport.Request{Requester: requester7, ID: id, Attempt: attempt, Step: 1, Key: key(t, "k")})
 		if word(ans) != want {
 			t.Errorf("receive %d, attempt %d: %s, want %s", id, attempt, word(ans), want)
 		}
@@ -200,13 +201,13 @@ func TestCacheAnswersAtOnceWithinItsLimits(t *testing.T) {
 	k := NewResponseCache(source, CacheOptions{KeptPerRequester: 4096})
 	down := k.Connected(requester7)
 	source.send(t, 1, key(t, "first"), l.value(t, 'a', 3000))
-	answer(k, Request{Requester: requester7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "first")}).Value.Tensor.Release()
+	answer(k, transport.Request{Requester: requester7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "first")}).Value.Tensor.Release()
 	source.send(t, 1, key(t, "k"), l.value(t, 'b', 3000))
 	source.send(t, 1, key(t, "k"), l.value(t, 'c', 1))
-	var got [2]chan Response
+	var got [2]chan transport.Response
 	for i := range got {
-		got[i] = make(chan Response, 1)
-		k.ask(Request{Requester: requester7, ID: uint64(i + 2), Attempt: 1, Step: 1, Key: key(t, "k")}, func(ans Response) { got[i] <- ans }) //nolint:gosec // small
+		got[i] = make(chan transport.Response, 1)
+		k.ask(transport.Request{Requester: requester7, ID: uint64(i + 2), Attempt: 1, Step: 1, Key: key(t, "k")}, func(ans transport.Response) { got[i] <- ans }) //nolint:gosec // small
 	}
 	select {
 	case ans := <-got[0]:
@@ -253,7 +254,7 @@ func TestCacheCancelIsOverWhenItReturns(t *testing.T) {
 				l, source := newLeaks(t), &heldSource{table: newTable(t), held: make(chan func(), 1)}
 				k := NewResponseCache(source, CacheOptions{})
 				values := []byte("ab")
-				call := k.ask(Request{Requester: requester7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}, func(ans Response) {
+				call := k.ask(transport.Request{Requester: requester7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}, func(ans transport.Response) {
 					if ans.Err == nil {
 						t.Errorf("%s: the receive was answered", name)
 					}
@@ -286,7 +287,7 @@ func TestCacheCancelIsOverWhenItReturns(t *testing.T) {
 				}
 				source.send(t, 1, key(t, "k"), l.value(t, values[1], 1))
 				for i, want := range values {
-					ans := answer(k, Request{Requester: requester7, ID: uint64(i + 2), Attempt: 1, Step: 1, Key: key(t, "k")}) //nolint:gosec // small
+					ans := answer(k, transport.Request{Requester: requester7, ID: uint64(i + 2), Attempt: 1, Step: 1, Key: key(t, "k")}) //nolint:gosec // small
 					if word(ans) != "value "+string(want) {
 						t.Errorf("%s, detached %v: got %s, want value %c", name, detached, word(ans), want)
 					}
@@ -306,8 +307,8 @@ func TestCacheAskWaitsForACancelThatHasBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, source := newLeaks(t), newTable(t)
 		k := NewResponseCache(source, CacheOptions{})
-		ask := func(requester Process, id uint64, name string) Response {
-			return answer(k, Request{Requester: requester, ID: id, Attempt: 1, Step: 1, Key: key(t, name)})
+		ask := func(requester transport.Process, id uint64, name string) transport.Response {
+			return answer(k, transport.Request{Requester: requester, ID: id, Attempt: 1, Step: 1, Key: key(t, name)})
 		}
 		for _, b := range []byte("ab") {
 			source.send(t, 1, key(t, "k"), l.value(t, b, 1))
@@ -318,7 +319,7 @@ func TestCacheAskWaitsForACancelThatHasBegun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		next := make(chan Response, 1)
+		next := make(chan transport.Response, 1)
 		go func() { next <- ask(requester7, 2, "k") }()
 		synctest.Wait()
 		select {
@@ -326,7 +327,7 @@ func TestCacheAskWaitsForACancelThatHasBegun(t *testing.T) {
 			t.Fatalf("%s before the end of the cancel", word(ans))
 		default:
 		}
-		ask(Process{Name: "/job:d/replica:0/task:0", Incarnation: 8}, 1, "other").Value.Tensor.Release() // does not wait
+		ask(transport.Process{Name: "/job:d/replica:0/task:0", Incarnation: 8}, 1, "other").Value.Tensor.Release() // does not wait
 		end()
 		ans := <-next
 		if word(ans) != "value a" {
@@ -344,9 +345,9 @@ func TestCacheCancelGivesBackWhatALaterOneBegan(t *testing.T) {
 		l, source := newLeaks(t), &heldSource{table: newTable(t)}
 		k := NewResponseCache(source, CacheOptions{})
 		source.send(t, 1, key(t, "kept"), l.value(t, 'a', 1))
-		answer(k, Request{Requester: requester7, ID: 2, Attempt: 1, Step: 1, Key: key(t, "kept")}).Value.Tensor.Release()
+		answer(k, transport.Request{Requester: requester7, ID: 2, Attempt: 1, Step: 1, Key: key(t, "kept")}).Value.Tensor.Release()
 		source.held = make(chan func(), 1)
-		k.ask(Request{Requester: requester7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "waits")}, func(Response) {})
+		k.ask(transport.Request{Requester: requester7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "waits")}, func(transport.Response) {})
 		begin := func(id uint64) (end func()) {
 			end, err := k.BeginCancel(requester7, []uint64{id})
 			if err != nil {
@@ -374,9 +375,9 @@ func TestCacheCancelsBegunTogether(t *testing.T) {
 	k := NewResponseCache(source, CacheOptions{})
 	for i, b := range []byte("ab") {
 		source.send(t, 1, key(t, "k"), l.value(t, b, 1))
-		answer(k, Request{Requester: requester7, ID: uint64(i + 1), Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release() //nolint:gosec // small
+		answer(k, transport.Request{Requester: requester7, ID: uint64(i + 1), Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release() //nolint:gosec // small
 	}
-	waits := k.ask(Request{Requester: requester7, ID: 3, Attempt: 1, Step: 1, Key: key(t, "k")}, func(Response) {})
+	waits := k.ask(transport.Request{Requester: requester7, ID: 3, Attempt: 1, Step: 1, Key: key(t, "k")}, func(transport.Response) {})
 	var ends []func()
 	for _, id := range []uint64{3, 1, 2} {
 		end, err := k.BeginCancel(requester7, []uint64{id})
@@ -390,7 +391,7 @@ func TestCacheCancelsBegunTogether(t *testing.T) {
 		end()
 	}
 	for i, want := range []string{"value a", "value b"} {
-		ans := answer(k, Request{Requester: requester7, ID: uint64(i + 4), Attempt: 1, Step: 1, Key: key(t, "k")}) //nolint:gosec // small
+		ans := answer(k, transport.Request{Requester: requester7, ID: uint64(i + 4), Attempt: 1, Step: 1, Key: key(t, "k")}) //nolint:gosec // small
 		if word(ans) != want {
 			t.Errorf("%s, want %s", word(ans), want)
 		}
@@ -419,8 +420,8 @@ func TestCacheCloseWaitsForItsSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := new(slowSource)
 		k := NewResponseCache(source, CacheOptions{})
-		got := make(chan Response, 1)
-		k.ask(Request{Requester: requester7, ID: 1, Attempt: 1, Key: key(t, "k")}, func(ans Response) { got <- ans })
+		got := make(chan transport.Response, 1)
+		k.ask(transport.Request{Requester: requester7, ID: 1, Attempt: 1, Key: key(t, "k")}, func(ans transport.Response) { got <- ans })
 		k.Close()
 		if ans := <-got; status.CodeOf(ans.Err) != status.Aborted || source.ended.Load() != 1 {
 			t.Errorf("%v, %d receives had ended", ans.Err, source.ended.Load())
@@ -443,10 +444,10 @@ func TestCacheRaces(t *testing.T) {
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(rand.Uint64(), 0)) //nolint:gosec // a test
 			for i := range rounds {
-				id := uint64(i + 1)                                                                          //nolint:gosec // positive
-				a := Request{Requester: requester7, ID: id, Attempt: uint32(g + 1), Step: 1, Key: keys[i%3]} //nolint:gosec // small
+				id := uint64(i + 1)                                                                                    //nolint:gosec // positive
+				a := transport.Request{Requester: requester7, ID: id, Attempt: uint32(g + 1), Step: 1, Key: keys[i%3]} //nolint:gosec // small
 				var replies atomic.Int32
-				call := k.ask(a, func(ans Response) {
+				call := k.ask(a, func(ans transport.Response) {
 					if replies.Add(1) > 1 {
 						t.Error("two replies to one call")
 					}
@@ -481,9 +482,9 @@ func TestCacheHostilePeer(t *testing.T) {
 	k := NewResponseCache(source, CacheOptions{MaxWaiting: 100, KeptPerRequester: 100 * keptOverhead})
 	source.cleanup(2) // what is asked there is answered at once, with an error
 	for i := range uint64(20_000) {
-		a := Request{Requester: Process{Name: fmt.Sprint("n", i%50), Incarnation: 1 + rand.Uint64N(1<<20)}, ID: i + 1, Attempt: 1, Step: 1 + int64(i%2), Key: key(t, "k")} //nolint:gosec // small
-		k.ask(a, func(Response) {})
-		other := Process{Name: fmt.Sprint("s", i), Incarnation: rand.Uint64() | 1}
+		a := transport.Request{Requester: transport.Process{Name: fmt.Sprint("n", i%50), Incarnation: 1 + rand.Uint64N(1<<20)}, ID: i + 1, Attempt: 1, Step: 1 + int64(i%2), Key: key(t, "k")} //nolint:gosec // small
+		k.ask(a, func(transport.Response) {})
+		other := transport.Process{Name: fmt.Sprint("s", i), Incarnation: rand.Uint64() | 1}
 		_ = k.Cancel(other, []uint64{rand.Uint64()})
 		k.Ack(other, []uint64{rand.Uint64()})
 	}
@@ -521,10 +522,10 @@ func TestCacheGivesBackWithoutAStack(t *testing.T) {
 	source := &deep{table: newTable(t)}
 	k := NewResponseCache(source, CacheOptions{KeptPerRequester: 4096})
 	source.send(t, 1, key(t, "first"), l.value(t, 'a', 3000))
-	answer(k, Request{Requester: requester7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "first")}).Value.Tensor.Release() // kept: not finished
+	answer(k, transport.Request{Requester: requester7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "first")}).Value.Tensor.Release() // kept: not finished
 	const n = 2000
 	for i := range n {
-		k.ask(Request{Requester: requester7, ID: uint64(i + 2), Attempt: 1, Step: 1, Key: key(t, "k")}, func(ans Response) { //nolint:gosec // small
+		k.ask(transport.Request{Requester: requester7, ID: uint64(i + 2), Attempt: 1, Step: 1, Key: key(t, "k")}, func(ans transport.Response) { //nolint:gosec // small
 			if ans.Err == nil {
 				ans.Value.Tensor.Release()
 			}
@@ -544,8 +545,8 @@ func TestCacheRefusedWireTakesNoneAway(t *testing.T) {
 		k := NewResponseCache(source, CacheOptions{})
 		down := k.Connected(requester7) // lives
 		source.send(t, 1, key(t, "k"), l.value(t, 'a', 1))
-		answer(k, Request{Requester: requester7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
-		k.Connected(Process{Name: "/job:c/replica:0/task:1", Incarnation: 7})() // InvalidArgument; ends at once
+		answer(k, transport.Request{Requester: requester7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
+		k.Connected(transport.Process{Name: "/job:c/replica:0/task:1", Incarnation: 7})() // InvalidArgument; ends at once
 		if n := k.Stats().Connected; n != 1 {
 			t.Errorf("%d requesters are connected, want 1", n)
 		}
@@ -566,20 +567,20 @@ func TestCacheZombieReplacesNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, source := newLeaks(t), newTable(t)
 		k := NewResponseCache(source, CacheOptions{})
-		old := k.Connected(Process{Name: consumer, Incarnation: 6})
+		old := k.Connected(transport.Process{Name: consumer, Incarnation: 6})
 		old()
 		defer k.Connected(requester7)() // it lives from now on
 		time.Sleep(rememberFor + 2*time.Second)
 		source.send(t, 1, key(t, "k"), l.value(t, 'a', 1))
-		answer(k, Request{Requester: requester7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
-		k.Connected(Process{Name: consumer, Incarnation: 6})() // the old process goes on for a moment
+		answer(k, transport.Request{Requester: requester7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
+		k.Connected(transport.Process{Name: consumer, Incarnation: 6})() // the old process goes on for a moment
 		if v, err := k.Value(requester7, 1, 1); err != nil {
 			t.Errorf("the kept answer of the process that lives: %v", err)
 		} else {
 			v.Tensor.Release()
 		}
 		source.send(t, 2, key(t, "n"), l.value(t, 'b', 1))
-		if ans := answer(k, Request{Requester: requester7, ID: 2, Attempt: 1, Step: 2, Key: key(t, "n")}); ans.Err == nil {
+		if ans := answer(k, transport.Request{Requester: requester7, ID: 2, Attempt: 1, Step: 2, Key: key(t, "n")}); ans.Err == nil {
 			ans.Value.Tensor.Release()
 		} else {
 			t.Errorf("it asks: %v", ans.Err)
@@ -602,7 +603,7 @@ func TestCacheCountsHeadersOfStrings(t *testing.T) {
 			t.Fatal(err)
 		}
 		source.send(t, 1, key(t, "k"), rendezvous.Value{Tensor: x})
-		k.ask(Request{Requester: requester7, ID: id + 1, Attempt: 1, Step: 1, Key: key(t, "k")}, func(ans Response) {
+		k.ask(transport.Request{Requester: requester7, ID: id + 1, Attempt: 1, Step: 1, Key: key(t, "k")}, func(ans transport.Response) {
 			if ans.Err == nil {
 				ans.Value.Tensor.Release()
 			}
@@ -623,7 +624,7 @@ func TestCacheCountsKeys(t *testing.T) {
 	defer k.Close()
 	defer k.Connected(requester7)()
 	for id := range uint64(100) {
-		k.ask(Request{Requester: requester7, ID: id + 1, Attempt: 1, Step: 1, Key: key(t, strings.Repeat("k", size))}, func(Response) {})
+		k.ask(transport.Request{Requester: requester7, ID: id + 1, Attempt: 1, Step: 1, Key: key(t, strings.Repeat("k", size))}, func(transport.Response) {})
 	}
 	if s := k.Stats(); s.Kept > limit/size || s.Kept == 0 || s.Kept+s.Waiting != 100 {
 		t.Errorf("%+v: errors for keys of %d bytes by a limit of %d", s, size, limit)
@@ -637,13 +638,13 @@ func TestRequestWaitsForValuesThatGoBack(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l, source := newLeaks(t), &heldSource{table: newTable(t)}
 			k := NewResponseCache(source, CacheOptions{})
-			request := func(id uint64) Request {
-				return Request{Requester: requester7, ID: id, Attempt: 1, Step: 1, Key: key(t, "k")}
+			request := func(id uint64) transport.Request {
+				return transport.Request{Requester: requester7, ID: id, Attempt: 1, Step: 1, Key: key(t, "k")}
 			}
-			first, matched := make(chan Response, 1), func() {}
+			first, matched := make(chan transport.Response, 1), func() {}
 			if inFlight {
 				source.held = make(chan func(), 1)
-				k.ask(request(1), func(ans Response) { first <- ans })
+				k.ask(request(1), func(ans transport.Response) { first <- ans })
 				source.send(t, 1, key(t, "k"), l.value(t, 'a', 1))
 				matched = <-source.held
 				source.held = nil
@@ -656,8 +657,8 @@ func TestRequestWaitsForValuesThatGoBack(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			second := make(chan Response, 1)
-			_, ok, rest := k.RequestNow(replier(func(ans Response) { second <- ans }), request(2))
+			second := make(chan transport.Response, 1)
+			_, ok, rest := k.RequestNow(replier(func(ans transport.Response) { second <- ans }), request(2))
 			if rest != nil {
 				rest()
 			}
@@ -686,12 +687,12 @@ func TestValueWithoutSpaceComesFirstAgain(t *testing.T) {
 		for _, b := range []byte("abc") {
 			source.send(t, 1, key(t, "k"), l.value(t, b, size))
 		}
-		request := func(id uint64) Request {
-			return Request{Requester: requester7, ID: id, Attempt: 1, Step: 1, Key: key(t, "k")}
+		request := func(id uint64) transport.Request {
+			return transport.Request{Requester: requester7, ID: id, Attempt: 1, Step: 1, Key: key(t, "k")}
 		}
 		answer(k, request(1)).Value.Tensor.Release()
-		second := make(chan Response, 1)
-		_, ok, rest := k.RequestNow(replier(func(ans Response) { second <- ans }), request(2))
+		second := make(chan transport.Response, 1)
+		_, ok, rest := k.RequestNow(replier(func(ans transport.Response) { second <- ans }), request(2))
 		if ok || rest == nil {
 			t.Fatal("the second value found space")
 		}
@@ -712,19 +713,19 @@ func TestRequestsOfANewProcessWaitForValuesOfTheOldOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, source := newLeaks(t), &heldSource{table: newTable(t), held: make(chan func(), 1)}
 		k := NewResponseCache(source, CacheOptions{Addressed: everyName, Verify: func(context.Context, string) (uint64, error) { return 8, nil }})
-		request := func(id, incarnation uint64) Request {
-			return Request{Requester: Process{Name: consumer, Incarnation: incarnation}, ID: id, Attempt: 1, Step: 1, Key: key(t, "k")}
+		request := func(id, incarnation uint64) transport.Request {
+			return transport.Request{Requester: transport.Process{Name: consumer, Incarnation: incarnation}, ID: id, Attempt: 1, Step: 1, Key: key(t, "k")}
 		}
-		k.ask(request(1, 7), func(Response) {})
+		k.ask(request(1, 7), func(transport.Response) {})
 		source.send(t, 1, key(t, "k"), l.value(t, 'a', 1))
 		matched := <-source.held
 		source.held = nil
 		source.send(t, 1, key(t, "k"), l.value(t, 'b', 1))
-		if err := k.Introduce(t.Context(), Process{Name: consumer, Incarnation: 8}, ""); err != nil {
+		if err := k.Introduce(t.Context(), transport.Process{Name: consumer, Incarnation: 8}, ""); err != nil {
 			t.Fatal(err)
 		}
-		second := make(chan Response, 1)
-		k.ask(request(2, 8), func(ans Response) { second <- ans })
+		second := make(chan transport.Response, 1)
+		k.ask(request(2, 8), func(ans transport.Response) { second <- ans })
 		if len(second) > 0 {
 			t.Error("the second request was answered before the first value was back")
 		}

@@ -5,7 +5,7 @@
 //	rendezvous.BaseRemote                                 rendezvous.Manager
 //	      │ RecvFromRemoteAsync                                 ▲ TakeLocal, RecvLocalAsync
 //	  Requester ── request, request again, ack, cancel ──► ResponseCache
-//	      └──────────── one Conn per peer ───────────────┘
+//	      └─────── one transport.Conn per peer ──────────┘
 //
 // A receive has a random id and a number of attempts. The Requester requests it again when
 // a connection was lost and the peer is still the same process. The ResponseCache gives an

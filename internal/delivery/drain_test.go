@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 func TestDrainWaitsForValuesAndNotForErrors(t *testing.T) {
@@ -16,7 +17,7 @@ func TestDrainWaitsForValuesAndNotForErrors(t *testing.T) {
 		l, source := newLeaks(t), newTable(t)
 		k := NewResponseCache(source, CacheOptions{})
 		source.step(2).Abort(errors.New("over"))
-		if ans := answer(k, Request{Requester: requester7, ID: 1, Attempt: 1, Step: 2, Key: key(t, "k")}); ans.Err == nil {
+		if ans := answer(k, transport.Request{Requester: requester7, ID: 1, Attempt: 1, Step: 2, Key: key(t, "k")}); ans.Err == nil {
 			t.Fatal("a value from an aborted step")
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -26,7 +27,7 @@ func TestDrainWaitsForValuesAndNotForErrors(t *testing.T) {
 		}
 
 		source.send(t, 1, key(t, "k"), l.value(t, 'a', 10))
-		answer(k, Request{Requester: requester7, ID: 2, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
+		answer(k, transport.Request{Requester: requester7, ID: 2, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
 		err := k.Drain(ctx)
 		if status.CodeOf(err) != status.DeadlineExceeded || !strings.Contains(err.Error(), "1 values of 10 bytes") {
 			t.Errorf("with a value kept: %v", err)
@@ -50,7 +51,7 @@ func TestDrainWaitsForValuesOfEndedSteps(t *testing.T) {
 		disconnected := k.Connected(requester7)
 		get := func(id uint64) {
 			source.send(t, 1, key(t, "k"), l.value(t, 'a', 10))
-			answer(k, Request{Requester: requester7, ID: id, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
+			answer(k, transport.Request{Requester: requester7, ID: id, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
 		}
 		drains := func(what string, want time.Duration, ends func()) {
 			t.Helper()
@@ -106,7 +107,7 @@ func TestDrainGivesUpWhoHasGone(t *testing.T) {
 				defer k.Close()
 				disconnected := k.Connected(requester7)
 				source.send(t, 1, key(t, "k"), l.value(t, 'a', 10))
-				answer(k, Request{Requester: requester7, ID: 2, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
+				answer(k, transport.Request{Requester: requester7, ID: 2, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
 				disconnected()
 				if c.waits {
 					go func() {

@@ -3,13 +3,15 @@ package delivery
 import (
 	"slices"
 	"time"
+
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // The events of a requester's machine by id, for tests that play many: an event of an
 // attempt that is not under way any more does nothing, as the shell sees to it.
 
 func (m *requests) recvID(now time.Time, id, meant uint64) []requestAction {
-	return m.receive(now, &Transfer{Request: Request{ID: id}, meant: meant})
+	return m.receive(now, &Transfer{Receive: transport.Receive{Request: transport.Request{ID: id}}, meant: meant})
 }
 
 // sent finds a transfer whose attempt is under way.
@@ -73,7 +75,7 @@ func (m *requests) cancelID(now time.Time, id uint64, why error) []requestAction
 type callID uint64
 
 // Reply implements Replier: a simulation looks at the actions instead.
-func (callID) Reply(uint64, uint32, Response) {}
+func (callID) Reply(uint64, uint32, transport.Response) {}
 
 // callOf is the call that a doReply is for.
 func callOf(a *responseAction) callID {
@@ -86,8 +88,8 @@ func (t *responses) detachID(now time.Time, id callID) []responseAction {
 	for _, k := range t.requesters {
 		for _, e := range k.entries {
 			for _, c := range e.calls {
-				if c.to == Replier(id) {
-					return t.detach(now, Process{k.name, k.incarnation}, c)
+				if c.to == transport.Replier(id) {
+					return t.detach(now, transport.Process{Name: k.name, Incarnation: k.incarnation}, c)
 				}
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 const (
@@ -121,7 +122,7 @@ func (s *table) cleanup(step int64) {
 }
 
 // word describes a response, for comparisons.
-func word(ans Response) string {
+func word(ans transport.Response) string {
 	if ans.Err != nil {
 		return status.CodeOf(ans.Err).String()
 	}
@@ -132,22 +133,22 @@ func word(ans Response) string {
 }
 
 // replyFunc is a Replier by a function; compare pointers.
-type replyFunc struct{ f func(Response) }
+type replyFunc struct{ f func(transport.Response) }
 
 // Reply implements Replier.
-func (r *replyFunc) Reply(_ uint64, _ uint32, resp Response) { r.f(resp) }
+func (r *replyFunc) Reply(_ uint64, _ uint32, resp transport.Response) { r.f(resp) }
 
-func replier(f func(Response)) Replier { return &replyFunc{f} }
+func replier(f func(transport.Response)) transport.Replier { return &replyFunc{f} }
 
 // testCall is a call of ask.
 type testCall struct {
 	c  *ResponseCache
-	to Replier
-	r  Request
+	to transport.Replier
+	r  transport.Request
 }
 
 // ask is Request with a function.
-func (c *ResponseCache) ask(r Request, f func(Response)) testCall {
+func (c *ResponseCache) ask(r transport.Request, f func(transport.Response)) testCall {
 	to := replier(f)
 	c.Request(to, r)
 	return testCall{c, to, r}

@@ -2,22 +2,9 @@ package delivery
 
 import "time"
 
-// The numbers of this package, with their reasons. Those that an operator may change are
-// defaults of CacheOptions and RequesterOptions.
+// The numbers of this package, with their reasons. The defaults that an operator may change are
+// in package transport.
 const (
-	// DefaultMaxWaiting is how many receives of one requester may wait for their value. A
-	// record takes about 1.6 kB at the responder when its key is of usual length, and over
-	// gRPC the call that waits beside it 20 kB (waiting-kept and waiting-remote of
-	// tryst-bench). A requester beyond it has a fault that more memory does not mend.
-	DefaultMaxWaiting = 1_000_000
-
-	// DefaultMaxWaitingBytes bounds the keys of those receives: the requester chooses their
-	// length.
-	DefaultMaxWaitingBytes = 256 << 20
-
-	// DefaultKeptPerRequester is how many bytes of responses are kept for one requester
-	// that has not acknowledged them.
-	DefaultKeptPerRequester = 1 << 30
 	// keptSourcePart is the part of what is kept for all that the processes at one address may have, so
 	// that those of another one always have space.
 	keptSourcePart = 2
@@ -51,10 +38,6 @@ const (
 	// behind a gateway, or a test that starts ten processes a second.
 	maxProcessesOfSource = 10_000
 
-	// MaxProcessName bounds the name of a process in bytes: it is a task name, and
-	// maxProcesses counts with it.
-	MaxProcessName = 1024
-
 	// maxDisplaced is how many earlier processes of a name are known as such for as long
 	// as the name itself.
 	maxDisplaced = 16
@@ -84,10 +67,6 @@ const (
 	// minTick is the least time between two looks at what has to be dropped or forgotten,
 	// so that many due one after the other cost one look.
 	minTick = time.Second
-
-	// DefaultPeerTimeout is how long a peer may be out of reach before its receives end
-	// with Unavailable: longer than a switch takes to reroute, shorter than a person waits.
-	DefaultPeerTimeout = 10 * time.Second
 
 	// maxResent is how many transfers that were sent again are on one connection at once.
 	// After a break thousands may wait; answered all at once they would need the memory of

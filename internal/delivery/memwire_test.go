@@ -11,6 +11,7 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // memPeer is a producer in memory, with a Conn to it that fails where a test wants it.
@@ -27,7 +28,7 @@ type memPeer struct {
 	delay       time.Duration // of a request and of an answer, each
 	broken      chan struct{} // closed when the connection breaks
 	faults      *rand.Rand    // breaks connections at random; nil for none
-	fault       func(a *Transfer) fault
+	fault       func(a *transport.Receive) fault
 	attempts    int
 	finishes    int
 }
@@ -47,7 +48,7 @@ type memOptions struct {
 	kept        CacheOptions
 	peerTimeout time.Duration
 	ackBytes    int64
-	self        Process
+	self        transport.Process
 	log         *slog.Logger
 }
 
@@ -64,12 +65,12 @@ type pair struct {
 func newPair(t testing.TB, o memOptions) *pair {
 	p := &pair{t: t, leaks: newLeaks(t), memPeer: &memPeer{incarnation: 5, table: newTable(t), broken: make(chan struct{})}}
 	p.kept = NewResponseCache(p.table, o.kept)
-	if o.self == (Process{}) {
-		o.self = Process{Name: consumer, Incarnation: 7}
+	if o.self == (transport.Process{}) {
+		o.self = transport.Process{Name: consumer, Incarnation: 7}
 	}
 	p.Requester = NewRequester(RequesterOptions{
 		Self: o.self, PeerTimeout: o.peerTimeout, AckBytes: o.ackBytes, Logger: o.log,
-		Conn: func(cluster.Task) (Conn, error) { return p.memPeer, nil },
+		Conn: func(cluster.Task) (transport.Conn, error) { return p.memPeer, nil },
 	})
 	return p
 }
@@ -142,23 +143,23 @@ func (m *memPeer) set(f func()) {
 	f()
 }
 
-func (m *memPeer) Hello(ctx context.Context) (Peer, error) {
+func (m *memPeer) Hello(ctx context.Context) (transport.Peer, error) {
 	m.mu.Lock()
-	down, deaf, who := m.down, m.deaf, Peer{Tryst: !m.plain, Incarnation: m.incarnation}
+	down, deaf, who := m.down, m.deaf, transport.Peer{Tryst: !m.plain, Incarnation: m.incarnation}
 	m.mu.Unlock()
 	switch {
 	case deaf:
 		<-ctx.Done()
-		return Peer{}, ctx.Err()
+		return transport.Peer{}, ctx.Err()
 	case down:
-		return Peer{}, status.New(status.Unavailable, "connection refused")
+		return transport.Peer{}, status.New(status.Unavailable, "connection refused")
 	case !who.Tryst:
-		return Peer{}, nil
+		return transport.Peer{}, nil
 	}
 	return who, nil
 }
 
-var errReset = &LostError{Err: status.New(status.Unavailable, "connection reset")}
+var errReset = &transport.LostError{Err: status.New(status.Unavailable, "connection reset")}
 
 // travel waits as long as a message is under way.
 func (m *memPeer) travel(ctx context.Context, d time.Duration, broken <-chan struct{}) error {
@@ -178,7 +179,7 @@ func (m *memPeer) travel(ctx context.Context, d time.Duration, broken <-chan str
 }
 
 // Begin implements Conn.
-func (m *memPeer) Begin(t *Transfer) Attempt {
+func (m *memPeer) Begin(t *transport.Receive) transport.Attempt {
 	a := &memAttempt{memPeer: m, t: t}
 	a.ctx, a.drop = context.WithCancel(context.Background())
 	return a
@@ -187,7 +188,7 @@ func (m *memPeer) Begin(t *Transfer) Attempt {
 // memAttempt is an attempt that its Wait makes.
 type memAttempt struct {
 	*memPeer
-	t    *Transfer
+	t    *transport.Receive
 	ctx  context.Context
 	drop context.CancelFunc
 }
@@ -201,12 +202,12 @@ func (a *memAttempt) Wait(ctx context.Context) (rendezvous.Value, error) {
 	defer context.AfterFunc(ctx, a.drop)()
 	v, err := a.recv(a.ctx, a.t)
 	if err != nil && a.ctx.Err() != nil {
-		err = &ReceiverError{Err: err}
+		err = &transport.ReceiverError{Err: err}
 	}
 	return v, err
 }
 
-func (m *memPeer) recv(ctx context.Context, a *Transfer) (rendezvous.Value, error) {
+func (m *memPeer) recv(ctx context.Context, a *transport.Receive) (rendezvous.Value, error) {
 	m.mu.Lock()
 	m.attempts++
 	down := m.down
@@ -233,15 +234,15 @@ func (m *memPeer) recv(ctx context.Context, a *Transfer) (rendezvous.Value, erro
 		return rendezvous.Value{}, err
 	}
 	if !a.Plain && a.Peer != is {
-		return rendezvous.Value{}, &RestartedError{Err: OtherProcess(a.Peer, is)}
+		return rendezvous.Value{}, &transport.RestartedError{Err: transport.OtherProcess(a.Peer, is)}
 	}
 	request := a.Request
 	if a.Plain {
-		request.Requester, request.Attempt = Process{}, 0
+		request.Requester, request.Attempt = transport.Process{}, 0
 	} else {
 		m.kept.Ack(request.Requester, a.Acks)
 	}
-	answers := make(chan Response, 1)
+	answers := make(chan transport.Response, 1)
 	var once sync.Mutex // guards taken
 	taken := false
 	take := func() bool {
@@ -251,7 +252,7 @@ func (m *memPeer) recv(ctx context.Context, a *Transfer) (rendezvous.Value, erro
 		taken = true
 		return first
 	}
-	to := replier(func(ans Response) {
+	to := replier(func(ans transport.Response) {
 		if take() {
 			answers <- ans
 		} else if ans.Err == nil {
@@ -294,7 +295,7 @@ func (m *memPeer) recv(ctx context.Context, a *Transfer) (rendezvous.Value, erro
 	}
 }
 
-func (m *memPeer) flush(ctx context.Context, take func(Process, []uint64), ids []uint64) error {
+func (m *memPeer) flush(ctx context.Context, take func(transport.Process, []uint64), ids []uint64) error {
 	m.mu.Lock()
 	m.finishes++
 	broken, delay, down := m.broken, m.delay, m.down
@@ -319,5 +320,5 @@ func (m *memPeer) Ack(ctx context.Context, ids []uint64) error {
 }
 
 func (m *memPeer) Cancel(ctx context.Context, ids []uint64) error {
-	return m.flush(ctx, func(a Process, ids []uint64) { _ = m.kept.Cancel(a, ids) }, ids)
+	return m.flush(ctx, func(a transport.Process, ids []uint64) { _ = m.kept.Cancel(a, ids) }, ids)
 }

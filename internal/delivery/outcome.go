@@ -5,15 +5,13 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // What the sender of a value learns when the value does not go back to its key.
 
-// Fail replaces the value that is kept for an attempt by err: the transport cannot send the
-// value. The sender of the value learns it. A transport calls Fail before it answers with err,
-// since an acknowledgement of err would otherwise confirm the value. It does nothing when the
-// value is not kept any more, or a newer attempt has come.
-func (c *ResponseCache) Fail(p Process, id uint64, attempt uint32, err error) {
+// Fail implements transport.ResponseCache.
+func (c *ResponseCache) Fail(p transport.Process, id uint64, attempt uint32, err error) {
 	c.mu.Lock()
 	c.do(c.table.failed(time.Now(), p, id, attempt, err))
 }
@@ -22,31 +20,31 @@ func (c *ResponseCache) Fail(p Process, id uint64, attempt uint32, err error) {
 // err instead. The error takes the place of the value: the requester acknowledges it as any
 // other, and that must not count for the value. Later attempts get the same error. Nothing
 // happens when the value is not kept any more, or a newer attempt has come.
-func (t *responses) failed(now time.Time, p Process, id uint64, attempt uint32, err error) []responseAction {
+func (t *responses) failed(now time.Time, p transport.Process, id uint64, attempt uint32, err error) []responseAction {
 	e := t.entry(p, id)
 	if e == nil || e.state != entryKept || e.response.Err != nil || attempt < e.request.Attempt {
 		return nil
 	}
-	lost := Response{Value: e.response.Value, Err: notSent(e.request, err)}
-	e.response = Response{Err: err}
+	lost := transport.Response{Value: e.response.Value, Err: notSent(e.request, err)}
+	e.response = transport.Response{Err: err}
 	t.charge(e, chargeFor(e.request, e.response))
 	return append([]responseAction{{kind: doRelease, response: lost}}, t.admit(now)...)
 }
 
 // notReceived is what the sender of a value learns whose receive was cancelled, when it
 // cannot go back.
-func notReceived(r Request) *status.Error {
+func notReceived(r transport.Request) *status.Error {
 	return status.Errorf(status.Aborted, "%s was not received: its receive was cancelled, and step %d has ended", r.Key.Describe(), r.Step)
 }
 
 // notAcknowledged is what the sender of a value learns when the requester, or this process,
 // has ended before the acknowledgement.
-func notAcknowledged(r Request, why *status.Error) *status.Error {
+func notAcknowledged(r transport.Request, why *status.Error) *status.Error {
 	return status.Errorf(why.Code(), "%s was not acknowledged by %s: %s", r.Key.Describe(), cmp.Or(r.Requester.Name, "its receiver"), why.Message())
 }
 
 // notSent is what the sender of a value learns that a transport cannot send.
-func notSent(r Request, err error) *status.Error {
+func notSent(r transport.Request, err error) *status.Error {
 	return status.Errorf(status.CodeOf(err), "%s was not sent to %s, whose receive has ended with: %s",
 		r.Key.Describe(), cmp.Or(r.Requester.Name, "its receiver"), status.From(err).Message())
 }
@@ -55,6 +53,6 @@ func notSent(r Request, err error) *status.Error {
 // nil when the requester has the value. Polling goroutines call the cache,
 // too, and the owner of memory may take its time, so the owner is called on a goroutine of
 // its own. Called while work is counted.
-func (c *ResponseCache) release(r *Response, outcome error) {
+func (c *ResponseCache) release(r *transport.Response, outcome error) {
 	r.Value.Deliver(outcome, c.work.Go)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 func boom() *status.Error { return status.New(status.Internal, "boom") }
@@ -18,7 +19,7 @@ func boom() *status.Error { return status.New(status.Internal, "boom") }
 func TestErrorOfTheTransportIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeaks(t)
-		r := Request{Requester: requester7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}
+		r := transport.Request{Requester: requester7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}
 		task, err := cluster.ParseTask(producer)
 		if err != nil {
 			t.Fatal(err)
@@ -71,7 +72,7 @@ func TestCacheTellsSendersTheOutcome(t *testing.T) {
 	}{
 		{"acknowledged", func(w world) { w.Ack(requester7, []uint64{1}) }, status.OK, false},
 		{"requested again", func(w world) {
-			answer(w.ResponseCache, Request{Requester: requester7, ID: 1, Attempt: 2, Step: step, Key: key(t, "k")}).Value.Tensor.Release()
+			answer(w.ResponseCache, transport.Request{Requester: requester7, ID: 1, Attempt: 2, Step: step, Key: key(t, "k")}).Value.Tensor.Release()
 		}, 0, true},
 		{"cancelled", func(w world) { _ = w.Cancel(requester7, []uint64{1}) }, 0, true},
 		{"cancelled after the end of the step", func(w world) {
@@ -88,7 +89,7 @@ func TestCacheTellsSendersTheOutcome(t *testing.T) {
 			_ = w.Cancel(requester7, []uint64{1})
 		}, status.Internal, false},
 		{"not sent by an attempt that was left", func(w world) {
-			answer(w.ResponseCache, Request{Requester: requester7, ID: 1, Attempt: 2, Step: step, Key: key(t, "k")}).Value.Tensor.Release()
+			answer(w.ResponseCache, transport.Request{Requester: requester7, ID: 1, Attempt: 2, Step: step, Key: key(t, "k")}).Value.Tensor.Release()
 			w.Fail(requester7, 1, 1, boom())
 		}, 0, true},
 		{"cleaned up", func(w world) {
@@ -105,7 +106,7 @@ func TestCacheTellsSendersTheOutcome(t *testing.T) {
 		}, status.DataLoss, false},
 		{"another process of the requester", func(w world) {
 			w.down()
-			_ = w.Introduce(context.Background(), Process{Name: requester7.Name, Incarnation: 8}, "")
+			_ = w.Introduce(context.Background(), transport.Process{Name: requester7.Name, Incarnation: 8}, "")
 		}, status.Aborted, false},
 		{"closed", func(w world) { w.Close() }, status.Aborted, false},
 	} {
@@ -138,7 +139,7 @@ func TestCacheTellsSendersTheOutcome(t *testing.T) {
 					}
 				}
 				defer down()
-				answer(k, Request{Requester: requester7, ID: 1, Attempt: 1, Step: step, Key: key(t, "k")}).Value.Tensor.Release()
+				answer(k, transport.Request{Requester: requester7, ID: 1, Attempt: 1, Step: step, Key: key(t, "k")}).Value.Tensor.Release()
 				select {
 				case <-d.Done():
 					t.Errorf("the requester has not acknowledged it: %v", d.Err())

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // ending is how a receive of the past ended.
@@ -22,7 +23,7 @@ const (
 )
 
 // refusal is the response to a request for something past.
-func (end ending) refusal(a Request) *status.Error {
+func (end ending) refusal(a transport.Request) *status.Error {
 	switch end {
 	case pastExpired:
 		return status.Errorf(status.DataLoss,
@@ -64,7 +65,7 @@ func newPast() past {
 }
 
 // hashOf returns the hash of a request's step and key.
-func hashOf(r Request) uint64 {
+func hashOf(r transport.Request) uint64 {
 	h := fnv.New64a()
 	_ = binary.Write(h, binary.LittleEndian, r.Step) // neither fails
 	_, _ = h.Write([]byte(r.Key.String()))
@@ -102,14 +103,14 @@ func (p *past) reported(id uint64) {
 
 // reportsLoss reports whether a new receive ends with DataLoss, for a value under its key that
 // was dropped and whose receive was then cancelled.
-func (t *responses) reportsLoss(now time.Time, k *requester, r Request) bool {
+func (t *responses) reportsLoss(now time.Time, k *requester, r transport.Request) bool {
 	return len(k.past.owed) > 0 && t.hasIDs(k, 1) == nil && t.reportLoss(now, k, r)
 }
 
 // reportLoss assigns the earliest unreported loss under r's key to r, and reports whether there was
 // one. If r is cancelled before the requester has the response, the next receive reports the loss.
 // The caller has checked that there is space for the id of r.
-func (t *responses) reportLoss(now time.Time, k *requester, r Request) bool {
+func (t *responses) reportLoss(now time.Time, k *requester, r transport.Request) bool {
 	hash := hashOf(r)
 	owed := k.past.owed[hash]
 	if len(owed) == 0 {
@@ -233,7 +234,7 @@ func (t *responses) tick(now time.Time) (acts []responseAction, next time.Time) 
 
 // value finds the response that is kept for a receive: for content that is fetched piece
 // by piece. The caller releases it. ok is false when nothing is kept.
-func (t *responses) value(p Process, id uint64, attempt uint32) (v rendezvous.Value, ok bool, err error) {
+func (t *responses) value(p transport.Process, id uint64, attempt uint32) (v rendezvous.Value, ok bool, err error) {
 	k := t.known(p)
 	if k == nil {
 		return v, false, nil
@@ -243,7 +244,7 @@ func (t *responses) value(p Process, id uint64, attempt uint32) (v rendezvous.Va
 	}
 	if e := k.entries[id]; e != nil && e.state == entryKept {
 		if attempt < e.request.Attempt {
-			return v, false, superseded(Request{ID: id, Attempt: attempt}, e.request.Attempt)
+			return v, false, superseded(transport.Request{ID: id, Attempt: attempt}, e.request.Attempt)
 		}
 		if e.response.Err == nil {
 			e.response.Value.Tensor.Retain()

@@ -13,14 +13,15 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // RequesterOptions configures a Requester.
 type RequesterOptions struct {
 	// Self is this process, as it identifies itself to its peers.
-	Self Process
+	Self transport.Process
 	// Conn returns the connection to a task; its error ends the receive.
-	Conn func(cluster.Task) (Conn, error)
+	Conn func(cluster.Task) (transport.Conn, error)
 	// PeerTimeout is how long a peer may be out of reach before its receives end with
 	// Unavailable; DefaultPeerTimeout when 0.
 	PeerTimeout time.Duration
@@ -55,7 +56,7 @@ type Requester struct {
 // receive.
 func NewRequester(o RequesterOptions) *Requester {
 	if o.PeerTimeout == 0 {
-		o.PeerTimeout = DefaultPeerTimeout
+		o.PeerTimeout = transport.DefaultPeerTimeout
 	}
 	if o.AckBytes == 0 {
 		o.AckBytes = DefaultAckBytes
@@ -72,7 +73,7 @@ func NewRequester(o RequesterOptions) *Requester {
 type peer struct {
 	requester *Requester
 	task      cluster.Task
-	conn      Conn
+	conn      transport.Conn
 
 	mu      sync.Mutex // guards what follows, and transfers; never held while conn or a callback runs
 	machine *requests
@@ -92,8 +93,9 @@ func (r *Requester) RecvFromRemoteAsync(step int64, key rendezvous.Key, args ren
 
 // RecvFrom is RecvFromRemoteAsync from a task that the key's source may name otherwise.
 func (r *Requester) RecvFrom(task cluster.Task, step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.Transfer {
-	t := &Transfer{Args: args, meant: key.SrcIncarnation(), done: done}
-	t.Request = Request{Requester: r.opts.Self, ID: rand.Uint64N(1<<64-1) + 1, Step: step, Key: key}
+	t := &Transfer{meant: key.SrcIncarnation(), done: done}
+	t.Args = args
+	t.Request = transport.Request{Requester: r.opts.Self, ID: rand.Uint64N(1<<64-1) + 1, Step: step, Key: key}
 	p, err := r.peer(task)
 	if err == nil {
 		err = p.receive(t)
@@ -247,7 +249,7 @@ func (p *peer) named(t *Transfer, err error) error {
 
 // begin begins an attempt.
 func (p *peer) begin(t *Transfer) {
-	attempt := p.conn.Begin(t)
+	attempt := p.conn.Begin(&t.Receive)
 	p.mu.Lock()
 	t.attempt = attempt
 	dropped := t.dropped
@@ -276,16 +278,16 @@ func (p *peer) begin(t *Transfer) {
 // every other outcome. It is called with the lock held, and gives it up when it returns
 // true.
 func (p *peer) retries(now time.Time, t *Transfer, err error) bool {
-	if lost, ok := errors.AsType[*LostError](err); ok && lost.Unsent {
+	if lost, ok := errors.AsType[*transport.LostError](err); ok && lost.Unsent {
 		p.do(p.machine.unsent(now, t, lost.Err), lost.Err)
 	} else if ok {
 		p.do(p.machine.lost(now, t, t.Partial.Bytes > t.had, lost.Err), lost.Err)
-	} else if restarted, ok := errors.AsType[*RestartedError](err); ok {
-		t.Partial.dropBy(p.requester.pool.Go)
+	} else if restarted, ok := errors.AsType[*transport.RestartedError](err); ok {
+		t.Partial.DropBy(p.requester.pool.Go)
 		p.do(p.machine.restarted(now, t, restarted.Reached, restarted.Err), restarted)
-	} else if _, ok := errors.AsType[*FallbackError](err); ok {
+	} else if _, ok := errors.AsType[*transport.FallbackError](err); ok {
 		p.do(p.machine.fallback(now, t), nil)
-	} else if _, ok := errors.AsType[*MovedError](err); ok {
+	} else if _, ok := errors.AsType[*transport.MovedError](err); ok {
 		p.do(p.machine.move(now, t), nil)
 	} else {
 		return false
@@ -312,7 +314,7 @@ func (p *peer) wakeAfter(d time.Duration) {
 // hello sends one Hello, and reports what came of it.
 func (p *peer) hello(after time.Duration) {
 	base := p.requester.base
-	var peer Peer
+	var peer transport.Peer
 	err := sleep(base, after)
 	if err == nil {
 		ctx, cancel := context.WithTimeout(base, min(helloWait, p.requester.opts.PeerTimeout))

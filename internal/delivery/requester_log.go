@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // connChange is a change of the connection to a peer, for the log.
@@ -28,7 +29,7 @@ func (p *peer) log(c connChange) {
 		level = slog.LevelDebug
 	}
 	log := func(level slog.Level, text string, args ...any) { l.Log(context.Background(), level, text, args...) }
-	_, restarted := errors.AsType[*RestartedError](c.why)
+	_, restarted := errors.AsType[*transport.RestartedError](c.why)
 	switch {
 	case c.is == connUp && c.failed > 0:
 		l.Info("peer reached again", "failed_receives", c.failed)

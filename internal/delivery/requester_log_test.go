@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // TestUnreachedPeerIsOneWarning: however many receives end since a peer is not reached, there is one
@@ -47,7 +48,7 @@ func TestPeerThatIsGoneAfterTheLastReceiveIsNoWarning(t *testing.T) {
 		p.wantValue(p.begin(context.Background(), k), 'a')
 		p.set(func() { p.down = true })
 		p.breakConn()
-		time.Sleep(2 * DefaultPeerTimeout) // acknowledgements are tried, and lost
+		time.Sleep(2 * transport.DefaultPeerTimeout) // acknowledgements are tried, and lost
 		synctest.Wait()
 		if text := b.String(); !strings.Contains(text, "lost") || strings.Contains(text, "WARN") {
 			t.Errorf("a peer that is not needed is logged so:\n%s", text)

@@ -15,6 +15,7 @@ import (
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // bubble runs f on a pair in virtual time.
@@ -117,7 +118,7 @@ func TestRequesterPeerTimeout(t *testing.T) {
 			p.down, p.deaf = how == "refused", how != "refused"
 			began := time.Now()
 			p.wantError(p.begin(t.Context(), key(t, "k")), status.Unavailable)
-			if d := time.Since(began); d < DefaultPeerTimeout || d > DefaultPeerTimeout+helloWait {
+			if d := time.Since(began); d < transport.DefaultPeerTimeout || d > transport.DefaultPeerTimeout+helloWait {
 				t.Errorf("%s: it took %v", how, d)
 			}
 			time.Sleep(time.Hour) // nobody asks: there is nothing to look for
@@ -132,7 +133,7 @@ func TestRequesterComesBackWithinPeerTimeout(t *testing.T) {
 		synctest.Wait()
 		p.set(func() { p.down = true })
 		p.breakConn()
-		time.Sleep(DefaultPeerTimeout - time.Second)
+		time.Sleep(transport.DefaultPeerTimeout - time.Second)
 		p.set(func() { p.down = false })
 		p.send(k, 'a')
 		p.wantValue(c, 'a')
@@ -142,8 +143,8 @@ func TestRequesterComesBackWithinPeerTimeout(t *testing.T) {
 // losesAnswer begins a receive whose value is matched at the peer and lost with the connection,
 // which stays down. The peer takes it for connected until down is called.
 func (p *pair) losesAnswer(t *testing.T, k rendezvous.Key) (c <-chan outcome, down func()) {
-	down = p.kept.Connected(Process{Name: consumer, Incarnation: 7})
-	p.fault = func(*Transfer) fault { p.down, p.fault = true, nil; return faultAfter }
+	down = p.kept.Connected(transport.Process{Name: consumer, Incarnation: 7})
+	p.fault = func(*transport.Receive) fault { p.down, p.fault = true, nil; return faultAfter }
 	p.send(k, 'a')
 	c = p.begin(t.Context(), k)
 	synctest.Wait()
@@ -158,7 +159,7 @@ func TestRequesterCancelsWhenThePeerIsBack(t *testing.T) {
 		c, down := p.losesAnswer(t, k)
 		down()
 		p.wantError(c, status.Unavailable)
-		time.Sleep(expireAfter/2 - DefaultPeerTimeout)
+		time.Sleep(expireAfter/2 - transport.DefaultPeerTimeout)
 		if s := p.kept.Stats(); s.Kept != 1 {
 			t.Errorf("while the peer is not reached: %+v", s)
 		}
@@ -202,7 +203,7 @@ func TestRequesterReportsADroppedValueToTheNextThatWaits(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		down := p.kept.Connected(requester7)
-		p.fault = func(*Transfer) fault { p.down, p.fault = true, nil; return faultAfter }
+		p.fault = func(*transport.Receive) fault { p.down, p.fault = true, nil; return faultAfter }
 		p.send(k, 'a')
 		first := p.begin(ctx, k)
 		synctest.Wait()
@@ -214,7 +215,7 @@ func TestRequesterReportsADroppedValueToTheNextThatWaits(t *testing.T) {
 		second := p.begin(t.Context(), k)
 		p.set(func() {
 			p.down, p.delay = false, time.Second
-			p.fault = func(*Transfer) fault { // one way and a half
+			p.fault = func(*transport.Receive) fault { // one way and a half
 				p.fault = nil
 				time.AfterFunc(p.delay*3/2, cancel)
 				return faultNone
@@ -287,14 +288,14 @@ func TestRequesterPlainPeer(t *testing.T) {
 func TestRequesterPoison(t *testing.T) {
 	bubble(t, memOptions{}, func(t *testing.T, p *pair) {
 		bad, good := key(t, "bad"), key(t, "good")
-		p.fault = func(a *Transfer) fault {
+		p.fault = func(a *transport.Receive) fault {
 			if a.Key == bad {
 				return faultRejected
 			}
 			return faultNone
 		}
 		c := p.begin(t.Context(), bad)
-		time.Sleep(DefaultPeerTimeout / 2)
+		time.Sleep(transport.DefaultPeerTimeout / 2)
 		p.send(good, 'a')
 		p.wantValue(p.begin(t.Context(), good), 'a')
 		p.wantError(c, status.Unavailable)
@@ -396,7 +397,7 @@ func TestRequesterNamesATaskAsItsKeyDoes(t *testing.T) {
 }
 
 func TestRequesterNoWire(t *testing.T) {
-	f := NewRequester(RequesterOptions{Conn: func(task cluster.Task) (Conn, error) {
+	f := NewRequester(RequesterOptions{Conn: func(task cluster.Task) (transport.Conn, error) {
 		return nil, status.Errorf(status.NotFound, "no %v", task)
 	}})
 	c := make(chan error)
@@ -473,7 +474,7 @@ func TestRequesterCloseWaitsForCallbacks(t *testing.T) {
 // goes back to its key.
 func TestRequesterCloseFlushesToAPeerThatWasJustLost(t *testing.T) {
 	bubble(t, memOptions{}, func(t *testing.T, p *pair) {
-		p.fault = func(*Transfer) fault { p.fault = nil; return faultAfter }
+		p.fault = func(*transport.Receive) fault { p.fault = nil; return faultAfter }
 		p.send(key(t, "k"), 'a')
 		c := p.begin(t.Context(), key(t, "k"))
 		synctest.Wait()
@@ -487,7 +488,7 @@ func TestRequesterCloseFlushesToAPeerThatWasJustLost(t *testing.T) {
 	})
 	// One that is gone is not waited for: those that end together would wait for each other.
 	bubble(t, memOptions{}, func(t *testing.T, p *pair) {
-		p.fault = func(*Transfer) fault { p.fault, p.down = nil, true; return faultAfter }
+		p.fault = func(*transport.Receive) fault { p.fault, p.down = nil, true; return faultAfter }
 		p.send(key(t, "k"), 'a')
 		c := p.begin(t.Context(), key(t, "k"))
 		synctest.Wait()
@@ -623,7 +624,7 @@ func TestRequesterPartialIsReleased(t *testing.T) {
 		bubble(t, memOptions{}, func(t *testing.T, p *pair) {
 			k := key(t, "k")
 			first := true
-			p.fault = func(a *Transfer) fault {
+			p.fault = func(a *transport.Receive) fault {
 				if !first {
 					return faultNone
 				}
@@ -668,7 +669,7 @@ func TestRequesterPartialIsReleased(t *testing.T) {
 func TestRefusedAttemptConfirmsNothing(t *testing.T) {
 	bubble(t, memOptions{}, func(t *testing.T, p *pair) {
 		k := key(t, "k")
-		p.fault = func(a *Transfer) fault {
+		p.fault = func(a *transport.Receive) fault {
 			return []fault{faultNone, faultAfter, faultRefused, faultNone}[min(p.attempts-1, 3)]
 		}
 		p.send(k, 'z')
@@ -687,7 +688,7 @@ func TestOwnerOfAPartialMayReceive(t *testing.T) {
 			bubble(t, memOptions{}, func(t *testing.T, p *pair) {
 				other := make(chan error, 1)
 				first := true
-				p.fault = func(a *Transfer) fault {
+				p.fault = func(a *transport.Receive) fault {
 					if !first {
 						return faultNone
 					}

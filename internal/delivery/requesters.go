@@ -8,6 +8,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // requester is the process that is accepted under a name.
@@ -52,7 +53,7 @@ func (k *requester) connected() bool { return k.conns+k.calls > 0 }
 
 // known finds the record of a process that is accepted under its name; nil when
 // there is none.
-func (t *responses) known(a Process) *requester {
+func (t *responses) known(a transport.Process) *requester {
 	if k := t.requesters[a.Name]; k != nil && k.incarnation == a.Incarnation {
 		return k
 	}
@@ -73,7 +74,7 @@ func (t *responses) known(a Process) *requester {
 // it. introduce returns the record of the process when it is accepted. Neither record
 // nor error means that the shell has to call the address of the name, and to report the
 // result by verified.
-func (t *responses) introduce(now time.Time, a Process, from string) (*requester, []responseAction, error) {
+func (t *responses) introduce(now time.Time, a transport.Process, from string) (*requester, []responseAction, error) {
 	k := t.requesters[a.Name]
 	switch {
 	case (a.Name == "") != (a.Incarnation == 0):
@@ -103,7 +104,7 @@ func (t *responses) introduce(now time.Time, a Process, from string) (*requester
 // verified is the event that the call of a name's address has ended, which introduce
 // requested: with the incarnation of the process there, or with an error. It decides as
 // introduce does, but never requests a call.
-func (t *responses) verified(now time.Time, a Process, from string, is uint64, err error) (*requester, []responseAction, error) {
+func (t *responses) verified(now time.Time, a transport.Process, from string, is uint64, err error) (*requester, []responseAction, error) {
 	k := t.requesters[a.Name]
 	if k == nil || k.newcomer != a.Incarnation { // the one that was connected is gone
 		return t.introduceNow(now, a, from)
@@ -123,7 +124,7 @@ func (t *responses) verified(now time.Time, a Process, from string, is uint64, e
 }
 
 // introduceNow is introduce for a shell that cannot call an address.
-func (t *responses) introduceNow(now time.Time, a Process, from string) (*requester, []responseAction, error) {
+func (t *responses) introduceNow(now time.Time, a transport.Process, from string) (*requester, []responseAction, error) {
 	k, acts, err := t.introduce(now, a, from)
 	if k == nil && err == nil {
 		t.requesters[a.Name].newcomer = 0
@@ -134,7 +135,7 @@ func (t *responses) introduceNow(now time.Time, a Process, from string) (*reques
 
 // displace gives the name of k to another process for good: a later request of the earlier
 // process is a late copy.
-func (t *responses) displace(now time.Time, k *requester, a Process, from string) (*requester, []responseAction, error) {
+func (t *responses) displace(now time.Time, k *requester, a transport.Process, from string) (*requester, []responseAction, error) {
 	if t.origins[from] != k.origin { // of the same origin: k leaves its space
 		if err := t.hasSpaceFor(a, from); err != nil {
 			return nil, nil, err
@@ -151,7 +152,7 @@ func displaced(name string) *status.Error {
 }
 
 // add makes the record of a process.
-func (t *responses) add(now time.Time, a Process, from string) *requester {
+func (t *responses) add(now time.Time, a transport.Process, from string) *requester {
 	k := &requester{
 		name: a.Name, incarnation: a.Incarnation, origin: t.originAt(from),
 		addressed: t.addressed(a.Name), entries: make(map[uint64]*entry), past: newPast(),
@@ -254,7 +255,7 @@ func (t *responses) enter(now time.Time, k *requester) {
 
 // connOpened is the event that a connection to the requester lives. It returns the record
 // that it counts for; nil when it was refused.
-func (t *responses) connOpened(now time.Time, a Process) (*requester, []responseAction) {
+func (t *responses) connOpened(now time.Time, a transport.Process) (*requester, []responseAction) {
 	k, acts, err := t.introduceNow(now, a, "")
 	if err != nil {
 		return nil, acts
@@ -271,4 +272,8 @@ func (t *responses) connClosed(now time.Time, k *requester) {
 	}
 	k.conns--
 	t.place(now, k)
+}
+
+func undecided(format string, args ...any) error {
+	return &transport.UndecidedError{Err: status.Errorf(status.Unavailable, format, args...)}
 }

@@ -5,13 +5,14 @@ import (
 	"testing"
 
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // Which process is accepted under a name.
 
 func TestAnotherProcessIsVerified(t *testing.T) {
 	const old, other, third = 7, 8, 9
-	who := func(inc uint64) Process { return Process{Name: consumer, Incarnation: inc} }
+	who := func(inc uint64) transport.Process { return transport.Process{Name: consumer, Incarnation: inc} }
 	for _, c := range []struct {
 		name   string
 		during func(b *bench)
@@ -66,7 +67,7 @@ func TestAnotherProcessIsVerified(t *testing.T) {
 }
 
 func isOpen(err error) bool {
-	_, ok := errors.AsType[*UndecidedError](err)
+	_, ok := errors.AsType[*transport.UndecidedError](err)
 	return ok
 }
 
@@ -75,7 +76,7 @@ func isOpen(err error) bool {
 func TestNameWithoutAnAddressStaysWithItsProcess(t *testing.T) {
 	b := newBench(t, cacheLimits{})
 	newcomer := func() error {
-		k, acts, err := b.m.introduce(b.now, Process{Name: consumer, Incarnation: 8}, "h")
+		k, acts, err := b.m.introduce(b.now, transport.Process{Name: consumer, Incarnation: 8}, "h")
 		b.do(acts)
 		if k == nil && err == nil {
 			t.Fatal("it is to be verified")

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // requests is the requester's half of ARCHITECTURE.md section 6 for one peer, as a
@@ -68,10 +69,10 @@ const (
 // requestAction is one thing for the shell to do.
 type requestAction struct {
 	kind       requestActionKind
-	t          *Transfer // doSend, doDrop, doEnd
-	attempt    Attempt   // doDrop: for the shell
-	ids        []uint64  // doAck, doCancel
-	generation uint64    // of the connection that ids are sent on
+	t          *Transfer         // doSend, doDrop, doEnd
+	attempt    transport.Attempt // doDrop: for the shell
+	ids        []uint64          // doAck, doCancel
+	generation uint64            // of the connection that ids are sent on
 	after      time.Duration
 	err        error
 }
@@ -156,13 +157,13 @@ func (m *requests) probe(after time.Duration) []requestAction {
 // hello is the event that a hello has ended. An error that is neither the connection's
 // nor a LostError is the peer's own, and ends what waits. A peer that was Tryst counts as
 // Tryst until maxSameLosses answers in a row say the opposite.
-func (m *requests) hello(now time.Time, p Peer, err error) []requestAction {
+func (m *requests) hello(now time.Time, p transport.Peer, err error) []requestAction {
 	m.probing = false
 	if m.conn == connUp || m.conn == connNone && !m.seeks {
 		return nil
 	}
 	if err == nil && !p.Tryst && m.incarnation != 0 && !m.hellos.add(errNotTryst) {
-		err = &LostError{Err: errNotTryst}
+		err = &transport.LostError{Err: errNotTryst}
 	} else if final := m.refused(err); final != nil {
 		m.tried, m.seeks = true, false
 		return m.fail(final)
@@ -205,7 +206,7 @@ var errNotTryst = status.New(status.Unimplemented, "the peer is not Tryst any mo
 // refused returns the error that the transfers end with after a hello that ended with
 // err; nil when another hello is to be made.
 func (m *requests) refused(err error) error {
-	if _, lost := errors.AsType[*LostError](err); lost {
+	if _, lost := errors.AsType[*transport.LostError](err); lost {
 		if m.hellos.add(err) {
 			return endless(m.peer, "the request for its name", err)
 		}
@@ -256,7 +257,7 @@ func (m *requests) endOld(acts []requestAction, t *Transfer, why error) []reques
 	}
 	return m.end(acts, t, status.Errorf(status.Aborted,
 		"%s restarted (incarnation %016x, before %016x); %w%s",
-		m.peer, m.incarnation, t.Peer, ErrProcessGone, becauseOf(why)).WithPayload(status.PayloadPossiblyRestarted, nil))
+		m.peer, m.incarnation, t.Peer, transport.ErrProcessGone, becauseOf(why)).WithPayload(status.PayloadPossiblyRestarted, nil))
 }
 
 // end ends a transfer with an error.
@@ -357,7 +358,7 @@ func (m *requests) answered(now time.Time, t *Transfer, size int64, err error) [
 		t.Acks = nil // the peer may have refused another request without reading it
 	}
 	m.returned(now, t)
-	if _, own := errors.AsType[*ReceiverError](err); own || t.leavesValue(err) {
+	if _, own := errors.AsType[*transport.ReceiverError](err); own || t.leavesValue(err) {
 		m.cancelLater(t)
 	} else if !t.Plain && t.Peer == m.incarnation {
 		m.ack(now, size, t.ID)
@@ -434,7 +435,7 @@ func (m *requests) restarted(now time.Time, t *Transfer, reached bool, err error
 	var acts []requestAction
 	if t.reached || reached {
 		// Without the mark of OtherProcess: the receiver may send this error on as its own.
-		acts = m.end(acts, t, status.Errorf(status.Aborted, "%s: %s; %w", m.peer, status.From(err).Message(), ErrProcessGone).
+		acts = m.end(acts, t, status.Errorf(status.Aborted, "%s: %s; %w", m.peer, status.From(err).Message(), transport.ErrProcessGone).
 			WithPayload(status.PayloadPossiblyRestarted, nil))
 	} else {
 		// No process has received it: nothing is lost if it is sent to the new process.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // requestsBench calls the machine requests and prints its actions, as bench does for responses.
@@ -21,7 +22,7 @@ type requestsBench struct {
 }
 
 func newRequestsBench(t *testing.T) *requestsBench {
-	return &requestsBench{t: t, m: newRequests(producer, DefaultPeerTimeout, DefaultAckBytes), now: t0}
+	return &requestsBench{t: t, m: newRequests(producer, transport.DefaultPeerTimeout, DefaultAckBytes), now: t0}
 }
 
 // ups is newRequestsBench with the peer reached.
@@ -73,10 +74,10 @@ var (
 
 func (b *requestsBench) recv(id uint64) string { return b.do(b.m.recvID(b.now, id, 5)) }
 func (b *requestsBench) hello(inc uint64) string {
-	return b.do(b.m.hello(b.now, Peer{Tryst: inc != 0, Incarnation: inc}, nil))
+	return b.do(b.m.hello(b.now, transport.Peer{Tryst: inc != 0, Incarnation: inc}, nil))
 }
 func (b *requestsBench) unreached(code status.Code) string {
-	return b.do(b.m.hello(b.now, Peer{}, status.New(code, "dial")))
+	return b.do(b.m.hello(b.now, transport.Peer{}, status.New(code, "dial")))
 }
 func (b *requestsBench) answered(id uint64, size int64) string {
 	return b.do(b.m.answeredID(b.now, id, size, nil))
@@ -124,7 +125,7 @@ func TestRequestsChart(t *testing.T) {
 			b.recv(1)
 			b.want("1", b.unreached(status.Unavailable), "hello in 20ms")
 			b.want("2", b.unreached(status.DeadlineExceeded), "hello in 40ms")
-			b.now = b.now.Add(DefaultPeerTimeout - 10*time.Millisecond)
+			b.now = b.now.Add(transport.DefaultPeerTimeout - 10*time.Millisecond)
 			b.want("no later than the timeout", b.unreached(status.Unavailable), "hello in 10ms")
 			b.now = b.now.Add(10 * time.Millisecond)
 			b.want("timeout", b.unreached(status.Unavailable), "end 1: Unavailable")
@@ -231,7 +232,7 @@ func TestRequestsChart(t *testing.T) {
 			b.hello(5)
 			b.recv(2)
 			b.lost(1, 1)
-			b.now = b.now.Add(DefaultPeerTimeout)
+			b.now = b.now.Add(transport.DefaultPeerTimeout)
 			got := strings.Split(b.unreached(status.Unavailable), ", ")
 			slices.Sort(got)
 			b.want("timeout", strings.Join(got, ", "), "drop 2.1, end 1: Unavailable, end 2: Unavailable, hello in 1s")
@@ -245,9 +246,9 @@ func TestRequestsChart(t *testing.T) {
 			b.recv(1)
 			b.hello(5)
 			b.lost(1, 1)
-			b.now = b.now.Add(DefaultPeerTimeout)
+			b.now = b.now.Add(transport.DefaultPeerTimeout)
 			b.want("timeout", b.unreached(status.Unavailable), "end 1: Unavailable, hello in 1s")
-			b.now = b.now.Add(expireAfter - DefaultPeerTimeout - time.Second)
+			b.now = b.now.Add(expireAfter - transport.DefaultPeerTimeout - time.Second)
 			b.want("still", b.unreached(status.Unavailable), "hello in 1s")
 			b.want("reached", b.hello(5), "cancel [1]")
 			b.want("taken", b.flushed(nil), "")
@@ -256,7 +257,7 @@ func TestRequestsChart(t *testing.T) {
 			b.recv(1)
 			b.hello(5)
 			b.lost(1, 1)
-			b.now = b.now.Add(DefaultPeerTimeout)
+			b.now = b.now.Add(transport.DefaultPeerTimeout)
 			b.unreached(status.Unavailable)
 			b.now = b.now.Add(expireAfter)
 			b.want("not any more", b.unreached(status.Unavailable), "")
@@ -267,12 +268,12 @@ func TestRequestsChart(t *testing.T) {
 			b.recv(1)
 			b.hello(5)
 			b.lost(1, 1)
-			b.now = b.now.Add(DefaultPeerTimeout)
+			b.now = b.now.Add(transport.DefaultPeerTimeout)
 			b.unreached(status.Unavailable)
 			b.want("asked", b.recv(2), "") // it is being called
 			b.now = b.now.Add(time.Second)
 			b.want("has its own time", b.unreached(status.Unavailable), "hello in 20ms")
-			b.now = b.now.Add(DefaultPeerTimeout)
+			b.now = b.now.Add(transport.DefaultPeerTimeout)
 			b.want("timeout", b.unreached(status.Unavailable), "end 2: Unavailable, hello in 1s")
 			b.want("another process", b.hello(6), "")
 		}},
@@ -378,21 +379,14 @@ func TestRequestsMove(t *testing.T) {
 	b.want("another process", b.hello(6), "end 2: Aborted, end 1: Aborted")
 }
 
-// TestMovedIsMarked: the mark of Moved is found behind the peer's quotation, and in no other error.
-func TestMovedIsMarked(t *testing.T) {
-	if !IsMoved(Moved(boom())) || IsMoved(boom()) || IsMoved(nil) {
-		t.Error("the mark is not what tells an error of Moved")
-	}
-}
-
 // TestUnreachedErrorHasTheReasonWithoutAdvice: what a broken queue pair advises (GID, MTU, firewall)
 // is wrong for a peer that does not answer a call either.
 func TestUnreachedErrorHasTheReasonWithoutAdvice(t *testing.T) {
 	b := ups(t)
 	b.recv(1)
 	b.do(b.m.lostID(b.now, 1, 1, false, status.New(status.Unavailable, "QP 0x12 to 10.0.0.1: no acknowledgement arrived. Compare the GIDs")))
-	b.now = b.now.Add(DefaultPeerTimeout)
-	acts := b.m.hello(b.now, Peer{}, status.New(status.Unavailable, "connection refused"))
+	b.now = b.now.Add(transport.DefaultPeerTimeout)
+	acts := b.m.hello(b.now, transport.Peer{}, status.New(status.Unavailable, "connection refused"))
 	const want = "Unavailable: " + producer + " was not reached for 10s: connection refused; before that its connection was lost: QP 0x12 to 10.0.0.1: no acknowledgement arrived"
 	for _, a := range acts {
 		if a.kind == doEnd {
@@ -444,8 +438,8 @@ func TestAnsweredByAProcessThatIsGone(t *testing.T) {
 			ended = a.err
 		}
 	}
-	if status.CodeOf(ended) != status.Aborted || !errors.Is(ended, ErrProcessGone) {
-		t.Errorf("ends with %v, want Aborted with %q", ended, ErrProcessGone)
+	if status.CodeOf(ended) != status.Aborted || !errors.Is(ended, transport.ErrProcessGone) {
+		t.Errorf("ends with %v, want Aborted with %q", ended, transport.ErrProcessGone)
 	}
 	b.recv(2)
 	b.want("the next one goes to the other process", b.hello(6), "send 2.1")
@@ -620,12 +614,12 @@ func TestErrorsNameWhyTheConnectionWasLost(t *testing.T) {
 	for name, end := range map[string]func(b *requestsBench) []string{
 		"not reached": func(b *requestsBench) []string {
 			b.lost(1, 1)
-			b.now = b.now.Add(DefaultPeerTimeout)
-			return ends(b.m.hello(b.now, Peer{}, status.New(status.Unavailable, "dial")))
+			b.now = b.now.Add(transport.DefaultPeerTimeout)
+			return ends(b.m.hello(b.now, transport.Peer{}, status.New(status.Unavailable, "dial")))
 		},
 		"restarted": func(b *requestsBench) []string {
 			b.lost(1, 1)
-			return ends(b.m.hello(b.now, Peer{Tryst: true, Incarnation: 6}, nil))
+			return ends(b.m.hello(b.now, transport.Peer{Tryst: true, Incarnation: 6}, nil))
 		},
 		"restarted, lost late": func(b *requestsBench) []string {
 			b.recv(2)
@@ -651,7 +645,7 @@ func TestErrorsNameWhyTheConnectionWasLost(t *testing.T) {
 			b.m.conn = connNone                     // as when the connection was closed idle
 		},
 		"it was given up": func(b *requestsBench) {
-			b.now = b.now.Add(DefaultPeerTimeout)
+			b.now = b.now.Add(transport.DefaultPeerTimeout)
 			b.unreached(status.Unavailable)
 		},
 	} {
@@ -661,8 +655,8 @@ func TestErrorsNameWhyTheConnectionWasLost(t *testing.T) {
 		b.lost(1, 1)
 		between(b)
 		b.recv(2)
-		b.now = b.now.Add(DefaultPeerTimeout)
-		if got := ends(b.m.hello(b.now, Peer{}, status.New(status.Unavailable, "dial"))); len(got) != 1 || strings.Contains(got[0], words) {
+		b.now = b.now.Add(transport.DefaultPeerTimeout)
+		if got := ends(b.m.hello(b.now, transport.Peer{}, status.New(status.Unavailable, "dial"))); len(got) != 1 || strings.Contains(got[0], words) {
 			t.Errorf("%s: %q, want one without %q", name, got, words)
 		}
 	}
@@ -718,7 +712,7 @@ func TestRequestsHelloIsLost(t *testing.T) {
 			b.lost(1, 1)
 		}
 		lost := func() string {
-			return b.do(b.m.hello(b.now, Peer{}, &LostError{Err: status.New(status.Unauthenticated, "expired")}))
+			return b.do(b.m.hello(b.now, transport.Peer{}, &transport.LostError{Err: status.New(status.Unauthenticated, "expired")}))
 		}
 		b.want("once", lost(), "hello in 20ms")
 		b.want("twice", lost(), "hello in 40ms")
@@ -736,7 +730,7 @@ func TestBatchLostThreeTimesAlikeIsDropped(t *testing.T) {
 	b.want("cancelled", b.cancel(1), "drop 1.1, end 1: Cancelled, cancel [1]")
 	for _, want := range []string{"cancel [1]", "cancel [1]", ""} {
 		b.now = b.now.Add(time.Minute)
-		b.flushed(&LostError{Err: status.New(status.Internal, "reset")})
+		b.flushed(&transport.LostError{Err: status.New(status.Internal, "reset")})
 		b.want("sent", b.hello(5), want)
 	}
 }
@@ -745,7 +739,7 @@ func TestBatchLostThreeTimesAlikeIsDropped(t *testing.T) {
 func TestRequestsGivesBackWhatItCannotTake(t *testing.T) {
 	b := ups(t)
 	b.recv(1)
-	got := b.do(b.m.answeredID(b.now, 1, 0, &ReceiverError{status.New(status.ResourceExhausted, "no memory")}))
+	got := b.do(b.m.answeredID(b.now, 1, 0, &transport.ReceiverError{Err: status.New(status.ResourceExhausted, "no memory")}))
 	b.want("no memory", got, "cancel [1]")
 }
 
@@ -781,7 +775,7 @@ func TestConnectionsThatBreakAtEachResponse(t *testing.T) {
 				b.now = b.now.Add(c.lives)
 				c.between(b)
 			}
-			if (ended > 0) != c.ends || c.ends && (ended < briefTimeouts*DefaultPeerTimeout || ended > briefTimeouts*DefaultPeerTimeout+briefConn+time.Second) {
+			if (ended > 0) != c.ends || c.ends && (ended < briefTimeouts*transport.DefaultPeerTimeout || ended > briefTimeouts*transport.DefaultPeerTimeout+briefConn+time.Second) {
 				t.Errorf("the receive ended after %v", ended)
 			}
 		})
@@ -799,7 +793,7 @@ func TestCancelsReachAPeerOfBriefConnections(t *testing.T) {
 		b.hello(5)
 	}
 	b.do(b.m.lostID(b.now, 1, b.m.transfers[1].Attempt, false, errLost))
-	b.now = b.now.Add(briefTimeouts*DefaultPeerTimeout + expireAfter)
+	b.now = b.now.Add(briefTimeouts*transport.DefaultPeerTimeout + expireAfter)
 	b.want("the receive ends, and the peer is sought", b.hello(5), "end 1: Unavailable, hello in 1s")
 	b.want("which is told", b.hello(5), "cancel [1]")
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // responses is the responder's half of ARCHITECTURE.md section 6 as a pure state
@@ -74,13 +75,13 @@ const (
 // entry is one receive of one requester.
 type entry struct {
 	requester *requester
-	request   Request
+	request   transport.Request
 	state     entryState
 	fetch     uint64 // id of its receive
 	calls     []call // that wait for the response
 	cancelled bool   // stopping: no value is wanted any more
 	ended     bool   // its step was cleaned up: what it ends with is not kept
-	response  Response
+	response  transport.Response
 	bytes     int64         // charged to its requester: for the response, or to reserve space for it
 	size      int64         // what the value that found no space will be charged; 0 when not known
 	place     *list.Element // limited: in requester.limited
@@ -96,7 +97,7 @@ func newResponses(limits cacheLimits) *responses {
 }
 
 // request is the event that a call waits for the response to r.
-func (t *responses) request(now time.Time, r Request, replier Replier) []responseAction {
+func (t *responses) request(now time.Time, r transport.Request, replier transport.Replier) []responseAction {
 	to := call{replier, r.ID, r.Attempt}
 	k, acts, err := t.introduceNow(now, r.Requester, "")
 	if err != nil {
@@ -138,7 +139,7 @@ func (t *responses) request(now time.Time, r Request, replier Replier) []respons
 }
 
 // enterRequest makes the entry of a receive that is not known yet.
-func (t *responses) enterRequest(now time.Time, k *requester, r Request, to call) []responseAction {
+func (t *responses) enterRequest(now time.Time, k *requester, r transport.Request, to call) []responseAction {
 	err := t.countWaiting(k, r)
 	if err == nil {
 		err = t.hasIDs(k, 1)
@@ -254,7 +255,7 @@ func (t *responses) stop(e *entry) responseAction {
 }
 
 // entry finds a receive; nil when there is none.
-func (t *responses) entry(p Process, id uint64) *entry {
+func (t *responses) entry(p transport.Process, id uint64) *entry {
 	if k := t.known(p); k != nil {
 		return k.entries[id]
 	}
@@ -263,7 +264,7 @@ func (t *responses) entry(p Process, id uint64) *entry {
 
 // fetching returns the entry that a fetch belongs to; nil when it is gone with its
 // requester.
-func (t *responses) fetching(r Request, fetch uint64) *entry {
+func (t *responses) fetching(r transport.Request, fetch uint64) *entry {
 	e := t.entry(r.Requester, r.ID)
 	if e == nil || e.fetch != fetch || e.state != entryFetching && e.state != entryStopping {
 		return nil
@@ -273,7 +274,7 @@ func (t *responses) fetching(r Request, fetch uint64) *entry {
 
 // fetched is the event that the receive of the given fetch has ended. The reference in
 // the response goes to the cache.
-func (t *responses) fetched(now time.Time, r Request, fetch uint64, resp Response) []responseAction {
+func (t *responses) fetched(now time.Time, r transport.Request, fetch uint64, resp transport.Response) []responseAction {
 	e := t.fetching(r, fetch)
 	if e == nil {
 		return giveBack(r, resp)
@@ -331,7 +332,7 @@ func (t *responses) ended(now time.Time, e *entry, end ending) {
 func (t *responses) release(acts []responseAction, e *entry, why error) []responseAction {
 	t.forget(e)
 	if e.response.Err == nil {
-		acts = append(acts, responseAction{kind: doRelease, response: Response{Value: e.response.Value, Err: why}})
+		acts = append(acts, responseAction{kind: doRelease, response: transport.Response{Value: e.response.Value, Err: why}})
 	}
 	return acts
 }
@@ -340,7 +341,7 @@ func (t *responses) release(acts []responseAction, e *entry, why error) []respon
 // or its requester ended it. That is no cancel. A receive without value is forgotten,
 // since the next attempt stands in for it; one with a value keeps it. Callers that are not
 // Tryst have no attempts: the receive of an id of theirs goes on.
-func (t *responses) detach(now time.Time, p Process, c call) []responseAction {
+func (t *responses) detach(now time.Time, p transport.Process, c call) []responseAction {
 	e := t.entry(p, c.id)
 	if e == nil {
 		return nil
@@ -366,7 +367,7 @@ func (t *responses) detach(now time.Time, p Process, c call) []responseAction {
 }
 
 // ack is the event that the requester has the responses to ids.
-func (t *responses) ack(now time.Time, p Process, ids []uint64) []responseAction {
+func (t *responses) ack(now time.Time, p transport.Process, ids []uint64) []responseAction {
 	k := t.known(p)
 	if k == nil {
 		return nil
@@ -388,7 +389,7 @@ func (t *responses) ack(now time.Time, p Process, ids []uint64) []responseAction
 // cancel is the event that the requester cancelled ids: they consume nothing. An unknown
 // id is remembered all the same, as its request may still be under way. An error has no
 // effect: the requester is not known, or there is no space for so many ids.
-func (t *responses) cancel(now time.Time, p Process, ids []uint64) ([]responseAction, error) {
+func (t *responses) cancel(now time.Time, p transport.Process, ids []uint64) ([]responseAction, error) {
 	k := t.known(p)
 	if k == nil || k.incarnation == 0 { // a peer without ids of its own cannot cancel
 		return nil, status.Errorf(status.FailedPrecondition, "cancel of %d receives: %s with incarnation %016x is not known here; it has to send Hello first", len(ids), p.Name, p.Incarnation)

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // responseAction is one thing for the shell to do.
@@ -13,8 +14,8 @@ type responseAction struct {
 	fetch    uint64
 	ctx      context.Context // doFetch: for the shell
 	held     bool            // doFetch: space is reserved for the value; report by waits when the receive waits
-	request  Request
-	response Response
+	request  transport.Request
+	response transport.Response
 }
 
 type responseActionKind uint8
@@ -29,14 +30,14 @@ const (
 
 // call is a call that waits for the response to an attempt.
 type call struct {
-	to      Replier
+	to      transport.Replier
 	id      uint64
 	attempt uint32
 }
 
 // reply gives a call its response, with a reference of its own: the cache may have
 // released its own by the time that the action is carried out.
-func reply(to call, r Response) responseAction {
+func reply(to call, r transport.Response) responseAction {
 	if r.Err == nil {
 		r.Value.Tensor.Retain()
 	}
@@ -44,16 +45,16 @@ func reply(to call, r Response) responseAction {
 }
 
 func refuse(to call, err error) responseAction {
-	return responseAction{kind: doReply, to: to, response: Response{Err: err}}
+	return responseAction{kind: doReply, to: to, response: transport.Response{Err: err}}
 }
 
-func superseded(r Request, by uint32) *status.Error {
+func superseded(r transport.Request, by uint32) *status.Error {
 	return status.Errorf(status.Aborted,
 		"attempt %d of receive %016x gets no response any more: attempt %d has come", r.Attempt, r.ID, by)
 }
 
 // giveBack undoes a receive whose response nobody takes.
-func giveBack(r Request, resp Response) []responseAction {
+func giveBack(r transport.Request, resp transport.Response) []responseAction {
 	if resp.Err != nil {
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // bench calls the machine responses: each event is a method, which returns the actions as text.
@@ -18,7 +19,7 @@ type bench struct {
 	m   *responses
 	now time.Time
 	*leaks
-	fetch map[uint64]Request // receives under way
+	fetch map[uint64]transport.Request // receives under way
 	inc   uint64
 	name  string
 	conns []*requester // those that live
@@ -42,7 +43,7 @@ func newBench(t *testing.T, limits cacheLimits) *bench {
 	if limits.keptPerSource == 0 {
 		limits.keptPerSource = limits.keptTotal
 	}
-	b := &bench{t: t, m: newResponses(limits), now: t0, leaks: newLeaks(t), fetch: make(map[uint64]Request), inc: 7, name: consumer}
+	b := &bench{t: t, m: newResponses(limits), now: t0, leaks: newLeaks(t), fetch: make(map[uint64]transport.Request), inc: 7, name: consumer}
 	t.Cleanup(func() {
 		for _, k := range b.m.requesters {
 			b.do(b.m.drop(k, status.New(status.Aborted, "end")))
@@ -72,9 +73,9 @@ func (b *bench) do(acts []responseAction) string {
 			out = append(out, "restore "+strings.TrimPrefix(word(a.response), "value "))
 			a.response.Value.Tensor.Release()
 		case doRelease:
-			what := "release " + strings.TrimPrefix(word(Response{Value: a.response.Value}), "value ")
+			what := "release " + strings.TrimPrefix(word(transport.Response{Value: a.response.Value}), "value ")
 			if a.response.Err != nil { // the sender learns that it was lost
-				what += " " + word(Response{Err: a.response.Err})
+				what += " " + word(transport.Response{Err: a.response.Err})
 			}
 			out = append(out, what)
 			a.response.Value.Tensor.Release()
@@ -85,8 +86,8 @@ func (b *bench) do(acts []responseAction) string {
 
 // request requests key k<id>.
 func (b *bench) request(id uint64, attempt uint32, call callID) string {
-	return b.do(b.m.request(b.now, Request{
-		Requester: Process{Name: b.name, Incarnation: b.inc}, ID: id, Attempt: attempt, Step: 1, Key: key(b.t, fmt.Sprint("k", id)),
+	return b.do(b.m.request(b.now, transport.Request{
+		Requester: transport.Process{Name: b.name, Incarnation: b.inc}, ID: id, Attempt: attempt, Step: 1, Key: key(b.t, fmt.Sprint("k", id)),
 	}, call))
 }
 
@@ -97,13 +98,13 @@ func (b *bench) value(f uint64, x byte, n int) string {
 		b.t.Fatalf("no receive %d is under way", f)
 	}
 	delete(b.fetch, f)
-	return b.do(b.m.fetched(b.now, ask, f, Response{Value: b.leaks.value(b.t, x, n)}))
+	return b.do(b.m.fetched(b.now, ask, f, transport.Response{Value: b.leaks.value(b.t, x, n)}))
 }
 
 func (b *bench) fail(f uint64, code status.Code) string {
 	ask := b.fetch[f]
 	delete(b.fetch, f)
-	return b.do(b.m.fetched(b.now, ask, f, Response{Err: status.New(code, "source")}))
+	return b.do(b.m.fetched(b.now, ask, f, transport.Response{Err: status.New(code, "source")}))
 }
 
 func (b *bench) ack(ids ...uint64) string { return b.do(b.m.ack(b.now, b.requester(), ids)) }
@@ -114,11 +115,13 @@ func (b *bench) cancel(ids ...uint64) string {
 	}
 	return b.do(acts)
 }
-func (b *bench) requester() Process        { return Process{Name: b.name, Incarnation: b.inc} }
+func (b *bench) requester() transport.Process {
+	return transport.Process{Name: b.name, Incarnation: b.inc}
+}
 func (b *bench) detach(c callID) string    { return b.do(b.m.detachID(b.now, c)) }
 func (b *bench) endStep(step int64) string { return b.do(b.m.endStep(b.now, step)) }
 func (b *bench) up() string {
-	k, acts := b.m.connOpened(b.now, Process{Name: b.name, Incarnation: b.inc})
+	k, acts := b.m.connOpened(b.now, transport.Process{Name: b.name, Incarnation: b.inc})
 	if k != nil {
 		b.conns = append(b.conns, k)
 	}
@@ -234,7 +237,7 @@ func TestResponsesChart(t *testing.T) {
 		}},
 		{"another key or step", cacheLimits{}, func(b *bench) {
 			b.request(1, 1, 1)
-			a := Request{Requester: Process{Name: b.name, Incarnation: b.inc}, ID: 1, Attempt: 2, Step: 1, Key: key(b.t, "other")}
+			a := transport.Request{Requester: transport.Process{Name: b.name, Incarnation: b.inc}, ID: 1, Attempt: 2, Step: 1, Key: key(b.t, "other")}
 			b.want("key", b.do(b.m.request(b.now, a, callID(2))), "call 2: InvalidArgument")
 			a.Key, a.Step = key(b.t, "k1"), 2
 			b.want("step", b.do(b.m.request(b.now, a, callID(3))), "call 3: InvalidArgument")
@@ -279,7 +282,7 @@ func TestResponsesChart(t *testing.T) {
 			b.want("cancelled", b.cancel(1)+b.cancel(1), "")
 			b.want("another key", b.request(2, 1, 2), "fetch 2")
 			as := func(id uint64, attempt uint32, c callID) string {
-				r := Request{Requester: b.requester(), ID: id, Attempt: attempt, Step: 1, Key: key(b.t, "k1")}
+				r := transport.Request{Requester: b.requester(), ID: id, Attempt: attempt, Step: 1, Key: key(b.t, "k1")}
 				return b.do(b.m.request(b.now, r, c))
 			}
 			b.want("the key", as(3, 1, 3), "call 3: DataLoss")
@@ -291,7 +294,7 @@ func TestResponsesChart(t *testing.T) {
 		}},
 		{"lost, then cancelled: receives that wait under the key report it", cacheLimits{}, func(b *bench) {
 			as := func(id uint64, attempt uint32, c callID) string {
-				r := Request{Requester: b.requester(), ID: id, Attempt: attempt, Step: 1, Key: key(b.t, "k1")}
+				r := transport.Request{Requester: b.requester(), ID: id, Attempt: attempt, Step: 1, Key: key(b.t, "k1")}
 				return b.do(b.m.request(b.now, r, c))
 			}
 			b.up()
@@ -316,7 +319,7 @@ func TestResponsesChart(t *testing.T) {
 		}},
 		{"lost, then cancelled: one that waits for space reports it", cacheLimits{keptPerRequester: 1}, func(b *bench) {
 			as := func(id uint64, attempt uint32, c callID) string {
-				r := Request{Requester: b.requester(), ID: id, Attempt: attempt, Step: 1, Key: key(b.t, "k1")}
+				r := transport.Request{Requester: b.requester(), ID: id, Attempt: attempt, Step: 1, Key: key(b.t, "k1")}
 				return b.do(b.m.request(b.now, r, c))
 			}
 			b.up()
@@ -334,7 +337,7 @@ func TestResponsesChart(t *testing.T) {
 		}},
 		{"lost, then cancelled: one between two attempts reports it", cacheLimits{}, func(b *bench) {
 			as := func(id uint64, attempt uint32, c callID) string {
-				r := Request{Requester: b.requester(), ID: id, Attempt: attempt, Step: 1, Key: key(b.t, "k1")}
+				r := transport.Request{Requester: b.requester(), ID: id, Attempt: attempt, Step: 1, Key: key(b.t, "k1")}
 				return b.do(b.m.request(b.now, r, c))
 			}
 			b.up()
@@ -548,7 +551,7 @@ func TestRefusalsOfWaitingReceivesMayPass(t *testing.T) {
 		"a key that is longer": {cacheLimits{maxWaiting: 2, maxWaitingBytes: size - 1}, 0, 0, 0, true, false},
 	} {
 		r := &responses{limits: tt.limits, waiting: tt.all}
-		err := r.countWaiting(&requester{name: "a", waiting: tt.waiting, waitBytes: tt.bytes}, Request{Key: key(t, "k1")})
+		err := r.countWaiting(&requester{name: "a", waiting: tt.waiting, waitBytes: tt.bytes}, transport.Request{Key: key(t, "k1")})
 		if (err != nil) != tt.refused {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -607,7 +610,7 @@ func TestC5CleanupErasesTheStep(t *testing.T) {
 	b := cacheBench(t)
 	b.request(1, 0, 1)
 	b.value(1, 'a', 1)
-	other := Request{ID: 2, Step: 2, Key: key(t, "k2")}
+	other := transport.Request{ID: 2, Step: 2, Key: key(t, "k2")}
 	b.do(b.m.request(b.now, other, callID(2)))
 	b.value(2, 'b', 1)
 	b.want("cleanup", b.endStep(1), "release a Aborted")
@@ -736,7 +739,7 @@ func TestResponsesHostilePeers(t *testing.T) {
 		b.value(1, 'a', 1)
 		const n = 100_000
 		for i := range uint64(n) {
-			b.do(b.m.request(b.now, Request{Requester: b.requester(), ID: 2 + i, Attempt: 1, Key: k}, callID(2+i)))
+			b.do(b.m.request(b.now, transport.Request{Requester: b.requester(), ID: 2 + i, Attempt: 1, Key: k}, callID(2+i)))
 		}
 		for i := range uint64(n) {
 			id := 2 + n - 1 - i

@@ -9,6 +9,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/wire"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
@@ -220,7 +221,7 @@ func (w *duo) replace(i int) {
 }
 
 func errMoved() *status.Error {
-	return Moved(status.New(status.Unavailable, "there is a better channel"))
+	return transport.Moved(status.New(status.Unavailable, "there is a better channel"))
 }
 
 // waits is peer.carrier, for a side whose peer has a better channel up already. The real one tries
@@ -298,7 +299,7 @@ func (w *duo) act(i, generation int) (again bool) {
 			w.release(src.value)
 		case channel.ActAcked:
 			ids := a.IDs.AppendTo(nil)
-			out(func() { w.finish(i, Process{w.requester(1 - i).Name, e.peer}, ids, false) })
+			out(func() { w.finish(i, transport.Process{Name: w.requester(1 - i).Name, Incarnation: e.peer}, ids, false) })
 		case channel.ActCancelled:
 			ids := a.IDs.AppendTo(nil)
 			out(func() { w.cancel(i, e.peer, ids) })
@@ -365,11 +366,11 @@ func (w *duo) request(i, generation int, a *channel.Request, out func(func())) {
 		return
 	}
 	if a.Responder != s.process && !w.cfg.rules.anyProcess {
-		e.ch.Respond(w.now, a.ID, a.Attempt, channel.Response{Err: OtherProcess(a.Responder, s.process)})
+		e.ch.Respond(w.now, a.ID, a.Attempt, channel.Response{Err: transport.OtherProcess(a.Responder, s.process)})
 		out(func() { w.run(i, generation) })
 		return
 	}
-	request := Request{Requester: Process{Name: w.requester(1 - i).Name, Incarnation: e.peer}, ID: a.ID, Attempt: a.Attempt, Step: a.Step}
+	request := transport.Request{Requester: transport.Process{Name: w.requester(1 - i).Name, Incarnation: e.peer}, ID: a.ID, Attempt: a.Attempt, Step: a.Step}
 	for _, k := range w.cfg.parsed[i] {
 		if k.String() == string(a.Key) {
 			request.Key = k
@@ -392,7 +393,7 @@ func (w *duo) answered(i int, c duoCaller, name byte, err error) {
 		return
 	}
 	a := channel.Response{}
-	var open *UndecidedError
+	var open *transport.UndecidedError
 	if err != nil {
 		a.Err, a.Fallback = status.From(err), errors.As(err, &open)
 	} else {
@@ -550,7 +551,7 @@ func (w *duo) connClosed(i int) {
 	if s.up != 0 {
 		if e := &s.ends[s.up-1]; e.wired {
 			e.wired = false
-			s.table.connClosed(w.now, s.table.known(Process{w.requester(1 - i).Name, e.peer}))
+			s.table.connClosed(w.now, s.table.known(transport.Process{Name: w.requester(1 - i).Name, Incarnation: e.peer}))
 		}
 		s.up = 0
 	}
@@ -561,7 +562,7 @@ func (w *duo) setUp(i, generation int) {
 	s := &w.sides[i]
 	e := &s.ends[generation-1]
 	s.up = generation
-	k, acts := s.table.connOpened(w.now, Process{Name: w.requester(1 - i).Name, Incarnation: e.peer})
+	k, acts := s.table.connOpened(w.now, transport.Process{Name: w.requester(1 - i).Name, Incarnation: e.peer})
 	e.wired = k != nil
 	w.keep(i, acts)
 }
@@ -620,15 +621,15 @@ func (w *duo) ended(i, generation int, a *channel.Action) {
 		}
 		w.free(i, a.Dest)
 	case channel.OutcomeFallback:
-		err = &FallbackError{Err: a.Err}
-		if IsMoved(a.Err) {
-			err, e.moved = &MovedError{Err: a.Err}, true
+		err = &transport.FallbackError{Err: a.Err}
+		if transport.IsMoved(a.Err) {
+			err, e.moved = &transport.MovedError{Err: a.Err}, true
 		}
 	case channel.OutcomeLost:
-		err = &LostError{Err: a.Err}
+		err = &transport.LostError{Err: a.Err}
 	default:
-		if err = a.Err; IsOtherProcess(err) {
-			err = &RestartedError{Err: err}
+		if err = a.Err; transport.IsOtherProcess(err) {
+			err = &transport.RestartedError{Err: err}
 		}
 	}
 	n := w.attemptOf(i, a.ID, a.Attempt)

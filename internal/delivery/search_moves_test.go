@@ -8,6 +8,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/internal/wire"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // duoMove is something that can happen next: at side, to the n-th of its kind.
@@ -350,7 +351,7 @@ func (w *duo) play(m duoMove) {
 		w.left.forged--
 		w.calls = append(w.calls, duoCall{
 			from: 0, peer: w.sides[1].process, cut: true, // and nobody waits for its answer
-			request: Request{Requester: Process{w.requester(0).Name, 99}, ID: 1, Attempt: 1, Step: 1, Key: w.cfg.parsed[1][0]},
+			request: transport.Request{Requester: transport.Process{Name: w.requester(0).Name, Incarnation: 99}, ID: 1, Attempt: 1, Step: 1, Key: w.cfg.parsed[1][0]},
 		})
 	case duoFull:
 		w.left.drops--

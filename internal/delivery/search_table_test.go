@@ -5,6 +5,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // The sender's shell: Kept and the rendezvous.
@@ -37,7 +38,7 @@ func (w *duo) keep(i int, acts []responseAction) {
 		}
 	}
 	for _, rep := range found {
-		w.keep(i, s.table.fetched(w.now, rep.request, rep.fetch, Response{Value: rendezvous.Value{Tensor: w.cfg.tensor[rep.value]}}))
+		w.keep(i, s.table.fetched(w.now, rep.request, rep.fetch, transport.Response{Value: rendezvous.Value{Tensor: w.cfg.tensor[rep.value]}}))
 	}
 	if w.cfg.rules.forgetIDs {
 		for _, k := range s.table.requesters {
@@ -151,16 +152,16 @@ func (w *duo) report(i, n int) {
 	s := &w.sides[i]
 	rep := s.reports[n]
 	s.reports = slices.Delete(s.reports, n, n+1)
-	ans := Response{Err: status.New(status.Cancelled, "")}
+	ans := transport.Response{Err: status.New(status.Cancelled, "")}
 	switch {
 	case rep.value == 0 && s.over:
 		ans.Err = status.New(status.Aborted, "Cleanup 1")
 	case rep.value != 0:
-		ans = Response{Value: rendezvous.Value{Tensor: w.cfg.tensor[rep.value]}}
+		ans = transport.Response{Value: rendezvous.Value{Tensor: w.cfg.tensor[rep.value]}}
 		k := s.table.known(rep.request.Requester)
 		if e := k.entryOf(rep.request.ID); w.cfg.rules.dropValue && e != nil && e.state == entryStopping {
 			w.release(rep.value)
-			ans = Response{Err: status.New(status.Cancelled, "")}
+			ans = transport.Response{Err: status.New(status.Cancelled, "")}
 		}
 	}
 	w.keep(i, s.table.fetched(w.now, rep.request, rep.fetch, ans))
@@ -168,7 +169,7 @@ func (w *duo) report(i, n int) {
 }
 
 // asks is ResponseCache.Request.
-func (w *duo) asks(i int, a Request, generation int) callID {
+func (w *duo) asks(i int, a transport.Request, generation int) callID {
 	s := &w.sides[i]
 	if r := &w.sides[1-i].recvs[a.ID-1]; r.first == 0 {
 		r.first = s.process
@@ -185,7 +186,7 @@ func (w *duo) asks(i int, a Request, generation int) callID {
 }
 
 // idAt is the id that the table finds a receive by.
-func (w *duo) idAt(a Request, generation int) uint64 {
+func (w *duo) idAt(a transport.Request, generation int) uint64 {
 	switch {
 	case w.cfg.rules.newID:
 		return a.ID + uint64(a.Attempt-1)<<32
@@ -195,7 +196,7 @@ func (w *duo) idAt(a Request, generation int) uint64 {
 	return a.ID
 }
 
-func (w *duo) finish(i int, requester Process, ids []uint64, grpc bool) {
+func (w *duo) finish(i int, requester transport.Process, ids []uint64, grpc bool) {
 	if w.cfg.rules.ownTable && grpc {
 		ids = slices.Clone(ids)
 		for k := range ids {
@@ -221,7 +222,7 @@ func (w *duo) cancel(i int, requester uint64, ids []uint64) {
 func (w *duo) cancelNow(i int, c duoIDs) {
 	s := &w.sides[i]
 	shown := w.hideLosses(i, c)
-	acts, err := s.table.cancel(w.now, Process{w.requester(1 - i).Name, c.requester}, c.ids)
+	acts, err := s.table.cancel(w.now, transport.Process{Name: w.requester(1 - i).Name, Incarnation: c.requester}, c.ids)
 	shown()
 	if err != nil && c.requester == w.sides[1-i].process {
 		w.fail("%s refuses a cancel: %v", duoNames[i], err)
@@ -246,7 +247,7 @@ func (w *duo) cancelNow(i int, c duoIDs) {
 // hideLosses switches rules off for a cancel. It returns what switches them on again.
 func (w *duo) hideLosses(i int, c duoIDs) (shown func()) {
 	var hidden []*entry
-	k := w.sides[i].table.known(Process{w.requester(1 - i).Name, c.requester})
+	k := w.sides[i].table.known(transport.Process{Name: w.requester(1 - i).Name, Incarnation: c.requester})
 	if k != nil && w.cfg.rules.tellNobody {
 		for _, id := range c.ids {
 			k.past.reported(id)

@@ -14,6 +14,7 @@ import (
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // duo is two processes, A and B, with both conns between them: the real machines
@@ -217,7 +218,7 @@ const (
 // duoCall is an attempt over gRPC.
 type duoCall struct {
 	from      int
-	request   Request
+	request   transport.Request
 	peer      uint64
 	left      int
 	finished  []uint64
@@ -316,7 +317,7 @@ func (w *duo) begin(i int) {
 		s.table.limits.keptPerRequester = w.cfg.kept
 	}
 	s.keys = make([]simKey, w.cfg.keys)
-	s.requests = newRequests([...]string{producer, consumer}[i], DefaultPeerTimeout, DefaultAckBytes)
+	s.requests = newRequests([...]string{producer, consumer}[i], transport.DefaultPeerTimeout, DefaultAckBytes)
 	s.requests.closing = !w.cfg.riding
 }
 
@@ -352,8 +353,8 @@ func (w *duo) nameOf(v rendezvous.Value) byte {
 func (w *duo) value(name byte) *duoValue { return &w.values[name-1] }
 
 // requester is a side as it names itself.
-func (w *duo) requester(i int) Process {
-	return Process{Name: [...]string{consumer, producer}[i], Incarnation: w.sides[i].process}
+func (w *duo) requester(i int) transport.Process {
+	return transport.Process{Name: [...]string{consumer, producer}[i], Incarnation: w.sides[i].process}
 }
 
 // The requester's shell: Requester and Conn.
@@ -392,7 +393,7 @@ func (w *duo) attempt(i, n int) {
 	a := t.act
 	if s.up != 0 && !a.fallback && s.ends[s.up-1].peer == a.peer {
 		if w.waits(i) { // conn.Begin
-			w.returned(i, n, 0, &LostError{Err: errLost, Unsent: true})
+			w.returned(i, n, 0, &transport.LostError{Err: errLost, Unsent: true})
 			return
 		}
 		t.state, t.generation = attemptOnChannel, s.up
@@ -407,7 +408,7 @@ func (w *duo) attempt(i, n int) {
 	r := &s.recvs[a.id-1]
 	w.calls = append(w.calls, duoCall{
 		from: i, peer: a.peer, left: w.leftOf(i), finished: a.ids, cancelled: a.cancels, listening: true,
-		request: Request{Requester: w.requester(i), ID: a.id, Attempt: a.attempt, Step: 1, Key: w.cfg.parsed[1-i][r.key]},
+		request: transport.Request{Requester: w.requester(i), ID: a.id, Attempt: a.attempt, Step: 1, Key: w.cfg.parsed[1-i][r.key]},
 	})
 }
 
@@ -447,10 +448,10 @@ func (w *duo) returns(i, n int) {
 		w.release(t.value)
 		return
 	}
-	var lost *LostError
-	var restarted *RestartedError
-	var fallback *FallbackError
-	var moved *MovedError
+	var lost *transport.LostError
+	var restarted *transport.RestartedError
+	var fallback *transport.FallbackError
+	var moved *transport.MovedError
 	switch {
 	case errors.As(t.err, &moved) && !w.cfg.rules.moveEnds:
 		s.recvs[id-1].left = true
@@ -474,7 +475,7 @@ func (w *duo) returns(i, n int) {
 }
 
 // unsent reports whether the Requester takes an attempt for one that has not left.
-func (w *duo) unsent(lost *LostError) bool {
+func (w *duo) unsent(lost *transport.LostError) bool {
 	return lost.Unsent && !w.cfg.rules.unsentLost || w.cfg.rules.lostUnsent
 }
 
@@ -516,7 +517,7 @@ func (w *duo) end(i int, id uint64, name byte, err error) {
 			}
 		case code == status.Aborted && w.left.aborts < w.cfg.aborts && strings.Contains(text, "Cleanup"):
 		case code == status.Aborted && w.left.restarts < w.cfg.restarts && (strings.Contains(text, "process") || strings.Contains(text, "restarted")):
-			if !errors.Is(err, ErrProcessGone) || !r.left && r.first == 0 {
+			if !errors.Is(err, transport.ErrProcessGone) || !r.left && r.first == 0 {
 				w.fail("receive %d of %s, which may have reached a process: %v, ends with %v", id, duoNames[i], r.left || r.first != 0, err)
 			}
 		default:
@@ -593,7 +594,7 @@ func (w *duo) hello(i int) {
 	if w.cfg.rules.anyProcess {
 		is = uint64(2 - i)
 	}
-	w.ask(i, s.requests.hello(w.now, Peer{Tryst: true, Incarnation: is}, nil))
+	w.ask(i, s.requests.hello(w.now, transport.Peer{Tryst: true, Incarnation: is}, nil))
 }
 
 // gRPC.
@@ -604,7 +605,7 @@ func (w *duo) take(n int) {
 	i := 1 - c.from
 	c.state = callHeld
 	if is := w.sides[i].process; c.peer != is && !w.cfg.rules.anyProcess {
-		c.state, c.err = callBack, OtherProcess(c.peer, is)
+		c.state, c.err = callBack, transport.OtherProcess(c.peer, is)
 		if c.cut || !c.listening {
 			c.state = callGone
 		}
@@ -680,12 +681,12 @@ func (w *duo) answer(n int) {
 	c.state, c.listening = callGone, false
 	k := w.attemptOf(c.from, c.request.ID, c.request.Attempt)
 	err := c.err
-	var open *UndecidedError
+	var open *transport.UndecidedError
 	switch {
-	case IsOtherProcess(err):
-		err = &RestartedError{Err: err}
+	case transport.IsOtherProcess(err):
+		err = &transport.RestartedError{Err: err}
 	case errors.As(err, &open):
-		err = &LostError{Err: errLost}
+		err = &transport.LostError{Err: errLost}
 	}
 	w.returned(c.from, k, c.value, err)
 }
@@ -694,14 +695,14 @@ func (w *duo) answer(n int) {
 func (w *duo) notSent(n int) {
 	c := &w.calls[n]
 	c.state, c.listening = callGone, false
-	w.returned(c.from, w.attemptOf(c.from, c.request.ID, c.request.Attempt), 0, &LostError{Err: errLost, Unsent: true})
+	w.returned(c.from, w.attemptOf(c.from, c.request.ID, c.request.Attempt), 0, &transport.LostError{Err: errLost, Unsent: true})
 }
 
 // lose reports to the requester that a call was lost.
 func (w *duo) lose(n int) {
 	c := &w.calls[n]
 	c.listening = false
-	w.returned(c.from, w.attemptOf(c.from, c.request.ID, c.request.Attempt), 0, &LostError{Err: errLost})
+	w.returned(c.from, w.attemptOf(c.from, c.request.ID, c.request.Attempt), 0, &transport.LostError{Err: errLost})
 }
 
 // cut breaks the connection under all calls and messages.
@@ -727,10 +728,10 @@ func (w *duo) takeBatch(n int) {
 		return // it went to the earlier process
 	}
 	if m.act.kind == doAck {
-		w.finish(i, Process{w.requester(m.from).Name, m.requester}, m.act.ids, true)
+		w.finish(i, transport.Process{Name: w.requester(m.from).Name, Incarnation: m.requester}, m.act.ids, true)
 		return
 	}
-	_, acts, err := w.sides[i].table.introduceNow(w.now, Process{w.requester(m.from).Name, m.requester}, "")
+	_, acts, err := w.sides[i].table.introduceNow(w.now, transport.Process{Name: w.requester(m.from).Name, Incarnation: m.requester}, "")
 	w.keep(i, acts)
 	if err != nil {
 		w.batches[n].undecided = true

@@ -5,6 +5,7 @@ import (
 	"container/list"
 
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // Shares. Any host that reaches a server can introduce processes and name ids. Each origin
@@ -34,7 +35,7 @@ func (t *responses) originAt(address string) *origin {
 
 // hasSpaceFor refuses one requester more than its origin may introduce, or than there may
 // be. A requester of the same origin that has nothing here makes space for it.
-func (t *responses) hasSpaceFor(a Process, from string) *status.Error {
+func (t *responses) hasSpaceFor(a transport.Process, from string) *status.Error {
 	if t.addressed(a.Name) {
 		return nil
 	}

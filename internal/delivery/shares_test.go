@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // Shares: what one peer makes the table remember takes nothing from another.
 
 func (b *bench) introduce(name string, inc uint64, from string) error {
 	b.t.Helper()
-	k, acts, err := b.m.introduce(b.now, Process{name, inc}, from)
+	k, acts, err := b.m.introduce(b.now, transport.Process{Name: name, Incarnation: inc}, from)
 	b.do(acts)
 	if k == nil && err == nil {
 		b.t.Fatalf("%s is to be verified", name)
@@ -120,7 +121,7 @@ func TestRequestersHaveAShareForEachSourceAndATotal(t *testing.T) {
 	connect := func(name string, inc uint64, from string) error {
 		err := b.introduce(name, inc, from)
 		if err == nil {
-			_, acts := b.m.connOpened(b.now, Process{name, inc})
+			_, acts := b.m.connOpened(b.now, transport.Process{Name: name, Incarnation: inc})
 			b.do(acts)
 		}
 		return err

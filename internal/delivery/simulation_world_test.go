@@ -13,6 +13,7 @@ import (
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // world is both pure machines with everything between and around them: a sender
@@ -59,7 +60,7 @@ const (
 	simValues = 256
 )
 
-var simulated = Process{Name: consumer, Incarnation: 77}
+var simulated = transport.Process{Name: consumer, Incarnation: 77}
 
 // budget is how much of what may go wrong or be done is left.
 type budget struct {
@@ -96,7 +97,7 @@ type simKey struct {
 
 type waiting struct {
 	fetch   uint64
-	request Request
+	request transport.Request
 }
 
 type report struct {
@@ -116,11 +117,11 @@ const (
 
 // simCall is one attempt on the wire.
 type simCall struct {
-	attempt  Transfer
+	attempt  transport.Receive
 	conn     uint64
 	state    callState
 	call     callID
-	response Response
+	response transport.Response
 	value    byte
 	lost     bool // the requester does not know of the break yet
 	dropped  bool // the receiver does not listen any more
@@ -168,7 +169,7 @@ func newWorld(t testing.TB, cfg *simConfig) *world {
 	}
 	w := &world{
 		cfg: cfg, now: t0, left: cfg.budget, process: 1, s: newResponses(l), conn: 1,
-		r: newRequests(producer, DefaultPeerTimeout, DefaultAckBytes), keys: make([]simKey, cfg.keys),
+		r: newRequests(producer, transport.DefaultPeerTimeout, DefaultAckBytes), keys: make([]simKey, cfg.keys),
 		callsHere: make(map[callID]int), upAt: make(map[uint64]bool),
 	}
 	w.r.closing = !cfg.timed
@@ -334,7 +335,7 @@ func (w *world) play(m move) {
 		w.blackout()
 	case moveHello:
 		w.hellos--
-		w.ask(w.r.hello(w.now, Peer{Tryst: true, Incarnation: w.peerProcess()}, nil))
+		w.ask(w.r.hello(w.now, transport.Peer{Tryst: true, Incarnation: w.peerProcess()}, nil))
 	case moveDeliver:
 		w.deliver(m.n)
 	case moveVanish:
@@ -398,8 +399,8 @@ func (w *world) ask(acts []requestAction) {
 			w.hellos++
 		case doSend:
 			r := &w.recvs[a.id-1]
-			w.calls = append(w.calls, simCall{conn: w.conn, attempt: Transfer{
-				Request: Request{
+			w.calls = append(w.calls, simCall{conn: w.conn, attempt: transport.Receive{
+				Request: transport.Request{
 					Requester: simulated,
 					ID:        a.id, Attempt: a.attempt, Step: 1, Key: w.cfg.parsed[r.key],
 				},
@@ -460,7 +461,7 @@ func (w *world) end(id uint64, v byte, err error) {
 func (w *world) answer(n int) {
 	c := &w.calls[n]
 	c.state, c.dropped = callGone, true
-	if IsOtherProcess(c.response.Err) {
+	if transport.IsOtherProcess(c.response.Err) {
 		w.ask(w.r.restartedID(w.now, c.attempt.ID, c.attempt.Attempt, false, c.response.Err))
 		return
 	}
@@ -523,7 +524,7 @@ func (w *world) reply(a responseAction) {
 	}
 	delete(w.callsHere, callOf(&a))
 	c := &w.calls[i]
-	c.response = Response{Err: a.response.Err}
+	c.response = transport.Response{Err: a.response.Err}
 	if a.response.Err == nil {
 		c.value = w.nameOf(a.response.Value)
 		w.refs[c.value]++
@@ -575,12 +576,12 @@ func (w *world) put(k int, v byte, front bool) {
 func (w *world) report(n int) {
 	rep := w.reports[n]
 	w.reports = slices.Delete(w.reports, n, n+1)
-	ans := Response{Err: status.New(status.Cancelled, "")}
+	ans := transport.Response{Err: status.New(status.Cancelled, "")}
 	if rep.value != 0 {
-		ans = Response{Value: w.valueOf(rep.value)}
+		ans = transport.Response{Value: w.valueOf(rep.value)}
 		if k := w.s.known(simulated); w.cfg.rules.dropBreak && k != nil && k.entries[rep.request.ID] != nil && k.entries[rep.request.ID].state == entryStopping {
 			w.refs[rep.value]--
-			ans = Response{Err: status.New(status.Cancelled, "")}
+			ans = transport.Response{Err: status.New(status.Cancelled, "")}
 		}
 	}
 	w.keep(w.s.fetched(w.now, rep.request, rep.fetch, ans))
@@ -600,7 +601,7 @@ func (w *world) deliver(n int) {
 	c.state = callHeld
 	a := c.attempt
 	if a.Peer != w.peerProcess() {
-		if c.response = (Response{Err: OtherProcess(a.Peer, w.process)}); c.conn == w.conn && !c.dropped {
+		if c.response = (transport.Response{Err: transport.OtherProcess(a.Peer, w.process)}); c.conn == w.conn && !c.dropped {
 			c.state = callBack
 		} else {
 			c.state = callGone

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // cacheLimits is what requesters may make a cache hold.
@@ -22,7 +23,7 @@ type cacheLimits struct {
 }
 
 // countWaiting refuses one receive more than may wait. That passes when others end.
-func (t *responses) countWaiting(k *requester, a Request) *status.Error {
+func (t *responses) countWaiting(k *requester, a transport.Request) *status.Error {
 	size := int64(len(a.Key.String()))
 	switch {
 	case k.waiting >= t.limits.maxWaiting:
@@ -83,7 +84,7 @@ func (t *responses) admits(k *requester) bool {
 
 // chargeFor is what a response is charged: its tensor and its record. The requester chose the
 // length of the key, and with it that of most errors.
-func chargeFor(a Request, ans Response) int64 {
+func chargeFor(a transport.Request, ans transport.Response) int64 {
 	record := recordSize + int64(len(a.Key.String()))
 	if ans.Err != nil {
 		return max(keptOverhead, record+int64(len(status.From(ans.Err).Message())))
@@ -173,7 +174,7 @@ func (t *responses) admitFitting() []responseAction {
 
 // waits is the event that the receive of a fetch for which space is reserved waits for a
 // value: the value that was seen before went elsewhere.
-func (t *responses) waits(now time.Time, a Request, fetch uint64) []responseAction {
+func (t *responses) waits(now time.Time, a transport.Request, fetch uint64) []responseAction {
 	e := t.fetching(a, fetch)
 	if e == nil || e.bytes == 0 {
 		return nil

@@ -3,21 +3,12 @@ package delivery
 import (
 	"time"
 
-	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/transport"
 )
-
-// Unreached is a peer that receives were to come from, and that is not reached.
-type Unreached struct {
-	Task cluster.Task
-	// Seeking is set while the peer is looked for.
-	Seeking bool
-	// Err is the last reason; nil if nothing has failed.
-	Err error
-}
 
 // Unreached returns the peers that receives wait for, or have given up, until the next receive
 // reaches them.
-func (r *Requester) Unreached() (all []Unreached) {
+func (r *Requester) Unreached() (all []transport.Unreached) {
 	r.mu.Lock()
 	peers := make([]*peer, 0, len(r.peers))
 	for _, p := range r.peers {
@@ -27,7 +18,7 @@ func (r *Requester) Unreached() (all []Unreached) {
 	for _, p := range peers {
 		p.mu.Lock()
 		if p.machine.conn != connUp {
-			all = append(all, Unreached{Task: p.task, Seeking: p.machine.conn == connReaching || p.machine.seeks, Err: p.missed})
+			all = append(all, transport.Unreached{Task: p.task, Seeking: p.machine.conn == connReaching || p.machine.seeks, Err: p.missed})
 		}
 		p.mu.Unlock()
 	}
@@ -36,7 +27,7 @@ func (r *Requester) Unreached() (all []Unreached) {
 
 // RequesterState is a process that sends requests here, or did.
 type RequesterState struct {
-	Process
+	transport.Process
 	// Connected is set while it has a connection, over any transport. Since is when that
 	// began or ended.
 	Connected bool
@@ -53,7 +44,7 @@ func (c *ResponseCache) Requesters() []RequesterState {
 		if k.incarnation == 0 {
 			continue
 		}
-		s := RequesterState{Process: Process{Name: k.name, Incarnation: k.incarnation}, Connected: k.connected(), Since: k.since}
+		s := RequesterState{Process: transport.Process{Name: k.name, Incarnation: k.incarnation}, Connected: k.connected(), Since: k.since}
 		if s.Connected {
 			s.Since = k.up
 		}

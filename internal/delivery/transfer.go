@@ -7,49 +7,13 @@ import (
 
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
-// Transfer is one receive from its first request to its acknowledgement. It
-// implements rendezvous.Transfer.
-//
-// The requester owns it. A connection reads the exported fields while an attempt is
-// under way; at most one is at any time.
+// Transfer is one receive from its first request to its acknowledgement. It implements
+// rendezvous.Transfer. The requester owns it.
 type Transfer struct {
-	// Request is what the peer receives: the present attempt.
-	Request
-	// Plain reports that the peer is not Tryst: it gets no id.
-	Plain bool
-	// Fallback reports that an earlier attempt ended with a *FallbackError: this one
-	// takes the other route.
-	Fallback bool
-	// Peer is the incarnation of the process that gets the request.
-	Peer uint64
-	// Left is the highest generation of a channel to the peer that this side has left;
-	// 0 for none. A connection that has channels sets it. The peer does not respond to
-	// requests of that channel any more (ARCHITECTURE.md section 6, rule c).
-	Left uint64
-	// Acks are ids to acknowledge with the request.
-	Acks []uint64
-	// Cancels are all cancelled receives that the peer has not confirmed. It cancels
-	// them before it looks at the request.
-	Cancels []uint64
-	// Args are the receiver's.
-	Args rendezvous.Args
-	// Into is the receiver's own memory, from its Args; nil for none. The transfer holds a
-	// reference to it (Into.Claim) until it has ended and no attempt of it is under way. A
-	// connection whose peer may write later than that, such as a device by RDMA, holds one
-	// of its own. At most one attempt is under way, so no two write at once.
-	Into *rendezvous.Into
-	// Began is when the attempt began. Ended is when it had its outcome, if the
-	// connection has looked at the clock then; else zero.
-	Began, Ended time.Time
-	// Partial is what the attempts so far have brought. The connection of the attempt
-	// that is under way may change it.
-	Partial Partial
-	// Arrival is the record that the receiver of the value gets. The attempt that brings the
-	// value sets Transport and Device in its Wait, and the Requester the rest.
-	Arrival rendezvous.Arrival
+	transport.Receive // what a connection gets
 
 	peer *peer // nil for a transfer that was refused
 
@@ -65,7 +29,7 @@ type Transfer struct {
 
 	// The state of the shell (requester.go).
 	done    rendezvous.DoneFunc // nil: somebody is in Wait, or will be
-	attempt Attempt             // under way; nil while Begin runs, too
+	attempt transport.Attempt   // under way; nil while Begin runs, too
 	begun   bool                // an attempt is under way, or Begin runs
 	claimed bool                // a goroutine waits for attempt, or will
 	asked   time.Time           // when the receive began
@@ -154,35 +118,10 @@ func (t *Transfer) endLocked(v rendezvous.Value, err error) (callback func()) {
 // of the memory is called on another goroutine.
 func (t *Transfer) drop() {
 	run := t.peer.requester.pool.Go
-	t.Partial.dropBy(run)
+	t.Partial.DropBy(run)
 	if t.Into != nil {
 		t.Into.End(run)
 	}
-}
-
-// CheckInto returns a *ReceiverError with InvalidArgument if a value of this type and shape
-// does not fit into Into. A connection calls it before it writes there.
-func (t *Transfer) CheckInto(dtype tensor.DType, shape tensor.Shape) error {
-	if t.Into == nil {
-		return nil
-	}
-	if err := t.Into.Check(dtype, shape); err != nil {
-		return &ReceiverError{Err: status.From(err).WithPrefix("receive of " + t.Key.Describe())}
-	}
-	return nil
-}
-
-// Deliver returns what the receiver gets for x, a received tensor: x, or its content in
-// Into. It takes over the reference to x. The error is that of CheckInto.
-func (t *Transfer) Deliver(x *tensor.Tensor, dead bool) (*tensor.Tensor, error) {
-	if t.Into == nil || dead || x == t.Into.Tensor() {
-		return x, nil
-	}
-	if err := t.CheckInto(x.DType(), x.Shape()); err != nil {
-		x.Release()
-		return nil, err
-	}
-	return t.Into.Copy(x), nil
 }
 
 // work waits for the attempt that is under way and reports its outcome. The goroutine
@@ -214,7 +153,7 @@ func (t *Transfer) work(ctx context.Context) {
 		v.SendArgs = t.arrived(now, size)
 	}
 	acts := p.machine.answered(now, t, size, err)
-	if own, ok := errors.AsType[*ReceiverError](err); ok {
+	if own, ok := errors.AsType[*transport.ReceiverError](err); ok {
 		err = own.Err
 	} else if err != nil {
 		err = status.From(err).FromPeer()

@@ -3,8 +3,8 @@ package transporttest
 import (
 	"fmt"
 
+	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/transport"
 )
 
 // limitCases: the memory that one requester uses at a sender is bounded (rule 6 of
@@ -20,7 +20,7 @@ func limitCases() []testCase {
 func limitWaiting(w *world) {
 	const most = 10
 	from, to := w.newNode(0), w.start(1)
-	from.start(NodeOptions{Cache: transport.CacheOptions{MaxWaiting: most}})
+	from.start(NodeOptions{Cache: delivery.CacheOptions{MaxWaiting: most}})
 	var receives []*receive
 	for i := range most {
 		receives = append(receives, to.recv(1, w.key(from, to, fmt.Sprint("v", i))))
@@ -40,7 +40,7 @@ func limitWaiting(w *world) {
 // becomes free.
 func limitKept(w *world) {
 	from, to := w.newNode(0), w.start(1)
-	from.start(NodeOptions{Cache: transport.CacheOptions{KeptPerRequester: 200 * kib}})
+	from.start(NodeOptions{Cache: delivery.CacheOptions{KeptPerRequester: 200 * kib}})
 	const n = 30
 	var receives []*receive
 	for i := range n {
@@ -57,7 +57,7 @@ func limitKept(w *world) {
 func limitKeptStuck(w *world) {
 	from, to := w.newNode(0), w.start(1)
 	const limit = 200 * kib
-	from.start(NodeOptions{Cache: transport.CacheOptions{KeptPerRequester: limit}})
+	from.start(NodeOptions{Cache: delivery.CacheOptions{KeptPerRequester: limit}})
 	link := w.link(from)
 	w.warm(from, to)
 	const n, size = 20, 30 * kib

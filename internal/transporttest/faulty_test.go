@@ -5,10 +5,10 @@ import (
 	"errors"
 	"time"
 
-	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // fault is a fault that a transport could have.
@@ -131,7 +131,7 @@ func (x inTurn) Wait(ctx context.Context) (rendezvous.Value, error) {
 	}
 }
 
-func (f fault) conn(w *refConn) delivery.Conn {
+func (f fault) conn(w *refConn) transport.Conn {
 	if f == "" {
 		return w
 	}
@@ -165,7 +165,7 @@ func (w *faultyConn) Ack(ctx context.Context, ids []uint64) error {
 	return w.refConn.Ack(ctx, ids)
 }
 
-func (w *faultyConn) Begin(t *delivery.Transfer) delivery.Attempt {
+func (w *faultyConn) Begin(t *transport.Receive) transport.Attempt {
 	return &faultyAttempt{w.begin(t), w}
 }
 
@@ -202,8 +202,8 @@ func (a *faultyAttempt) Wait(ctx context.Context) (rendezvous.Value, error) {
 }
 
 // spoil applies the faults that act after the receive.
-func (w *faultyConn) spoil(to *refNode, a *delivery.Transfer, v rendezvous.Value, err error) (rendezvous.Value, error) {
-	var lost *delivery.LostError
+func (w *faultyConn) spoil(to *refNode, a *transport.Receive, v rendezvous.Value, err error) (rendezvous.Value, error) {
+	var lost *transport.LostError
 	broken := errors.As(err, &lost)
 	switch w.fault {
 	case losesAtBreak:
@@ -240,9 +240,9 @@ func (w *faultyConn) spoil(to *refNode, a *delivery.Transfer, v rendezvous.Value
 			v.Tensor = kept.Tensor
 		}
 	case mistakesErrors:
-		var own *delivery.ReceiverError // dropped
+		var own *transport.ReceiverError // dropped
 		if c := status.CodeOf(err); (c == status.Unavailable || c == status.Cancelled) && !errors.As(err, &own) {
-			err = &delivery.LostError{Err: err}
+			err = &transport.LostError{Err: err}
 		}
 	case ignoresInto:
 		if err == nil && a.Into != nil && v.Tensor == a.Into.Tensor() {

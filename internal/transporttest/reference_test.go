@@ -66,7 +66,7 @@ type refNode struct {
 	alloc     tensor.Allocator
 	requester *delivery.Requester
 	manager   *rendezvous.Manager
-	kept      *transport.ResponseCache
+	kept      *delivery.ResponseCache
 
 	mu    sync.Mutex // guards conns
 	conns []*refConn
@@ -84,15 +84,15 @@ func (c *reference) Start(task cluster.Task, o NodeOptions) Node {
 	})
 	n.manager = rendezvous.NewManager(rendezvous.ManagerOptions{Session: n.session, Remoter: c.fault.remoter(n.requester)})
 	o.Cache.Addressed, o.Cache.Verify = func(string) bool { return true }, c.verify
-	n.kept = transport.NewResponseCache(n.manager, o.Cache)
+	n.kept = delivery.NewResponseCache(n.manager, o.Cache)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.nodes[task] = n
 	return n
 }
 
-func (n *refNode) Manager() *rendezvous.Manager    { return n.manager }
-func (n *refNode) Cache() *transport.ResponseCache { return n.kept }
+func (n *refNode) Manager() *rendezvous.Manager   { return n.manager }
+func (n *refNode) Cache() *delivery.ResponseCache { return n.kept }
 
 func (n *refNode) Stop(ctx context.Context) error {
 	if n.c.fault == stopsWithoutAcks {
@@ -130,7 +130,7 @@ func (n *refNode) leave() {
 	}
 }
 
-func (n *refNode) conn(task cluster.Task) (delivery.Conn, error) {
+func (n *refNode) conn(task cluster.Task) (transport.Conn, error) {
 	v := n.c.links[task]
 	if v == nil {
 		return nil, status.Errorf(status.NotFound, "the cluster has no task %v", task)
@@ -142,7 +142,7 @@ func (n *refNode) conn(task cluster.Task) (delivery.Conn, error) {
 	return n.c.fault.conn(w), nil
 }
 
-// refConn is a delivery.Conn.
+// refConn is a transport.Conn.
 type refConn struct {
 	from *refNode
 	task cluster.Task
@@ -228,12 +228,12 @@ func (w *refConn) send(ctx context.Context) (*refLink, error) {
 	}
 }
 
-func (w *refConn) Hello(ctx context.Context) (delivery.Peer, error) {
+func (w *refConn) Hello(ctx context.Context) (transport.Peer, error) {
 	c, err := w.send(ctx)
 	if err != nil {
-		return delivery.Peer{}, status.Errorf(status.Unavailable, "%w", err)
+		return transport.Peer{}, status.Errorf(status.Unavailable, "%w", err)
 	}
-	return delivery.Peer{Tryst: true, Incarnation: c.to.self.Incarnation}, nil
+	return transport.Peer{Tryst: true, Incarnation: c.to.self.Incarnation}, nil
 }
 
 func (w *refConn) Ack(ctx context.Context, ids []uint64) error {
@@ -254,18 +254,18 @@ func (w *refConn) say(ctx context.Context, what func(to *refNode)) error {
 }
 
 // Begin returns an attempt. Its Wait sends the request.
-func (w *refConn) Begin(t *delivery.Transfer) delivery.Attempt { return w.begin(t) }
+func (w *refConn) Begin(t *transport.Receive) transport.Attempt { return w.begin(t) }
 
-func (w *refConn) begin(t *delivery.Transfer) *refAttempt {
+func (w *refConn) begin(t *transport.Receive) *refAttempt {
 	a := &refAttempt{refConn: w, t: t, acks: t.Acks, cancels: t.Cancels}
 	a.ctx, a.drop = context.WithCancel(context.Background())
 	return a
 }
 
-// refAttempt is a delivery.Attempt.
+// refAttempt is a transport.Attempt.
 type refAttempt struct {
 	*refConn
-	t             *delivery.Transfer
+	t             *transport.Receive
 	acks, cancels []uint64
 	ctx           context.Context // ends with Drop
 	drop          context.CancelFunc
@@ -283,7 +283,7 @@ func (a *refAttempt) Wait(ctx context.Context) (rendezvous.Value, error) {
 		if err = ctx.Err(); err == nil {
 			err = a.ctx.Err()
 		}
-		err = &delivery.ReceiverError{Err: status.From(err)}
+		err = &transport.ReceiverError{Err: status.From(err)}
 	}
 	a.t.Arrival.Transport = "reference"
 	return v, err
@@ -308,10 +308,10 @@ func (a *refAttempt) recv() (rendezvous.Value, error) {
 	ctx, t := a.ctx, a.t
 	c, err := a.send(ctx)
 	if err != nil {
-		return rendezvous.Value{}, &delivery.LostError{Err: err}
+		return rendezvous.Value{}, &transport.LostError{Err: err}
 	}
 	if is := c.to.self.Incarnation; is != t.Peer {
-		return rendezvous.Value{}, &delivery.RestartedError{Err: transport.OtherProcess(t.Peer, is)}
+		return rendezvous.Value{}, &transport.RestartedError{Err: transport.OtherProcess(t.Peer, is)}
 	}
 	c.to.kept.Ack(t.Requester, a.acks)
 	if err := c.to.kept.Cancel(t.Requester, a.cancels); err != nil {
@@ -329,7 +329,7 @@ func (a *refAttempt) recv() (rendezvous.Value, error) {
 		}
 		return a.carry(ctx, c, r)
 	case <-c.broken:
-		err = &delivery.LostError{Err: errBroken}
+		err = &transport.LostError{Err: errBroken}
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
@@ -395,7 +395,7 @@ func (a *refAttempt) carry(ctx context.Context, c *refLink, resp transport.Respo
 	if p.Buffer == nil {
 		b, err := a.from.alloc.Allocate(int(x.Size()))
 		if err != nil {
-			return rendezvous.Value{}, &delivery.ReceiverError{Err: err}
+			return rendezvous.Value{}, &transport.ReceiverError{Err: err}
 		}
 		p.Buffer = b
 	}
@@ -436,7 +436,7 @@ func (*refConn) flow(ctx context.Context, c *refLink, n int) (int, error) {
 	select {
 	case r := <-passed:
 		if !r.ok {
-			return 0, &delivery.LostError{Err: errBroken}
+			return 0, &transport.LostError{Err: errBroken}
 		}
 		return r.k, nil
 	case <-ctx.Done():

@@ -10,9 +10,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/tensor"
-	"github.com/tryst-rdma/tryst/transport"
 )
 
 // Suite configures Run for a transport.
@@ -66,7 +66,7 @@ type NodeOptions struct {
 	// Unavailable.
 	PeerTimeout time.Duration
 	// Cache configures its response cache.
-	Cache transport.CacheOptions
+	Cache delivery.CacheOptions
 }
 
 // Node is a running process.
@@ -74,7 +74,7 @@ type Node interface {
 	// Manager has its steps. Their remote receives use the transport.
 	Manager() *rendezvous.Manager
 	// Cache is its response cache.
-	Cache() *transport.ResponseCache
+	Cache() *delivery.ResponseCache
 	// Stop ends it in order: its receives end, and pending acks and cancels are sent to the
 	// peers. It returns when no goroutine of it is left.
 	Stop(ctx context.Context) error

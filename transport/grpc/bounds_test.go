@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/delivery"
 	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
 	"github.com/tryst-rdma/tryst/internal/proto/trystgrpc"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
@@ -70,7 +71,7 @@ func (noSource) Restore(int64, rendezvous.Key, rendezvous.Value) bool { return f
 // TestRequestersOfAConnectionAreBounded: a proxy's connection has many requesters. At the limit
 // those without cached responses are removed for others.
 func TestRequestersOfAConnectionAreBounded(t *testing.T) {
-	k := transport.NewResponseCache(noSource{}, transport.CacheOptions{})
+	k := delivery.NewResponseCache(noSource{}, delivery.CacheOptions{})
 	defer k.Close()
 	a, b := net.Pipe()
 	defer a.Close()

@@ -16,7 +16,6 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/tryst-rdma/tryst/internal/delivery"
 	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/status"
@@ -410,7 +409,7 @@ func FuzzChunk(f *testing.F) {
 		const missing = 64
 		offset %= 512
 		buf := make([]byte, offset+missing)
-		p := delivery.Partial{Buffer: tensor.NewBuffer(buf, nil), Bytes: int64(offset)}
+		p := transport.Partial{Buffer: tensor.NewBuffer(buf, nil), Bytes: int64(offset)}
 		a := arrivedChunk{download: &download{content: content{size: len(buf)}, partial: &p, alloc: tensor.Heap{}}}
 		a.parse(split(b, cut&0xffff))
 		var m trystpb.Chunk

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/internal/proto/tensorflowgrpc"
 	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
 	"github.com/tryst-rdma/tryst/internal/proto/trystgrpc"
@@ -22,7 +21,7 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 )
 
-// conn implements delivery.Conn to one task.
+// conn implements transport.Conn to one task.
 type conn struct {
 	transport *RpcRemoteRendezvous
 	task      cluster.Task
@@ -30,8 +29,8 @@ type conn struct {
 	worker    *RemoteWorker
 }
 
-// Hello implements delivery.Conn.
-func (c *conn) Hello(ctx context.Context) (delivery.Peer, error) {
+// Hello implements transport.Conn.
+func (c *conn) Hello(ctx context.Context) (transport.Peer, error) {
 	self := c.transport.opts.Self
 	req := &trystpb.HelloRequest{Requester: self.Name, RequesterIncarnation: self.Incarnation}
 	var resp trystpb.HelloResponse
@@ -40,42 +39,42 @@ func (c *conn) Hello(ctx context.Context) (delivery.Peer, error) {
 		grpc.Trailer(&trailer), grpc.WaitForReady(true))
 	if err != nil {
 		if own := ownErrorOf(err); own != nil {
-			return delivery.Peer{}, own
+			return transport.Peer{}, own
 		}
 		e := status.From(fromGRPC(err, trailer))
 		if e.Code() == status.Unimplemented {
-			return delivery.Peer{}, nil
+			return transport.Peer{}, nil
 		}
 		if e.Code() == status.DeadlineExceeded { // its text has the last error of the connection
 			e = status.New(status.Unavailable, e.Message())
 		}
 		if e = c.withAddress(e); answered(trailer) || ctx.Err() != nil {
-			return delivery.Peer{}, e
+			return transport.Peer{}, e
 		}
-		return delivery.Peer{}, &delivery.LostError{Err: e}
+		return transport.Peer{}, &transport.LostError{Err: e}
 	}
 	if name := resp.GetName(); name != c.task.String() && !c.transport.opts.Conns.opts.Renamed {
-		return delivery.Peer{}, status.Errorf(status.FailedPrecondition,
+		return transport.Peer{}, status.Errorf(status.FailedPrecondition,
 			"the server at %s is %s, not %v: check the cluster's addresses", c.address, name, c.task)
 	}
-	return delivery.Peer{Tryst: true, Incarnation: resp.GetIncarnation()}, nil
+	return transport.Peer{Tryst: true, Incarnation: resp.GetIncarnation()}, nil
 }
 
-// Begin implements delivery.Conn. Wait makes the call.
-func (c *conn) Begin(t *delivery.Transfer) delivery.Attempt {
+// Begin implements transport.Conn. Wait makes the call.
+func (c *conn) Begin(t *transport.Receive) transport.Attempt {
 	a := &attempt{conn: c, t: t}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	return a
 }
 
-// Ack implements delivery.Conn.
+// Ack implements transport.Conn.
 func (c *conn) Ack(ctx context.Context, ids []uint64) error {
 	return c.send(ctx, tensorflowgrpc.WorkerService_MarkRecvFinished_FullMethodName, &tfpb.MarkRecvFinishedRequest{
 		Requester: c.transport.opts.Self.Name, RequesterIncarnation: c.transport.opts.Self.Incarnation, Finished: ids,
 	}, new(tfpb.MarkRecvFinishedResponse))
 }
 
-// Cancel implements delivery.Conn.
+// Cancel implements transport.Conn.
 func (c *conn) Cancel(ctx context.Context, ids []uint64) error {
 	return c.send(ctx, trystgrpc.Peers_Cancel_FullMethodName, &trystpb.CancelRequest{
 		Requester: c.transport.opts.Self.Name, RequesterIncarnation: c.transport.opts.Self.Incarnation, Ids: ids,
@@ -89,25 +88,25 @@ func (c *conn) send(ctx context.Context, method string, req, resp any) error {
 	if err = fromGRPC(err, trailer); err == nil || answered(trailer) || ctx.Err() != nil {
 		return err
 	}
-	return &delivery.LostError{Err: err}
+	return &transport.LostError{Err: err}
 }
 
-// attempt implements delivery.Attempt: one call of RecvTensor, and one of Fetch for a large
+// attempt implements transport.Attempt: one call of RecvTensor, and one of Fetch for a large
 // tensor.
 type attempt struct {
 	*conn
-	t      *delivery.Transfer
+	t      *transport.Receive
 	ctx    context.Context // cancelled by Drop
 	cancel context.CancelFunc
 }
 
-// Notify implements delivery.Attempt. It returns false because a call needs a goroutine.
+// Notify implements transport.Attempt. It returns false because a call needs a goroutine.
 func (*attempt) Notify(func()) bool { return false }
 
-// Drop implements delivery.Attempt.
+// Drop implements transport.Attempt.
 func (a *attempt) Drop() { a.cancel() }
 
-// Wait implements delivery.Attempt.
+// Wait implements transport.Attempt.
 func (a *attempt) Wait(ctx context.Context) (rendezvous.Value, error) {
 	defer a.cancel()
 	defer context.AfterFunc(ctx, a.cancel)()
@@ -127,7 +126,7 @@ func (a *attempt) Wait(ctx context.Context) (rendezvous.Value, error) {
 	resp := received{alloc: c.worker.alloc, t: t}
 	if trailer, err := c.worker.recv(ctx, req, &resp); err != nil {
 		failed := c.failed(ctx, t, err, trailer)
-		if lost, ok := errors.AsType[*delivery.LostError](failed); ok {
+		if lost, ok := errors.AsType[*transport.LostError](failed); ok {
 			lost.Unsent = notConnected(err)
 		}
 		return rendezvous.Value{}, failed
@@ -140,7 +139,7 @@ func (a *attempt) Wait(ctx context.Context) (rendezvous.Value, error) {
 	}
 	if resp.ticket() != nil {
 		if err := c.fetch(ctx, t, &resp); err != nil {
-			if restarted, ok := errors.AsType[*delivery.RestartedError](err); ok {
+			if restarted, ok := errors.AsType[*transport.RestartedError](err); ok {
 				restarted.Reached = true // the process asked has sent the ticket
 			}
 			return rendezvous.Value{}, err
@@ -154,13 +153,13 @@ func (a *attempt) Wait(ctx context.Context) (rendezvous.Value, error) {
 
 // receiverError returns err as a *ReceiverError.
 func receiverError(err error) error {
-	if own, ok := errors.AsType[*delivery.ReceiverError](err); ok {
+	if own, ok := errors.AsType[*transport.ReceiverError](err); ok {
 		return own
 	}
-	return &delivery.ReceiverError{Err: err}
+	return &transport.ReceiverError{Err: err}
 }
 
-func recvOptions(t *delivery.Transfer) *trystpb.RecvOptions {
+func recvOptions(t *transport.Receive) *trystpb.RecvOptions {
 	return &trystpb.RecvOptions{
 		Requester: t.Requester.Name, RequesterIncarnation: t.Requester.Incarnation, SenderIncarnation: t.Peer,
 		Id: t.ID, Attempt: t.Attempt, Finished: t.Acks, Cancelled: t.Cancels,
@@ -173,22 +172,22 @@ func recvOptions(t *delivery.Transfer) *trystpb.RecvOptions {
 // caller sets Unsent and Reached, which depend on the earlier calls of the attempt. A Tryst peer
 // marks its errors with a trailer. A peer that is not Tryst does not: its errors are all taken as
 // its own, except the codes that gRPC uses when a connection ends.
-func (c *conn) failed(ctx context.Context, t *delivery.Transfer, err error, trailer metadata.MD) error {
+func (c *conn) failed(ctx context.Context, t *transport.Receive, err error, trailer metadata.MD) error {
 	if own := ownErrorOf(err); own != nil {
-		return &delivery.ReceiverError{Err: own}
+		return &transport.ReceiverError{Err: own}
 	}
 	e := status.From(fromGRPC(err, trailer))
 	switch {
-	case delivery.IsOtherProcess(e):
-		return &delivery.RestartedError{Err: e}
+	case transport.IsOtherProcess(e):
+		return &transport.RestartedError{Err: e}
 	case answered(trailer):
 		return e
 	case ctx.Err() != nil:
-		return &delivery.ReceiverError{Err: e}
+		return &transport.ReceiverError{Err: e}
 	case t.Plain && e.Code() != status.Unavailable && e.Code() != status.Cancelled:
 		return e
 	}
-	return &delivery.LostError{Err: c.withAddress(e)} // the Requester adds the task
+	return &transport.LostError{Err: c.withAddress(e)} // the Requester adds the task
 }
 
 // withAddress returns e with the address of the peer before its text, unless it begins so.

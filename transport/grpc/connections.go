@@ -171,7 +171,7 @@ func (c *connection) isBound(a transport.Process) bool {
 // bind binds the connection to requester a: the cache regards a as connected until the
 // connection ends. At the limit of requesters it removes those without anything in the
 // cache, and returns ResourceExhausted when there are none.
-func (c *connection) bind(k *transport.ResponseCache, a transport.Process) error {
+func (c *connection) bind(k transport.ResponseCache, a transport.Process) error {
 	if c == nil {
 		return nil
 	}

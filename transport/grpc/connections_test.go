@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport"
@@ -23,7 +24,7 @@ func TestResponsesOutliveConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		manager := rendezvous.NewManager(rendezvous.ManagerOptions{Session: rendezvous.NewSession(task(0), 1, 1)})
 		defer manager.Close()
-		kept := transport.NewResponseCache(manager, transport.CacheOptions{})
+		kept := delivery.NewResponseCache(manager, delivery.CacheOptions{})
 		defer kept.Close()
 		key, err := rendezvous.NewKey(cluster.DeviceOf(task(0)), 1, cluster.DeviceOf(task(1)), "x", rendezvous.FrameIter{})
 		if err != nil {

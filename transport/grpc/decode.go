@@ -8,7 +8,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/tryst-rdma/tryst/internal/delivery"
 	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/status"
@@ -23,11 +22,11 @@ import (
 // from alloc. The generated code parses any other message, for instance one with repeated
 // fields, lists of values or strings. Both give the same result.
 //
-// A transfer with a destination of the receiver's (delivery.Transfer.Into) has its content
+// A receive with a destination of the receiver's (transport.Receive.Into) has its content
 // parsed into that memory, and any other form is copied there.
 type received struct {
 	alloc tensor.Allocator
-	t     *delivery.Transfer // nil for a call of a Worker
+	t     *transport.Receive // nil for a call of a Worker
 	by    taker              // what parsing takes is charged to it; nil for no limit
 
 	// The result of parse: the response, or err.

@@ -10,12 +10,12 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/tryst-rdma/tryst/internal/delivery"
 	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
 	"github.com/tryst-rdma/tryst/internal/proto/trystgrpc"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensorproto"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // content describes the content that a ticket is for.
@@ -27,10 +27,10 @@ type content struct {
 // fetch gets the content for the ticket in resp and sets resp.Tensor. The bytes received so
 // far are in the transfer's Partial, with the content as its State: the next attempt resumes
 // after the last byte received.
-func (c *conn) fetch(ctx context.Context, t *delivery.Transfer, resp *received) error {
+func (c *conn) fetch(ctx context.Context, t *transport.Receive, resp *received) error {
 	of, err := contentOf(resp)
 	if err != nil {
-		return &delivery.ReceiverError{Err: status.From(err).WithPrefix(c.task.String())}
+		return &transport.ReceiverError{Err: status.From(err).WithPrefix(c.task.String())}
 	}
 	if !of.proto {
 		if err := t.CheckInto(resp.dtype, resp.shape); err != nil {
@@ -47,7 +47,7 @@ func (c *conn) fetch(ctx context.Context, t *delivery.Transfer, resp *received) 
 		f.into = t.Into.Tensor()
 	}
 	if err := f.reserve(0); err != nil {
-		return &delivery.ReceiverError{Err: status.From(err).WithPrefix(fmt.Sprintf("%v sent a ticket for a %v tensor of shape %v with %d bytes",
+		return &transport.ReceiverError{Err: status.From(err).WithPrefix(fmt.Sprintf("%v sent a ticket for a %v tensor of shape %v with %d bytes",
 			c.task, resp.dtype, resp.shape, of.size))}
 	}
 	if err := c.fetchInto(ctx, t, &f, resp.extra.GetSenderIncarnation()); err != nil {
@@ -61,9 +61,9 @@ func (c *conn) fetch(ctx context.Context, t *delivery.Transfer, resp *received) 
 		}
 	} else if f.into != nil {
 		resp.Tensor = f.into
-		*p = delivery.Partial{} // the value has its reference now
+		*p = transport.Partial{} // the value has its reference now
 	} else if resp.Tensor, err = tensor.New(resp.dtype, resp.shape, p.Buffer); err == nil {
-		*p = delivery.Partial{} // the tensor owns the buffer now
+		*p = transport.Partial{} // the tensor owns the buffer now
 	}
 	if err != nil {
 		return receiverError(err)
@@ -94,7 +94,7 @@ func contentOf(resp *received) (content, error) {
 }
 
 // fetchInto fetches the missing bytes of f.
-func (c *conn) fetchInto(ctx context.Context, t *delivery.Transfer, f *download, sender uint64) error {
+func (c *conn) fetchInto(ctx context.Context, t *transport.Receive, f *download, sender uint64) error {
 	p := f.partial
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the stream on every return
@@ -118,14 +118,14 @@ func (c *conn) fetchInto(ctx context.Context, t *delivery.Transfer, f *download,
 		switch err := stream.RecvMsg(&part); {
 		case errors.Is(err, io.EOF):
 			if f.missing() != 0 {
-				return &delivery.ReceiverError{Err: status.Errorf(status.DataLoss, "%v ended the content of receive %016x at byte %d of %d",
+				return &transport.ReceiverError{Err: status.Errorf(status.DataLoss, "%v ended the content of receive %016x at byte %d of %d",
 					c.task, t.ID, p.Bytes, f.size)}
 			}
 			return nil
 		case err != nil:
 			return c.failed(ctx, t, err, stream.Trailer())
 		case part.err != nil:
-			return &delivery.ReceiverError{Err: status.From(part.err).WithPrefix(c.task.String())}
+			return &transport.ReceiverError{Err: status.From(part.err).WithPrefix(c.task.String())}
 		}
 		p.Bytes += int64(part.n)
 	}
@@ -134,7 +134,7 @@ func (c *conn) fetchInto(ctx context.Context, t *delivery.Transfer, f *download,
 // download is a content that is being received.
 type download struct {
 	content
-	partial *delivery.Partial
+	partial *transport.Partial
 	alloc   tensor.Allocator
 	into    *tensor.Tensor // where it goes; nil for memory of alloc
 }

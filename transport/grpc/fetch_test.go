@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/internal/proto/tensorflowgrpc"
 	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
 	"github.com/tryst-rdma/tryst/internal/proto/trystgrpc"
@@ -20,6 +19,7 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensorproto"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // largest is an allocator that records the largest allocated size.
@@ -200,7 +200,7 @@ func TestChunkOutOfPlaceIsRefused(t *testing.T) {
 func TestFetchGrows(t *testing.T) {
 	const size = 20<<20 + 5
 	alloc := &largest{Allocator: tensortest.NewAllocator(t)}
-	var p delivery.Partial
+	var p transport.Partial
 	f := download{content: content{size, true}, partial: &p, alloc: alloc}
 	for came := 0; came < size; {
 		n := min(700_000, size-came)

@@ -5,12 +5,12 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/tryst-rdma/tryst/internal/delivery"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // TestDecodeInto: a message of any form, also one with a list of values as TensorFlow sends it,
@@ -57,7 +57,7 @@ func TestDecodeInto(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := received{alloc: alloc, t: &delivery.Transfer{Into: into}}
+			r := received{alloc: alloc, t: &transport.Receive{Into: into}}
 			for range 2 { // gRPC may parse twice
 				r.parse(split(b, 3, 5, 7))
 				if status.CodeOf(r.err) != c.code || r.Dead != c.dead {

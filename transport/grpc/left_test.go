@@ -50,7 +50,7 @@ func TestLeftGenerationIsClosedFirst(t *testing.T) {
 	var w *watched
 	sender := c.start(t, 0, nodeOptions{serve: func(s *grpc.Server, n *node) {
 		w = &watched{Manager: n.manager}
-		kept := transport.NewResponseCache(w, transport.CacheOptions{})
+		kept := delivery.NewResponseCache(w, delivery.CacheOptions{})
 		t.Cleanup(kept.Close)
 		Register(s, ServiceOptions{
 			Self: transport.Process{Name: n.task.String(), Incarnation: n.incarnation}, Cache: kept,
@@ -73,7 +73,7 @@ func TestLeftGenerationIsClosedFirst(t *testing.T) {
 		v := value(t, sender.alloc, 4)
 		sender.send(1, key, v)
 		v.Release()
-		got, err := conn.Begin(&delivery.Transfer{
+		got, err := conn.Begin(&transport.Receive{
 			Request: transport.Request{
 				Requester: transport.Process{Name: receiver.task.String(), Incarnation: receiver.incarnation},
 				ID:        uint64(id + 1), Attempt: 1, Step: 1, Key: key,

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -98,7 +99,7 @@ func sendChild(args []string) error {
 	self := transport.Process{Name: task(0).String(), Incarnation: cluster.NewIncarnation()}
 	manager := rendezvous.NewManager(rendezvous.ManagerOptions{Session: rendezvous.NewSession(task(0), self.Incarnation, 1)})
 	defer manager.Close()
-	kept := transport.NewResponseCache(manager, transport.CacheOptions{})
+	kept := delivery.NewResponseCache(manager, delivery.CacheOptions{})
 	defer kept.Close()
 	x, err := tensor.Allocate(tensor.NewPool(tensor.PoolOptions{}), tensor.Uint8, tensor.Vector(size))
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -30,7 +31,7 @@ type node struct {
 	incarnation uint64
 	address     string
 	manager     *rendezvous.Manager
-	kept        *transport.ResponseCache
+	kept        *delivery.ResponseCache
 	worker      *worker.Worker
 	server      *grpc.Server
 	served      chan struct{} // closed when Serve has returned
@@ -124,7 +125,7 @@ func (c *testCluster) start(t testing.TB, index int, o nodeOptions) *node {
 	n.manager = rendezvous.NewManager(rendezvous.ManagerOptions{
 		Session: rendezvous.NewSession(n.task, n.incarnation, 1), Remoter: n.transport,
 	})
-	n.kept = transport.NewResponseCache(n.manager, transport.CacheOptions{Addressed: n.conns.Addressed, Verify: n.conns.Incarnation})
+	n.kept = delivery.NewResponseCache(n.manager, delivery.CacheOptions{Addressed: n.conns.Addressed, Verify: n.conns.Incarnation})
 	n.worker = worker.New(worker.Options{Task: n.task, Incarnation: n.incarnation, Manager: n.manager, Cache: n.kept})
 	n.conns.opts.Local = n.worker
 	n.server = grpc.NewServer(ServerOptions(o.tuning)...)

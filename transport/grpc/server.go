@@ -39,7 +39,7 @@ type ServiceOptions struct {
 	// Worker implements TensorFlow's methods.
 	Worker transport.Worker
 	// Cache is the response cache, which the Worker uses, too.
-	Cache *transport.ResponseCache
+	Cache transport.ResponseCache
 	// UnaryLimit is the size in bytes above which a client that accepts chunks gets a
 	// tensor in chunks; DefaultUnaryLimit when 0.
 	UnaryLimit int64

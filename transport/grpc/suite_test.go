@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/internal/transporttest"
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -81,7 +82,7 @@ type suiteNode struct {
 	conns     *grpctransport.Conns
 	transport *grpctransport.RpcRemoteRendezvous
 	manager   *rendezvous.Manager
-	kept      *transport.ResponseCache
+	kept      *delivery.ResponseCache
 	server    *grpc.Server
 	serving   sync.WaitGroup
 }
@@ -98,7 +99,7 @@ func (c *suiteCluster) Start(task cluster.Task, o transporttest.NodeOptions) tra
 		Session: rendezvous.NewSession(task, o.Incarnation, 1), Remoter: n.transport,
 	})
 	o.Cache.Addressed, o.Cache.Verify = n.conns.Addressed, n.conns.Incarnation
-	n.kept = transport.NewResponseCache(n.manager, o.Cache)
+	n.kept = delivery.NewResponseCache(n.manager, o.Cache)
 	w := worker.New(worker.Options{Task: task, Incarnation: o.Incarnation, Manager: n.manager, Cache: n.kept})
 	n.server = grpc.NewServer(grpctransport.ServerOptions(grpctransport.ServerTuning{})...)
 	grpctransport.Register(n.server, grpctransport.ServiceOptions{Self: self, Worker: w, Cache: n.kept, UnaryLimit: c.unaryLimit})
@@ -111,8 +112,8 @@ func (c *suiteCluster) Start(task cluster.Task, o transporttest.NodeOptions) tra
 	return n
 }
 
-func (n *suiteNode) Manager() *rendezvous.Manager    { return n.manager }
-func (n *suiteNode) Cache() *transport.ResponseCache { return n.kept }
+func (n *suiteNode) Manager() *rendezvous.Manager   { return n.manager }
+func (n *suiteNode) Cache() *delivery.ResponseCache { return n.kept }
 
 // Stop: first nothing is received any more and the peers are told so, then those
 // who wait here get their error, then the connections are closed.

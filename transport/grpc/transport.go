@@ -83,7 +83,7 @@ func (t *RpcRemoteRendezvous) Unreached() []transport.Unreached { return t.reque
 
 // Conn returns the gRPC connection to a task. A transport with another route uses it as the
 // fallback. It may be used until Close.
-func (t *RpcRemoteRendezvous) Conn(task cluster.Task) (delivery.Conn, error) {
+func (t *RpcRemoteRendezvous) Conn(task cluster.Task) (transport.Conn, error) {
 	p, err := t.opts.Conns.peer(task)
 	if err != nil {
 		return nil, err

@@ -7,20 +7,20 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/internal/channel"
-	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/internal/wire"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/progress"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/regmem"
 )
 
-// attempt is one attempt of a transfer over a link. It implements delivery.Attempt.
+// attempt is one attempt of a receive over a link. It implements transport.Attempt.
 type attempt struct {
 	link   *link
 	waiter *progress.Waiter
-	t      *delivery.Transfer
+	t      *transport.Receive
 	id     attemptID
 
 	// The fields below are guarded by link.mu until waiter is done.
@@ -35,7 +35,7 @@ type attempt struct {
 
 // begin begins an attempt over this channel. When it returns, the request is posted or
 // waits for a credit.
-func (l *link) begin(t *delivery.Transfer) *attempt {
+func (l *link) begin(t *transport.Receive) *attempt {
 	a := &attempt{link: l, waiter: l.queue.NewWaiter(), t: t, id: attemptID{t.ID, t.Attempt}}
 	l.mu.Lock()
 	if l.state != linkOpen {
@@ -65,7 +65,7 @@ func (l *link) begin(t *delivery.Transfer) *attempt {
 // expected returns the meta-data of the large value that a transfer will bring, as far as it
 // can be known: the receiver's own memory has its type and shape, or the last value under the
 // key had. The result is valid until the next event. Called with mu held.
-func (l *link) expected(t *delivery.Transfer, key string) (wire.Value, bool) {
+func (l *link) expected(t *transport.Receive, key string) (wire.Value, bool) {
 	if t.Into == nil {
 		return l.machine.CachedMeta(key)
 	}
@@ -84,7 +84,7 @@ func (l *link) sendCancels(now time.Time, ids []uint64) {
 	}
 }
 
-// Wait implements delivery.Attempt.
+// Wait implements transport.Attempt.
 func (a *attempt) Wait(ctx context.Context) (rendezvous.Value, error) {
 	if a.waiter.Wait(ctx) != nil {
 		a.Drop()
@@ -114,7 +114,7 @@ func (a *attempt) value() (rendezvous.Value, error) {
 		v, err = fromMessage(&a.meta, a.content, alloc)
 	}
 	if err != nil {
-		return v, &delivery.ReceiverError{Err: err}
+		return v, &transport.ReceiverError{Err: err}
 	}
 	v.Tensor, err = a.t.Deliver(v.Tensor, v.Dead)
 	return v, err
@@ -149,15 +149,15 @@ func (a *attempt) valueInto() (rendezvous.Value, error) {
 func (a *attempt) checkInto(v *wire.Value) error {
 	shape, err := shapeOf(v)
 	if err != nil {
-		return &delivery.ReceiverError{Err: err}
+		return &transport.ReceiverError{Err: err}
 	}
 	return a.t.CheckInto(v.DType, shape)
 }
 
-// Notify implements delivery.Attempt.
+// Notify implements transport.Attempt.
 func (a *attempt) Notify(ready func()) bool { return a.waiter.Watch(ready) }
 
-// Drop implements delivery.Attempt. Memory that the peer may write into is quarantined until
+// Drop implements transport.Attempt. Memory that the peer may write into is quarantined until
 // the peer has confirmed the cancel.
 func (a *attempt) Drop() {
 	l := a.link
@@ -172,7 +172,7 @@ func (a *attempt) Drop() {
 		l.machine.Cancel(now, a.id.id, a.id.attempt)
 	}
 	l.attempts.take(a.handle)
-	a.handle, a.err = 0, &delivery.ReceiverError{Err: errDropped()}
+	a.handle, a.err = 0, &transport.ReceiverError{Err: errDropped()}
 	a.waiter.Done()
 	l.run(now)
 }
@@ -229,16 +229,16 @@ func (l *link) outcome(a *attempt, e *channel.Action, dest *destination, now tim
 		e.Value.CopyTo(&a.meta)
 		a.buf = dest.Buffer().Retain()
 	case channel.OutcomeFallback:
-		if own, ok := a.noDest.(*delivery.ReceiverError); ok { //nolint:errorlint // never wrapped
+		if own, ok := a.noDest.(*transport.ReceiverError); ok { //nolint:errorlint // never wrapped
 			a.err = own // no other route would help
 			return
 		}
-		if e.ByPeer && delivery.IsMoved(e.Err) {
-			a.err = &delivery.MovedError{Err: e.Err}
+		if e.ByPeer && transport.IsMoved(e.Err) {
+			a.err = &transport.MovedError{Err: e.Err}
 			l.movedAt.Store(now.UnixNano())
 			return
 		}
-		a.err = &delivery.FallbackError{Err: cmp.Or(a.noDest, e.Err)}
+		a.err = &transport.FallbackError{Err: cmp.Or(a.noDest, e.Err)}
 		switch c := &l.peer.counters; {
 		case e.ByPeer:
 			c.peerNoMemory.Add(1)
@@ -253,10 +253,10 @@ func (l *link) outcome(a *attempt, e *channel.Action, dest *destination, now tim
 		l.quarantine(now, a) // CANCEL may have been sent before the attempt was dropped
 		a.err = e.Err
 		switch {
-		case delivery.IsOtherProcess(e.Err):
-			a.err = &delivery.RestartedError{Err: e.Err}
+		case transport.IsOtherProcess(e.Err):
+			a.err = &transport.RestartedError{Err: e.Err}
 		case !e.ByPeer:
-			a.err = &delivery.ReceiverError{Err: e.Err}
+			a.err = &transport.ReceiverError{Err: e.Err}
 		}
 	}
 }
@@ -265,11 +265,11 @@ func (l *link) outcome(a *attempt, e *channel.Action, dest *destination, now tim
 // (Options.Require) it turns a FallbackError into the error of the receive.
 func (p *peer) countFailed(err error) error {
 	switch e := err.(type) { //nolint:errorlint // an attempt's own errors, not wrapped
-	case *delivery.LostError:
+	case *transport.LostError:
 		p.counters.lost.Add(1)
-	case *delivery.FallbackError:
+	case *transport.FallbackError:
 		if p.transport.opts.Require {
-			return &delivery.ReceiverError{Err: required(e.Err)}
+			return &transport.ReceiverError{Err: required(e.Err)}
 		}
 	}
 	return err
@@ -281,19 +281,19 @@ func required(reason error) error {
 	return status.PassingIf(passes, "%w (the setting fallback is none, which allows no other connection)", reason)
 }
 
-// failedAttempt is a delivery.Attempt that failed before it began.
+// failedAttempt is a transport.Attempt that failed before it began.
 type failedAttempt struct{ err error }
 
-// Wait implements delivery.Attempt.
+// Wait implements transport.Attempt.
 func (f failedAttempt) Wait(context.Context) (rendezvous.Value, error) {
 	return rendezvous.Value{}, f.err
 }
 
-// Notify implements delivery.Attempt.
+// Notify implements transport.Attempt.
 func (failedAttempt) Notify(ready func()) bool {
 	ready()
 	return true
 }
 
-// Drop implements delivery.Attempt.
+// Drop implements transport.Attempt.
 func (failedAttempt) Drop() {}

@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/internal/transporttest"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/tensor"
-	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/roce"
 )
@@ -60,7 +60,7 @@ type benchRig struct {
 	out, in *rendezvous.BaseRemote
 	key     rendezvous.Key
 	x       *tensor.Tensor
-	kept    *transport.ResponseCache
+	kept    *delivery.ResponseCache
 }
 
 func newBenchRig(t testing.TB, size int, o clusterOptions) *benchRig {
@@ -70,7 +70,7 @@ func newBenchRig(t testing.TB, size int, o clusterOptions) *benchRig {
 	start := func(task cluster.Task, incarnation uint64) *suiteNode {
 		n, ok := c.Start(task, transporttest.NodeOptions{
 			Incarnation: incarnation, Allocator: tensor.NewPool(tensor.PoolOptions{}), PeerTimeout: 10 * time.Second,
-			Cache: transport.CacheOptions{KeptTotal: 1 << 30},
+			Cache: delivery.CacheOptions{KeptTotal: 1 << 30},
 		}).(*suiteNode)
 		if !ok {
 			t.Fatal("another kind of node")

@@ -4,22 +4,22 @@ import (
 	"context"
 	"time"
 
-	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
-// conn is the delivery.Conn to a peer: the channel while one is up, and gRPC otherwise.
+// conn is the transport.Conn to a peer: the channel while one is up, and gRPC otherwise.
 // With Options.Require a receive is never requested over gRPC. Hello, acknowledgements and
 // cancels still are.
 type conn struct {
 	peer *peer
-	grpc delivery.Conn
+	grpc transport.Conn
 }
 
-var _ delivery.Conn = (*conn)(nil)
+var _ transport.Conn = (*conn)(nil)
 
-// Hello implements delivery.Conn. While a channel is up the peer is known without gRPC.
-func (c *conn) Hello(ctx context.Context) (delivery.Peer, error) {
+// Hello implements transport.Conn. While a channel is up the peer is known without gRPC.
+func (c *conn) Hello(ctx context.Context) (transport.Peer, error) {
 	if known, ok := c.peer.known(); ok {
 		return known, nil
 	}
@@ -44,7 +44,7 @@ func (c *conn) Hello(ctx context.Context) (delivery.Peer, error) {
 			return known, nil
 		}
 		if why := c.peer.never(); why != nil {
-			return delivery.Peer{}, status.Errorf(status.FailedPrecondition, "%s; the setting fallback is none, which allows no other connection", status.From(why).Message())
+			return transport.Peer{}, status.Errorf(status.FailedPrecondition, "%s; the setting fallback is none, which allows no other connection", status.From(why).Message())
 		}
 		select {
 		case <-changed:
@@ -52,14 +52,14 @@ func (c *conn) Hello(ctx context.Context) (delivery.Peer, error) {
 			c.peer.connectNow() // an attempt may have failed meanwhile and have set a long back-off
 		case <-ctx.Done():
 			k := c.peer.status()
-			return delivery.Peer{}, status.Errorf(status.Unavailable,
+			return transport.Peer{}, status.Errorf(status.Unavailable,
 				"there is no verbs channel to %v (%v), and the setting fallback is none, which allows no other connection", c.peer.task, whyNot(k.Reason))
 		}
 	}
 }
 
 // first waits for the first channel to a peer that has answered over gRPC as known.
-func (c *conn) first(ctx context.Context, known delivery.Peer) delivery.Peer {
+func (c *conn) first(ctx context.Context, known transport.Peer) transport.Peer {
 	if !known.Tryst {
 		return known
 	}
@@ -74,7 +74,7 @@ func (c *conn) first(ctx context.Context, known delivery.Peer) delivery.Peer {
 
 // grpcHello sends Hello over gRPC. It cancels the call when a channel comes up, which
 // identifies the peer as well.
-func (c *conn) grpcHello(ctx context.Context) (delivery.Peer, error) {
+func (c *conn) grpcHello(ctx context.Context) (transport.Peer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c.peer.transport.work.Go(func() {
@@ -100,8 +100,8 @@ func (c *conn) grpcHello(ctx context.Context) (delivery.Peer, error) {
 	return answer, err
 }
 
-// Begin implements delivery.Conn.
-func (c *conn) Begin(t *delivery.Transfer) delivery.Attempt {
+// Begin implements transport.Conn.
+func (c *conn) Begin(t *transport.Receive) transport.Attempt {
 	p := c.peer
 	l, left, until, _ := p.carrier()
 	t.Left = left.with(t.Peer)
@@ -111,16 +111,16 @@ func (c *conn) Begin(t *delivery.Transfer) delivery.Attempt {
 		p.used(t)
 		return l.begin(t)
 	case p.transport.opts.Require:
-		return failedAttempt{&delivery.LostError{Err: status.Errorf(status.Unavailable, "the verbs channel to %v is down", p.task), Unsent: true}}
+		return failedAttempt{&transport.LostError{Err: status.Errorf(status.Unavailable, "the verbs channel to %v is down", p.task), Unsent: true}}
 	case !until.IsZero() && !t.Fallback && !t.Plain:
-		return failedAttempt{&delivery.LostError{Err: status.Errorf(status.Unavailable, "the channel to %v changes to another device", p.task), Unsent: true}}
+		return failedAttempt{&transport.LostError{Err: status.Errorf(status.Unavailable, "the channel to %v changes to another device", p.task), Unsent: true}}
 	case !t.Fallback:
 		p.counters.without.Add(1)
 	}
 	return c.grpc.Begin(t)
 }
 
-// Ack implements delivery.Conn.
+// Ack implements transport.Conn.
 func (c *conn) Ack(ctx context.Context, ids []uint64) error {
 	if l, _, _ := c.peer.current(); l != nil {
 		return l.sendBatch(ctx, ids, false)
@@ -128,7 +128,7 @@ func (c *conn) Ack(ctx context.Context, ids []uint64) error {
 	return c.grpc.Ack(ctx, ids)
 }
 
-// Cancel implements delivery.Conn.
+// Cancel implements transport.Conn.
 func (c *conn) Cancel(ctx context.Context, ids []uint64) error {
 	if l, _, _ := c.peer.current(); l != nil {
 		return l.sendBatch(ctx, ids, true)

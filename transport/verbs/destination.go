@@ -12,7 +12,7 @@ import (
 
 // The registered memory that the peer writes the contents of receives into: memory of the
 // receiving pool, or the receiver's own memory if it is of that pool's arenas
-// (delivery.Transfer.Into). Any other memory of the receiver's gets a copy (attempt.value).
+// (transport.Receive.Into). Any other memory of the receiver's gets a copy (attempt.value).
 
 // destination is memory of the receiving arenas, reserved for one attempt.
 type destination struct {

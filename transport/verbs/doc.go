@@ -6,7 +6,7 @@
 //	           ├─ peer      one task: the handshake with it (package handshake), and its
 //	           │   └─ link  one generation of the channel: queue pairs, completion queue
 //	           │            (package progress), messages, state machine (package channel)
-//	           └─ conn      the delivery.Conn to the task: the link, or gRPC
+//	           └─ conn      the transport.Conn to the task: the link, or gRPC
 //
 // The rules of the protocol are in pure state machines (packages handshake and channel).
 // This package has the goroutines, locks, clocks and devices around them. One goroutine

@@ -8,7 +8,7 @@ import (
 )
 
 // connected counts the requesters that the cache of an end has a connection with.
-func (p *leftPair) connected(i int) int { return p.ends[i].opts.Cache.Stats().Connected }
+func (p *leftPair) connected(i int) int { return p.kept[i].Stats().Connected }
 
 // wantConnected waits until the cache of an end has n requesters with a connection.
 func (p *leftPair) wantConnected(t *testing.T, i, n int) {
@@ -64,7 +64,7 @@ func TestPeerWithoutConnectionKeepsItsChannel(t *testing.T) {
 		t.Errorf("open %v, %d requesters are connected", l.isOpen(), p.connected(1))
 	}
 	p.ends[1].CheckPeer(p.tasks[1]) // there is no such peer
-	if s := (transport.CacheStats{Requesters: 1, Connected: 1}); p.ends[1].opts.Cache.Stats() != s {
-		t.Errorf("%+v", p.ends[1].opts.Cache.Stats())
+	if s := (transport.CacheStats{Requesters: 1, Connected: 1}); p.kept[1].Stats() != s {
+		t.Errorf("%+v", p.kept[1].Stats())
 	}
 }

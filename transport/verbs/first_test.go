@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/internal/handshake"
 	"github.com/tryst-rdma/tryst/transport"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
@@ -35,7 +34,7 @@ type helloConn struct {
 	s *slowHandshake
 }
 
-func (c helloConn) Hello(ctx context.Context) (delivery.Peer, error) {
+func (c helloConn) Hello(ctx context.Context) (transport.Peer, error) {
 	p, err := c.Conn.Hello(ctx)
 	if err == nil {
 		c.s.once.Do(func() { close(c.s.answered) })

@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/internal/handshake"
 	"github.com/tryst-rdma/tryst/internal/hostiletest"
 	"github.com/tryst-rdma/tryst/internal/transporttest"
 	"github.com/tryst-rdma/tryst/internal/wire"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/transport"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs"
 )
@@ -148,7 +148,7 @@ func TestHostilePeer(t *testing.T) {
 // others do not, and the end of the step releases everything.
 func TestReceiverThatNeverAcknowledges(t *testing.T) {
 	const limit, size = 100 * kib, 4 * kib
-	s, victim, said := newVictim(t, transporttest.NodeOptions{Cache: transport.CacheOptions{KeptPerRequester: limit}})
+	s, victim, said := newVictim(t, transporttest.NodeOptions{Cache: delivery.CacheOptions{KeptPerRequester: limit}})
 	other := s.start(2)
 	other.meets(victim)
 	p := newHostilePeer(s, 1, victim, said)

@@ -28,6 +28,7 @@ import (
 type leftPair struct {
 	fabric *verbstest.Fabric
 	ends   [2]*RdmaRemoteRendezvous // requester, responder
+	kept   [2]*delivery.ResponseCache
 	tasks  [2]cluster.Task
 	looks  func() error                    // the result of the responder's rendezvous
 	takes  func() (rendezvous.Value, bool) // the same for TakeLocal, which is called first, with locks of the responder held; nil for no value
@@ -48,7 +49,7 @@ func newLeftPair(t *testing.T) *leftPair {
 		if err != nil {
 			t.Fatal(err)
 		}
-		kept := transport.NewResponseCache(p, transport.CacheOptions{})
+		kept := delivery.NewResponseCache(p, delivery.CacheOptions{})
 		end, err := New(Options{
 			Self: transport.Process{Name: task.String(), Incarnation: uint64(i) + 1}, Task: task, //nolint:gosec // 1 or 2
 			PortOptions: PortOptions{
@@ -56,13 +57,13 @@ func newLeftPair(t *testing.T) *leftPair {
 				Path: verbs.Path{Port: 1, Timeout: verbs.TimeoutCode(2 * time.Millisecond), Retry: 6, RNRRetry: 6},
 			},
 			Exchanger: p, Callable: func(cluster.Task) bool { return true },
-			GRPC:  func(cluster.Task) (delivery.Conn, error) { return nil, errors.New("nothing goes by gRPC") },
+			GRPC:  func(cluster.Task) (transport.Conn, error) { return nil, errors.New("nothing goes by gRPC") },
 			Cache: kept, Check: func(rendezvous.Key) error { return nil }, Memory: regmem.Options{Arena: 1 << 20},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.ends[i] = end
+		p.ends[i], p.kept[i] = end, kept
 		t.Cleanup(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), stepLimit)
 			defer cancel()
@@ -115,7 +116,7 @@ func (p *leftPair) Exchange(ctx context.Context, peer cluster.Task, own handshak
 	return handshake.Offer{}, status.Errorf(status.Unavailable, "%v is not up", peer)
 }
 
-// RecvLocalAsync, TakeLocal and Restore implement transport.Values.
+// RecvLocalAsync, TakeLocal and Restore implement delivery.Values.
 func (p *leftPair) RecvLocalAsync(_ context.Context, _ int64, _ rendezvous.Key, done rendezvous.DoneFunc) {
 	done(rendezvous.Value{}, rendezvous.Args{}, p.looks())
 }
@@ -174,7 +175,7 @@ func TestRequestClosesTheChannelThatItNames(t *testing.T) {
 			served(first.isOpen())
 			return status.New(status.NotFound, "served")
 		}
-		attempt := second[0].begin(&delivery.Transfer{
+		attempt := second[0].begin(&transport.Receive{
 			Request: transport.Request{Requester: p.ends[0].opts.Self, ID: uint64(id) + 1, Attempt: 1, Step: 1, Key: key}, //nolint:gosec // small
 			Left:    left, Peer: 2, Began: time.Now(),
 		})

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/internal/handshake"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -34,11 +33,11 @@ type Options struct {
 	Exchanger Exchanger
 	Callable  func(cluster.Task) bool
 	// GRPC returns the gRPC connection to a task, which is the fallback.
-	GRPC func(cluster.Task) (delivery.Conn, error)
+	GRPC func(cluster.Task) (transport.Conn, error)
 	// Cache is the response cache of this process. Check returns an error for a key whose
 	// source is not this process (worker.Worker.CheckSource). Keys that pass are cached and not
 	// checked again. Check is called with the lock of a channel held.
-	Cache *transport.ResponseCache
+	Cache transport.ResponseCache
 	Check func(rendezvous.Key) error
 	// Receiver returns the check of a peer's requests, whose name the bootstrap has proven: an error if
 	// the value of a key is not for the peer, or a Guard that decides when the step runs, if it is not
@@ -74,7 +73,8 @@ type Options struct {
 	Outstanding int64
 	// Poll selects how completions are awaited.
 	Poll progress.Mode
-	// PeerTimeout is delivery.RequesterOptions.PeerTimeout.
+	// PeerTimeout is how long a peer may be unreachable before receives from it end with
+	// Unavailable; transport.DefaultPeerTimeout when 0.
 	PeerTimeout time.Duration
 	// Backoff is handshake.Config.Backoff: the wait before a channel that broke is made
 	// again. Tests shorten it.

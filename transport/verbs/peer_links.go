@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/internal/channel"
-	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/internal/handshake"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/route"
 	"github.com/tryst-rdma/tryst/verbs"
 )
@@ -222,12 +222,12 @@ func (p *peer) current() (l *link, left leftLink, changed <-chan struct{}) {
 
 // known returns the peer's process, as the link that carries receives knows it. ok is false
 // when no link does.
-func (p *peer) known() (process delivery.Peer, ok bool) {
+func (p *peer) known() (process transport.Peer, ok bool) {
 	l, _, _, _ := p.carrier()
 	if l == nil {
-		return delivery.Peer{}, false
+		return transport.Peer{}, false
 	}
-	return delivery.Peer{Tryst: true, Incarnation: l.requester.Incarnation}, true
+	return transport.Peer{Tryst: true, Incarnation: l.requester.Incarnation}, true
 }
 
 // checkLeft returns an error when a process of the peer reports that it has left a

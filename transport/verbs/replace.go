@@ -3,14 +3,14 @@ package verbstransport
 import (
 	"time"
 
-	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // How receives go over to a better channel (PROTOCOL.md section 9). Both channels are up:
 //
 //  1. New receives of this side take the better one (peer.setActive).
-//  2. Requests of the peer that have no value yet end with an error (delivery.Moved), upon which
+//  2. Requests of the peer that have no value yet end with an error (transport.Moved), upon which
 //     the peer sends them again there; so do requests that still arrive. The peer does the same
 //     with the requests of this side.
 //  3. Contents end where they began.
@@ -25,7 +25,7 @@ func (l *link) replace(why error) {
 	}
 	now := time.Now()
 	l.replaced = why
-	l.machine.Redirect(now, delivery.Moved(why))
+	l.machine.Redirect(now, transport.Moved(why))
 	l.run(now)
 }
 

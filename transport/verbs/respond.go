@@ -6,7 +6,6 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/channel"
-	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/internal/wire"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -25,7 +24,7 @@ func (l *link) request(now time.Time, q *channel.Request) (answered bool) {
 	id := attemptID{q.ID, q.Attempt}
 	l.peer.transport.active()
 	if l.replaced != nil {
-		l.respondLocked(now, id, channel.Response{Err: delivery.Moved(l.replaced), Fallback: true}, contentMemory{})
+		l.respondLocked(now, id, channel.Response{Err: transport.Moved(l.replaced), Fallback: true}, contentMemory{})
 		return true
 	}
 	r, err := l.parse(q)
@@ -67,7 +66,7 @@ func (l *link) parse(q *channel.Request) (transport.Request, error) {
 			"%v reports on %v that it has left generation %d", l.peer.task, l, q.Left)
 	}
 	if own := l.peer.transport.opts.Self.Incarnation; q.Responder != own {
-		return transport.Request{}, delivery.OtherProcess(q.Responder, own)
+		return transport.Request{}, transport.OtherProcess(q.Responder, own)
 	}
 	key, err := l.keys.parse(q.Key)
 	r := transport.Request{Requester: l.requester, ID: q.ID, Attempt: q.Attempt, Step: q.Step, Key: key}

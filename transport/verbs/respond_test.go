@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport"
@@ -51,7 +50,7 @@ func TestResponsesThatAreThereAtOnce(t *testing.T) {
 			id := uint64(0)
 			begin := func(incarnation uint64) *attempt {
 				id++
-				return requester.begin(&delivery.Transfer{
+				return requester.begin(&transport.Receive{
 					Request: transport.Request{Requester: p.ends[0].opts.Self, ID: id, Attempt: 1, Step: 1, Key: key},
 					Peer:    incarnation, Began: time.Now(),
 				})
@@ -61,7 +60,7 @@ func TestResponsesThatAreThereAtOnce(t *testing.T) {
 			refused := func(a *attempt) {
 				t.Helper()
 				_, err := a.Wait(ctx)
-				if _, ok := errors.AsType[*delivery.RestartedError](err); !ok {
+				if _, ok := errors.AsType[*transport.RestartedError](err); !ok {
 					t.Errorf("a request to another process ends with %v", err)
 				}
 			}

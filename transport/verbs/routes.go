@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/internal/handshake"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/route"
 )
 
@@ -340,7 +340,7 @@ func (p *peer) asked(from handshake.Offer) (handshake.Offer, error) {
 }
 
 // used tells the router from time to time that receives begin.
-func (p *peer) used(t *delivery.Transfer) {
+func (p *peer) used(t *transport.Receive) {
 	if p.router == nil {
 		return
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/channel"
-	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/internal/handshake"
 	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/progress"
@@ -143,7 +142,7 @@ func (c *counters) read() Stats {
 
 // countReceived counts a value that came over verbs and records which device has received it,
 // for its receiver and in the transfer log.
-func (p *peer) countReceived(a *delivery.Transfer, device string, bytes int64) {
+func (p *peer) countReceived(a *transport.Receive, device string, bytes int64) {
 	a.Arrival.Transport, a.Arrival.Device = Name, device
 	p.counters.received.Add(1)
 	p.counters.receivedBytes.Add(uint64(bytes)) //nolint:gosec // never negative

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/internal/handshake"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/internal/transporttest"
@@ -190,7 +191,7 @@ type suiteNode struct {
 	grpc      *grpctransport.RpcRemoteRendezvous
 	transport *verbstransport.RdmaRemoteRendezvous
 	manager   *rendezvous.Manager
-	kept      *transport.ResponseCache
+	kept      *delivery.ResponseCache
 	server    *grpc.Server
 	serving   sync.WaitGroup
 }
@@ -215,7 +216,7 @@ func (c *suiteCluster) Start(task cluster.Task, o transporttest.NodeOptions) tra
 	n.grpc = grpctransport.New(grpctransport.Options{Self: self, Conns: n.conns, PeerTimeout: o.PeerTimeout})
 	late := &lateManager{}
 	o.Cache.Addressed, o.Cache.Verify = n.conns.Addressed, n.conns.Incarnation
-	n.kept = transport.NewResponseCache(late, o.Cache)
+	n.kept = delivery.NewResponseCache(late, o.Cache)
 	options := verbstransport.Options{
 		Self: self, Task: task,
 		PortOptions: verbstransport.PortOptions{Device: n.device, Address: address, Path: c.path},
@@ -277,8 +278,8 @@ func address(d verbs.Device) (verbs.GIDEntry, error) {
 // lateManager is a Source that is made before its Manager.
 type lateManager struct{ *rendezvous.Manager }
 
-func (n *suiteNode) Manager() *rendezvous.Manager    { return n.manager }
-func (n *suiteNode) Cache() *transport.ResponseCache { return n.kept }
+func (n *suiteNode) Manager() *rendezvous.Manager   { return n.manager }
+func (n *suiteNode) Cache() *delivery.ResponseCache { return n.kept }
 
 // ReceiveAllocator implements transporttest.ReceiveAllocator.
 func (n *suiteNode) ReceiveAllocator() tensor.Allocator { return n.transport.ReceiveAllocator() }

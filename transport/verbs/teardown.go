@@ -3,8 +3,8 @@ package verbstransport
 import (
 	"time"
 
-	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/regmem"
 	"github.com/tryst-rdma/tryst/verbs"
 )
@@ -231,7 +231,7 @@ func (l *link) lostErr() *status.Error {
 
 // lostBy is the error of an attempt whose channel was left because of cause. Its code is
 // Unavailable whatever the code of cause: a broken connection is no response
-// (delivery.LostError).
-func lostBy(cause error) *delivery.LostError {
-	return &delivery.LostError{Err: status.New(status.Unavailable, status.From(cause).Message())}
+// (transport.LostError).
+func lostBy(cause error) *transport.LostError {
+	return &transport.LostError{Err: status.New(status.Unavailable, status.From(cause).Message())}
 }

@@ -127,7 +127,7 @@ func (t *RdmaRemoteRendezvous) Connect(tasks ...cluster.Task) {
 }
 
 // Conn returns the connection to a task.
-func (t *RdmaRemoteRendezvous) Conn(task cluster.Task) (delivery.Conn, error) {
+func (t *RdmaRemoteRendezvous) Conn(task cluster.Task) (transport.Conn, error) {
 	g, err := t.opts.GRPC(task)
 	if err != nil {
 		return nil, err

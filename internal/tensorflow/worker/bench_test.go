@@ -4,16 +4,16 @@ import (
 	"context"
 	"testing"
 
+	"github.com/tryst-rdma/tryst/internal/delivery"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/tensorflow/graph"
-	"github.com/tryst-rdma/tryst/transport"
 )
 
 // BenchmarkEmptyStep is a RunGraph and its CleanupGraph without any node.
 func BenchmarkEmptyStep(b *testing.B) {
 	manager := rendezvous.NewManager(rendezvous.ManagerOptions{Session: rendezvous.NewSession(here, incarnation, 1)})
-	kept := transport.NewResponseCache(manager, transport.CacheOptions{})
+	kept := delivery.NewResponseCache(manager, delivery.CacheOptions{})
 	w := New(Options{Task: here, Incarnation: incarnation, Manager: manager, Cache: kept, Kernels: new(fakeSet)})
 	defer func() {
 		w.Close()

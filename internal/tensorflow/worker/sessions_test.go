@@ -12,11 +12,11 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/delivery"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensorflow/graph"
-	"github.com/tryst-rdma/tryst/transport"
 )
 
 func (g *graphs) delete(handle string) {
@@ -564,7 +564,7 @@ func TestCPUDevices(t *testing.T) {
 	f := &fixture{t: t}
 	place := rendezvous.NewSession(here, incarnation, n)
 	f.manager = rendezvous.NewManager(rendezvous.ManagerOptions{Session: place})
-	f.kept = transport.NewResponseCache(f.manager, transport.CacheOptions{})
+	f.kept = delivery.NewResponseCache(f.manager, delivery.CacheOptions{})
 	f.Worker = New(Options{Task: here, Incarnation: incarnation, Session: place, Manager: f.manager, Cache: f.kept})
 	defer f.close()
 	r, err := f.GetStatus(t.Context(), &tfpb.GetStatusRequest{})

@@ -59,7 +59,7 @@ type Options struct {
 	// Manager has the steps.
 	Manager *rendezvous.Manager
 	// Cache is the response cache, which takes its values from the same Manager.
-	Cache *transport.ResponseCache
+	Cache transport.ResponseCache
 	// CacheRPCResponse caches responses also for peers that are not Tryst, by their request
 	// ids and until their MarkRecvFinished.
 	CacheRPCResponse bool

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/delivery"
 	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -35,14 +36,14 @@ type fixture struct {
 	*Worker
 	t       *testing.T
 	manager *rendezvous.Manager
-	kept    *transport.ResponseCache
+	kept    *delivery.ResponseCache
 	live    atomic.Int64
 }
 
 func newFixture(t *testing.T, o Options) *fixture {
 	f := &fixture{t: t}
 	f.manager = rendezvous.NewManager(rendezvous.ManagerOptions{Session: rendezvous.NewSession(here, incarnation, 1)})
-	f.kept = transport.NewResponseCache(f.manager, transport.CacheOptions{})
+	f.kept = delivery.NewResponseCache(f.manager, delivery.CacheOptions{})
 	o.Task, o.Incarnation, o.Manager, o.Cache = here, incarnation, f.manager, f.kept
 	f.Worker = New(o)
 	return f

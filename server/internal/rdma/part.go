@@ -71,7 +71,7 @@ type Options struct {
 	// Conns are the gRPC connections, and GRPC is the transport over them.
 	Conns *grpctransport.Conns
 	GRPC  *grpctransport.RpcRemoteRendezvous
-	Cache *transport.ResponseCache
+	Cache transport.ResponseCache
 	// CheckSource checks a key that a peer requests. If mutual TLS proves the names of peers, Receiver returns
 	// the check of the receiver that a key of a peer names, and Refused notes a request that it refuses.
 	CheckSource func(rendezvous.Key) error

@@ -1,10 +1,6 @@
-package delivery
+package transport
 
-import (
-	"context"
-
-	"github.com/tryst-rdma/tryst/rendezvous"
-)
+import "github.com/tryst-rdma/tryst/rendezvous"
 
 // Process identifies a process. The zero Process is a peer that is not Tryst: it has no
 // ids of its own, cannot cancel, and its responses are not kept.
@@ -36,29 +32,6 @@ type Response struct {
 	Value rendezvous.Value
 	// Err is why there is no value.
 	Err error
-}
-
-// Values is where the responder takes values from; *rendezvous.Manager is one.
-type Values interface {
-	// RecvLocalAsync takes the next value of key in the step. The end of ctx takes the
-	// receive back; done runs exactly once in any case.
-	RecvLocalAsync(ctx context.Context, step int64, key rendezvous.Key, done rendezvous.DoneFunc)
-	// TakeLocal takes the next value of key in the step if it is there, and otherwise
-	// returns false and changes nothing. It calls nobody, so it may be called with locks
-	// held.
-	TakeLocal(step int64, key rendezvous.Key) (rendezvous.Value, bool)
-	// Restore puts a value back to the head of its key. It returns false, and the
-	// reference stays the caller's, when there is nothing to put it back to: the step has
-	// ended, or the key is of a publication.
-	Restore(step int64, key rendezvous.Key, v rendezvous.Value) bool
-}
-
-// Publisher is a Source of which some values do not go when they are received.
-type Publisher interface {
-	Values
-	// Republishes reports whether each receive of key gets the value. It calls nobody, as
-	// TakeLocal.
-	Republishes(key rendezvous.Key) bool
 }
 
 // Replier brings responses to requesters: a connection, or a call of one. Its type is
