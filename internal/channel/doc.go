@@ -1,8 +1,7 @@
-// Package channel is one generation of a verbs channel to one peer as a pure state
-// machine (PROTOCOL.md section 8). A channel carries both directions, so each side is requester
-// and responder. The package has no I/O, locks,
-// goroutines or clocks. Methods of Channel are the events; Actions returns what to do
-// about them.
+// Package channel is a channel of transport/verbs to one peer, as a pure state machine
+// (PROTOCOL.md section 8). Both sides of a channel are requester and responder. The package has
+// no I/O, locks, goroutines or clocks. Methods of Channel are the events; Actions returns what to
+// do about them.
 //
 // A receive, at the requester (left) and at the responder (right):
 //
