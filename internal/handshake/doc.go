@@ -38,11 +38,11 @@
 // may be only MaxStep above the last one; otherwise one message in a peer's name
 // could use up all of them.
 //
-// A process has a Machine for each kind of device (package route). They share the generations
-// with a process of the peer: each hears what the others have reached (Reached), and makes its
-// offers above it. Two sides that make offers of two kinds at once choose different numbers,
-// since each kind has its lane (Config.Lanes); so the higher one is the later one, and none of the
-// two sides has to give way for ever.
+// A process has a Machine for each route to the peer (package route). They share the generations
+// with a process of the peer: each gets what the others have reached (Reached), and makes its
+// offers above it. Two sides that make offers for different routes at once choose different
+// numbers, since each route has its lane (Config.Lanes); so the higher one is the later one, and
+// neither side has to yield for ever.
 //
 // # Files
 //

@@ -15,7 +15,7 @@ type Inventory struct {
 	User    uint64   // equal for processes of one host, one user namespace and one user; 0 for not known
 	TLS     TLS      // of its gRPC; never 0
 	Serial  uint64   // grows with each inventory that a process shows to a peer; 0 for not counted
-	Devices []Device // at most MaxDevices; of each kind the first one counts
+	Devices []Device // at most MaxDevices; for each route the first one counts
 }
 
 // TLS says how far a side's gRPC connections are protected.

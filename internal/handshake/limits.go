@@ -79,7 +79,7 @@ const maxPending = 8
 
 // Limits of an inventory (PROTOCOL.md section 9).
 const (
-	// MaxDevices allows several ports of each kind.
+	// MaxDevices allows several ports for each route.
 	MaxDevices = 16
 	// MaxReach bounds the GIDs or addresses of a device.
 	MaxReach = 16
