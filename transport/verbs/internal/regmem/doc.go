@@ -1,7 +1,7 @@
 // Package regmem is the registered memory of a process: memory that devices read tensors
 // from when they send, and that peers write tensors to.
 //
-//	Memory ─┬─ sending pool    access: none for peers         ← Allocator, Domain.Source
+//	Memory ─┬─ sending pool    access: none for peers         ← Allocator, Domain.ForSending
 //	        └─ receiving pool  access: local and remote write ← Account.Destination
 //	             ├─ section of devices whose arenas have rkeys for peers
 //	             └─ section of devices with an rkey for each transfer
@@ -50,6 +50,6 @@
 // rkey. Each transfer gets an rkey of its own ([Destination.Lease]), which lets one queue
 // pair write to its destination until the transfer has ended. Over libibverbs the rkey is that
 // of the arena, and only the rules of when a destination is free protect the memory. The
-// arenas of both kinds of devices are apart, so a peer with an rkey of an arena reaches
-// nothing that was received over a device of the other kind.
+// arenas of the two sections are apart, so a peer with an rkey of an arena reaches nothing that
+// was received over a device of the other section.
 package regmem

@@ -2,8 +2,8 @@ package route
 
 import "github.com/tryst-rdma/tryst/verbs"
 
-// Route is what carries the tensors of a peer: a kind of device, or None for gRPC. A process has
-// at most one open device for each. A peer is reached by at most one, but for the time of a change.
+// Route is what carries the tensors of a peer: a device, or None for gRPC. A process has at most
+// one open device for each. A peer is reached by at most one, but for the time of a change.
 type Route uint8
 
 // The routes, in the order of preference; Choose has the exceptions.

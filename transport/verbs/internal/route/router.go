@@ -45,7 +45,7 @@ type Router struct {
 	asking      bool
 	askOld      bool      // a channel has come up since the present one began
 	askAgain    bool      // for a reason other than an inventory that is not known
-	heard       bool      // an inventory has come by another way since the present one began
+	heard       bool      // an inventory has come in a call of the peer since the present one began
 	lastAsk     time.Time // when the last one began
 	nextAsk     time.Time // no call before, after one that failed
 	askFailures int
