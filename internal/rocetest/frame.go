@@ -65,7 +65,7 @@ func ParseFrame(frame []byte) (p Packet, ok bool) {
 	return p, true
 }
 
-// Check decodes a packet and verifies that package wire would build the same one:
+// Check decodes a packet and verifies that package rocewire would build the same one:
 // encoding the header again gives the same bytes, and the ICRC is right for the
 // packet's identification, which Path.Identify also finds.
 func (p *Packet) Check() (h rocewire.Header, payload []byte, err error) {

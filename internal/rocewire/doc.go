@@ -35,10 +35,10 @@
 // [UpdateHeader] and [Update] continue it, and [AppendICRC] or [PutICRC] store it:
 //
 //	b = h.Append(b)
-//	crc := wire.UpdateHeader(path.Begin(n), b) // n: bytes from BTH to ICRC
+//	crc := rocewire.UpdateHeader(path.Begin(n), b) // n: bytes from BTH to ICRC
 //	b = append(append(b, payload...), pad...)
-//	crc = wire.Update(crc, b[h.Len():])
-//	b = wire.AppendICRC(b, crc)
+//	crc = rocewire.Update(crc, b[h.Len():])
+//	b = rocewire.AppendICRC(b, crc)
 //
 // To parse a packet, use [Path.Check] and [Header.Decode].
 package rocewire

@@ -29,5 +29,5 @@
 // package the address and port of the peer. All of these are random. The ICRC detects
 // damage, not forgery. On IPv4 it covers the identification of the IP header, which a UDP
 // socket does not deliver, so a packet is accepted if its ICRC is right for any
-// identification that its sender may use (package wire).
+// identification that its sender may use (package rocewire).
 package roce
