@@ -12,19 +12,20 @@ import (
 
 	"github.com/tryst-rdma/tryst/integration/roce/internal/cabletest"
 	"github.com/tryst-rdma/tryst/internal/rocetest"
+	"github.com/tryst-rdma/tryst/internal/rocewire"
 	softroce "github.com/tryst-rdma/tryst/internal/softroce"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
 // until waits for an acknowledgement with a syndrome.
-func until(c *cabletest.Capture, is func(rocetest.Syndrome) bool, within time.Duration) bool {
+func until(c *cabletest.Capture, is func(rocewire.Syndrome) bool, within time.Duration) bool {
 	for {
 		r, ok := c.More(within)
 		if !ok {
 			return false
 		}
 		p, _ := rocetest.ParseFrame(r.Frame)
-		var h rocetest.Header
+		var h rocewire.Header
 		if _, err := h.Decode(p.Data); err == nil && h.Op.HasAeth() && is(h.Syndrome) {
 			return true
 		}
@@ -75,7 +76,7 @@ func TestRxeCapture(t *testing.T) {
 		t.Run(name+" no receive", func(t *testing.T) {
 			a, b := newPair(t, family, remoteAll)
 			a.send(verbs.SendWR{ID: 1, Op: verbs.OpSend, SGL: a.sge(0, 8), Signaled: true})
-			if !until(c, rocetest.Syndrome.IsRNR, testTimeout) {
+			if !until(c, rocewire.Syndrome.IsRNR, testTimeout) {
 				t.Error("no RNR NAK")
 			}
 			b.recv(verbs.RecvWR{ID: 2, SGL: b.sge(0, 8)})
@@ -87,7 +88,7 @@ func TestRxeCapture(t *testing.T) {
 			for range 100 {
 				a.send(verbs.SendWR{ID: 1, Op: verbs.OpWrite, SGL: a.sge(0, 3000), RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey(), Signaled: true})
 				a.done(t, verbs.StatusOK)
-				if until(c, func(s rocetest.Syndrome) bool { return s == rocetest.NAKSequence }, 0) {
+				if until(c, func(s rocewire.Syndrome) bool { return s == rocewire.NAKSequence }, 0) {
 					return
 				}
 			}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tryst-rdma/tryst/internal/rocetest"
+	"github.com/tryst-rdma/tryst/internal/rocewire"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
@@ -27,7 +28,7 @@ type socket struct {
 // newSocket opens a socket whose packets have the DF bit and identification 0.
 func (n *namespace) newSocket(t *testing.T, addr netip.Addr) *socket {
 	t.Helper()
-	s := &socket{t: t, addr: netip.AddrPortFrom(addr, rocetest.Port)}
+	s := &socket{t: t, addr: netip.AddrPortFrom(addr, rocewire.Port)}
 	var err error
 	n.Do(func() { s.conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(s.addr)) })
 	if err != nil {
@@ -65,25 +66,25 @@ func (s *socket) option(level, name, value int) {
 }
 
 // packet builds a packet to the RoCE port of a peer.
-func (s *socket) packet(to netip.Addr, h rocetest.Header, payload []byte) []byte {
+func (s *socket) packet(to netip.Addr, h rocewire.Header, payload []byte) []byte {
 	return s.changed(to, h, payload, nil)
 }
 
 // changed builds a packet of which change alters the bytes from BTH to pad before the
 // ICRC is computed.
-func (s *socket) changed(to netip.Addr, h rocetest.Header, payload []byte, change func([]byte) []byte) []byte {
+func (s *socket) changed(to netip.Addr, h rocewire.Header, payload []byte, change func([]byte) []byte) []byte {
 	path := s.path(to)
 	return rocetest.AppendPacket(nil, &path, 0, h, payload, change)
 }
 
 // path returns the path to the RoCE port of a peer.
-func (s *socket) path(to netip.Addr) rocetest.Path {
-	return rocetest.NewPath(s.addr, netip.AddrPortFrom(to, rocetest.Port))
+func (s *socket) path(to netip.Addr) rocewire.Path {
+	return rocewire.NewPath(s.addr, netip.AddrPortFrom(to, rocewire.Port))
 }
 
 func (s *socket) send(to netip.Addr, packet []byte) {
 	s.t.Helper()
-	if _, err := s.conn.WriteToUDPAddrPort(packet, netip.AddrPortFrom(to, rocetest.Port)); err != nil {
+	if _, err := s.conn.WriteToUDPAddrPort(packet, netip.AddrPortFrom(to, rocewire.Port)); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -122,12 +123,12 @@ func TestRxeAcknowledgesPacketsOfAUDPSocket(t *testing.T) {
 			k.connect(verbs.MTU1024, verbs.Endpoint{QPN: qpn, PSN: psn, GID: verbs.GIDFromAddr(ours)})
 			k.recv(verbs.RecvWR{ID: 1, SGL: k.sge(0, 1024)})
 
-			bth := rocetest.Header{PKey: rocetest.DefaultPKey, MigReq: true, AckReq: true, DestQP: k.qp.QPN(), PSN: psn}
+			bth := rocewire.Header{PKey: rocewire.DefaultPKey, MigReq: true, AckReq: true, DestQP: k.qp.QPN(), PSN: psn}
 			write := bth
-			write.Op = rocetest.WriteOnly
+			write.Op = rocewire.WriteOnly
 			write.Addr, write.RKey, write.Length = k.mr.Addr()+2048, k.mr.RKey(), 1001
 			send := bth
-			send.Op, send.PSN = rocetest.SendOnly, 0
+			send.Op, send.PSN = rocewire.SendOnly, 0
 			content := bytes.Repeat([]byte("ours "), 201)[:1001]
 
 			// A packet with a wrong ICRC is dropped.
@@ -138,22 +139,22 @@ func TestRxeAcknowledgesPacketsOfAUDPSocket(t *testing.T) {
 				t.Fatalf("a damaged packet got a response from %v: %x, want none", from, b)
 			}
 
-			for i, h := range []rocetest.Header{write, send} {
+			for i, h := range []rocewire.Header{write, send} {
 				s.send(theirs, s.packet(theirs, h, content))
 				b, from, ok := s.next(testTimeout)
 				if !ok {
 					t.Fatalf("%v: no response", h.Op)
 				}
-				path := rocetest.NewPath(from, s.addr)
+				path := rocewire.NewPath(from, s.addr)
 				id, valid := path.Identify(b)
-				var ack rocetest.Header
+				var ack rocewire.Header
 				payload, err := ack.Decode(b)
 				t.Logf("%v: response from %v, ICRC valid %v with identification %d: %+v", h.Op, from, valid, id, ack)
 				if !valid || err != nil || len(payload) != 0 {
 					t.Errorf("%v: response %x: ICRC valid %v, error %v, want a valid one without payload", h.Op, b, valid, err)
 				}
-				want := rocetest.Header{
-					Op: rocetest.Ack, PKey: rocetest.DefaultPKey, DestQP: qpn, PSN: h.PSN, Syndrome: rocetest.AckUnlimited, MSN: uint32(i + 1),
+				want := rocewire.Header{
+					Op: rocewire.Ack, PKey: rocewire.DefaultPKey, DestQP: qpn, PSN: h.PSN, Syndrome: rocewire.AckUnlimited, MSN: uint32(i + 1),
 					MigReq: ack.MigReq,
 				}
 				if ack != want {
@@ -178,8 +179,8 @@ func TestRxeSendsNoUDPChecksum(t *testing.T) {
 	k := newKernel(t, kernelDevice, theirs, 4096)
 	s := n.newSocket(t, ours)
 	k.connect(verbs.MTU1024, verbs.Endpoint{QPN: 5, PSN: 1, GID: verbs.GIDFromAddr(ours)})
-	h := rocetest.Header{
-		Op: rocetest.WriteOnly, PKey: rocetest.DefaultPKey, MigReq: true, AckReq: true, DestQP: k.qp.QPN(), PSN: 1,
+	h := rocewire.Header{
+		Op: rocewire.WriteOnly, PKey: rocewire.DefaultPKey, MigReq: true, AckReq: true, DestQP: k.qp.QPN(), PSN: 1,
 		Addr: k.mr.Addr(), RKey: k.mr.RKey(), Length: 4,
 	}
 	s.send(theirs, s.packet(theirs, h, []byte("here")))

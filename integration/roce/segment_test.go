@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tryst-rdma/tryst/internal/rocetest"
+	"github.com/tryst-rdma/tryst/internal/rocewire"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
@@ -30,8 +31,8 @@ func TestRxeTakesSuperPackets(t *testing.T) {
 				for i := range content {
 					content[i] = byte(i * 11 >> 3)
 				}
-				h := rocetest.Header{
-					Op: rocetest.WriteFirst, PKey: rocetest.DefaultPKey, MigReq: true, DestQP: k.qp.QPN(), PSN: 100,
+				h := rocewire.Header{
+					Op: rocewire.WriteFirst, PKey: rocewire.DefaultPKey, MigReq: true, DestQP: k.qp.QPN(), PSN: 100,
 					Addr: k.mr.Addr(), RKey: k.mr.RKey(), Length: uint32(len(content)),
 				}
 				s.send(theirs, s.packet(theirs, h, content[:mtu]))
@@ -39,13 +40,13 @@ func TestRxeTakesSuperPackets(t *testing.T) {
 				path := s.path(theirs)
 				var super []byte
 				for i := range segments {
-					h.Op, h.PSN, h.AckReq = rocetest.WriteMiddle, h.PSN+1, false
+					h.Op, h.PSN, h.AckReq = rocewire.WriteMiddle, h.PSN+1, false
 					if i == segments-1 {
-						h.Op, h.AckReq = rocetest.WriteLast, true
+						h.Op, h.AckReq = rocewire.WriteLast, true
 					}
 					super = rocetest.AppendPacket(super, &path, uint16(i)*id, h, content[mtu*(1+i):mtu*(2+i)], nil)
 				}
-				s.option(unix.IPPROTO_UDP, unix.UDP_SEGMENT, mtu+rocetest.MinOverhead)
+				s.option(unix.IPPROTO_UDP, unix.UDP_SEGMENT, mtu+rocewire.MinPacketLen)
 				s.send(theirs, super)
 				lost := id == 0 && ours.Is4()
 				if lost { // only the first segment is valid: the response to a duplicate shows the expected PSN
@@ -54,17 +55,17 @@ func TestRxeTakesSuperPackets(t *testing.T) {
 				}
 
 				b, _, ok := s.next(testTimeout)
-				var response rocetest.Header
+				var response rocewire.Header
 				if _, err := response.Decode(b); !ok || err != nil {
 					t.Fatalf("no response: %v", err)
 				}
 				if lost {
-					if response.Syndrome != rocetest.NAKSequence || response.PSN != 102 {
+					if response.Syndrome != rocewire.NAKSequence || response.PSN != 102 {
 						t.Errorf("got response %+v, want a NAK of PSN 102", response)
 					}
 					return
 				}
-				if response.Syndrome != rocetest.AckUnlimited || response.PSN != 100+segments || response.MSN != 1 {
+				if response.Syndrome != rocewire.AckUnlimited || response.PSN != 100+segments || response.MSN != 1 {
 					t.Errorf("got response %+v, want an ACK of PSN %d", response, 100+segments)
 				}
 				if !bytes.Equal(k.mem[:len(content)], content) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/integration/roce/internal/cabletest"
 	"github.com/tryst-rdma/tryst/internal/rocetest"
+	"github.com/tryst-rdma/tryst/internal/rocewire"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/roce"
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
@@ -54,7 +55,7 @@ func TestRxeCapture(t *testing.T) {
 	end()
 
 	type sent struct {
-		op   rocetest.Opcode
+		op   rocewire.Opcode
 		ours bool
 	}
 	seen := make(map[sent]int)
@@ -74,7 +75,7 @@ func TestRxeCapture(t *testing.T) {
 			segments++
 		}
 	}
-	for op := rocetest.SendFirst; op <= rocetest.FetchAdd; op++ {
+	for op := rocewire.SendFirst; op <= rocewire.FetchAdd; op++ {
 		for _, ours := range []bool{false, true} {
 			if n := seen[sent{op, ours}]; n == 0 && op.Known() {
 				t.Errorf("the capture has no %v (sent by our device: %v)", op, ours)

@@ -20,7 +20,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/integration/roce/internal/cabletest"
-	"github.com/tryst-rdma/tryst/internal/rocetest"
+	"github.com/tryst-rdma/tryst/internal/rocewire"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -80,7 +80,7 @@ func TestRxeTransport(t *testing.T) {
 func TestRxeTakenPort(t *testing.T) {
 	bed := newTestbed(t, roce.Options{})
 	env := bed.env(t, 0, kernelToUs)
-	taken, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(cabletest.OurAddrs()[0].Addr(), rocetest.Port)))
+	taken, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(cabletest.OurAddrs()[0].Addr(), rocewire.Port)))
 	if err != nil {
 		t.Fatal(err)
 	}
