@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,9 +20,10 @@ import (
 
 // closingSet has one op, Close, whose kernels count what is open. It makes as many as left says.
 type closingSet struct {
-	left int
-	open atomic.Int64
-	fail func() error // instead of a kernel, when none is left
+	left    int
+	open    atomic.Int64
+	fail    func() error // instead of a kernel, when none is left
+	rewrite func(*graph.Graph) *graph.Graph
 }
 
 func (*closingSet) Name() string { return "closing" }
@@ -31,11 +33,16 @@ func (*closingSet) OpDef(name string) *tfpb.OpDef {
 	}
 	return &tfpb.OpDef{Name: name}
 }
-func (s *closingSet) NewState() (graph.State, error)             { return s, nil }
-func (s *closingSet) NewSession() graph.State                    { return s }
-func (*closingSet) Rewrite(g *graph.Graph) (*graph.Graph, error) { return g, nil }
-func (*closingSet) Reset([]string)                               {}
-func (*closingSet) Close()                                       {}
+func (s *closingSet) NewState() (graph.State, error) { return s, nil }
+func (s *closingSet) NewSession() graph.State        { return s }
+func (*closingSet) Reset([]string)                   {}
+func (*closingSet) Close()                           {}
+func (s *closingSet) Rewrite(g *graph.Graph) (*graph.Graph, error) {
+	if s.rewrite != nil {
+		g = s.rewrite(g)
+	}
+	return g, nil
+}
 func (s *closingSet) NewKernel(*graph.Node) (graph.Kernel, error) {
 	if s.left == 0 {
 		return nil, s.fail()
@@ -79,6 +86,36 @@ func TestAGraphThatCannotBeRegisteredClosesItsKernels(t *testing.T) {
 	}
 	if n := set.open.Load(); n != 0 {
 		t.Errorf("%d kernels are open", n)
+	}
+}
+
+// TestPartitionGraphsHaveTheNodesOfTheClient: a set may run many nodes as one, and record_partition_graphs still shows the
+// nodes that the client has named.
+func TestPartitionGraphsHaveTheNodesOfTheClient(t *testing.T) {
+	set := &closingSet{left: 2, rewrite: func(g *graph.Graph) *graph.Graph {
+		piece := *g.Nodes[0]
+		piece.Name, piece.Def = "piece", &tfpb.NodeDef{Name: "piece", Op: "Close", Device: piece.Device}
+		return &graph.Graph{Nodes: []*graph.Node{&piece}, Producer: g.Producer}
+	}}
+	f, err := twoDevices(t, set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := f.RunGraph(t.Context(), &tfpb.RunGraphRequest{
+		SessionHandle: testSession, CreateWorkerSessionCalled: true, GraphHandle: "0000000000000001", StepId: 1,
+		ExecOpts: &tfpb.ExecutorOpts{RecordPartitionGraphs: true},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, p := range resp.GetPartitionGraph() {
+		for _, n := range p.GetNode() {
+			names = append(names, n.GetName())
+		}
+	}
+	if !slices.Equal(names, []string{"a", "b"}) {
+		t.Errorf("the partition graphs have the nodes %q", names)
 	}
 }
 

@@ -74,7 +74,7 @@ func (c *costs) graph(parts []part) *tfpb.CostGraphDef {
 	return def
 }
 
-// partition returns a part as a GraphDef, for record_partition_graphs. It shares the nodes.
+// partition returns a part of a graph as a GraphDef, for record_partition_graphs. It shares the nodes.
 func partition(g *graph.Graph) *tfpb.GraphDef {
 	def := &tfpb.GraphDef{Versions: &tfpb.VersionDef{Producer: g.Producer}}
 	for _, n := range g.Nodes {

@@ -31,8 +31,10 @@ type registered struct {
 // part is the graph of one device.
 type part struct {
 	device   string
-	graph    *graph.Graph
+	graph    *graph.Graph // as the kernel set has rewritten it
 	executor executor
+	// partition has the nodes as they were registered, with those of communication.
+	partition *tfpb.GraphDef
 	// bytes is what the whole graph takes, in its first part; 0 in the others.
 	bytes int64
 	// held counts these bytes in the memory of the process; likewise.
@@ -129,7 +131,7 @@ func (w *Worker) compileGraph(s *session, def *tfpb.GraphDef) (parts []part, err
 		return nil, err
 	}
 	for _, device := range slices.Sorted(maps.Keys(split)) {
-		p := part{device: device}
+		p := part{device: device, partition: partition(split[device])}
 		var own graph.State
 		if own, err = stateOf(state, device); err != nil {
 			return nil, err

@@ -221,7 +221,7 @@ func (r *run) record(o *tfpb.ExecutorOpts) (report func(context.Context, *tfpb.R
 		}
 		if o.GetRecordPartitionGraphs() {
 			for _, p := range r.graph.parts {
-				resp.PartitionGraph = append(resp.PartitionGraph, partition(p.graph))
+				resp.PartitionGraph = append(resp.PartitionGraph, p.partition)
 			}
 		}
 		err := r.w.holdEncoding(ctx, resp)

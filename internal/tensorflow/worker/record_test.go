@@ -204,7 +204,7 @@ func TestRunGraphRecords(t *testing.T) {
 	g.compile = func(s *session, def *tfpb.GraphDef) ([]part, error) {
 		parts, err := compile(s, def)
 		for i := range parts {
-			parts[i].graph = nodes
+			parts[i].graph, parts[i].partition = nodes, partition(nodes)
 		}
 		return parts, err
 	}
