@@ -38,6 +38,8 @@ export STORM_DIR = $(CURDIR)/build/storm
 export TRYST_TEST_RXE ?= auto
 # The VM's processors: kvm, tcg (emulation), or auto, which tries what works here and stores the result in build/rxe-vm.
 TRYST_VM_ACCEL ?= auto
+# How many VMs run the packages of make test-rxe. Each takes up to 4 GiB of memory, and about one processor when it emulates.
+TRYST_VMS ?= 2
 # The VM is killed when a command, or all tests together, take longer than this.
 TRYST_VM_TIMEOUT ?= 30m
 # The same for make bench-rxe: on an emulated processor each row takes some minutes.
@@ -107,7 +109,7 @@ endif
 
 .PHONY: test-rxe
 test-rxe: build/bin/testreport $(softroce) ## Test what needs the kernel's Soft-RoCE, in a VM that it installs (TRYST_TEST_RXE=auto|vm|native|off)
-	@REPORT='$(report) --' REQUIRED='$(ALLOWED_SKIPS)' scripts/test-rxe.sh $(softroce) '$(PKG)' $(rxeflags) -- -shuffle=on $(TESTARGS)
+	@REPORT='$(report) --' REQUIRED='$(ALLOWED_SKIPS)' scripts/test-rxe.sh $(softroce) '$(PKG)' $(rxeflags) -vms $(TRYST_VMS) -- -shuffle=on $(TESTARGS)
 
 .PHONY: test-all
 test-all: $(softroce) ## Run test, test-race, test-rxe, check-capture, storm and interop; prints first what it will install

@@ -40,6 +40,7 @@ func TestInvalidArguments(t *testing.T) {
 		{"vm -accel hvf -- true", `accelerator "hvf": must be auto, kvm or tcg`},
 		{"where -list none", "open none: no such file"},
 		{"where -list tests", "tests, line 1: "},
+		{"test -vms 0 -list tests", "-vms 0 (TRYST_VMS): must be 1 to 8"},
 		{"up rxe0", `"rxe0": must be NAME=NETDEV`},
 		{"up rxe0=a/b", `network interface "a/b"`},
 	} {

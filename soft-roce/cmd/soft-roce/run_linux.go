@@ -25,6 +25,9 @@ func guestMain(args []string) bool { return guest.Main(args) }
 // upDeadline limits how long new devices may take to become active.
 const upDeadline = 10 * time.Second
 
+// maxVMs bounds the VMs of one run; each takes up to 4 GiB.
+const maxVMs = 8
+
 // options are the values of all flags. Each command has some of the flags.
 type options struct {
 	cache, share, accel string
@@ -33,6 +36,7 @@ type options struct {
 
 	mode, list, packages, goCommand string
 	packageTimeout                  time.Duration
+	vms                             int
 }
 
 func run(ctx context.Context, args []string) (int, error) {
@@ -54,6 +58,7 @@ func run(ctx context.Context, args []string) (int, error) {
 		flags.StringVar(&o.list, "list", "soft-roce/rxe-tests", "`file` with the packages and tests")
 		flags.StringVar(&o.packages, "pkg", "./...", "run only these packages of the list; patterns as for the go command")
 		flags.StringVar(&o.goCommand, "go", "go", "the go command")
+		flags.IntVar(&o.vms, "vms", 1, "how many VMs run the packages of the list, each one package at a time")
 		flags.DurationVar(&o.packageTimeout, "package-timeout", 15*time.Minute, "the timeout of one package's tests")
 	}
 	commands := map[string]struct {
@@ -198,26 +203,37 @@ func test(ctx context.Context, o options, args []string) (_ int, err error) {
 		return failed, err
 	}
 	defer os.RemoveAll(binaries)
-	var place tier.Place
+	var places []tier.Place
 	switch tier.Where(o.mode) {
 	case tier.InVM:
-		place = tier.InMachine(c)
+		for range o.vms {
+			places = append(places, tier.InMachine(c))
+		}
 	case tier.Here:
-		if place, err = tier.OnThisMachine(ctx); err != nil {
+		place, err := tier.OnThisMachine(ctx)
+		if err != nil {
 			return failed, err
 		}
+		places = append(places, place)
 	default:
 		return failed, fmt.Errorf("-mode %s: must be vm or native, as soft-roce where prints it", o.mode)
 	}
-	defer func() { err = errors.Join(err, place.Close()) }()
+	defer func() {
+		for _, place := range places {
+			err = errors.Join(err, place.Close())
+		}
+	}()
 	return 0, tier.Run(ctx, tier.Config{
 		Go: o.goCommand, Root: root, Binaries: binaries, Timeout: o.packageTimeout, Args: args,
 		Events: os.Stdout, Log: os.Stderr,
-	}, entries, place)
+	}, entries, places...)
 }
 
-// entries returns the entries of the list for the packages that -pkg selects.
+// entries checks the flags of tests, and returns the entries of the list for the packages that -pkg selects.
 func (o options) entries(ctx context.Context) ([]tier.Entry, error) {
+	if o.vms < 1 || o.vms > maxVMs {
+		return nil, fmt.Errorf("-vms %d (TRYST_VMS): must be 1 to %d", o.vms, maxVMs)
+	}
 	f, err := os.Open(o.list)
 	if err != nil {
 		return nil, err

@@ -12,8 +12,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tryst-rdma/tryst/soft-roce/internal/vm"
 )
@@ -37,21 +40,45 @@ type Place interface {
 	Close() error
 }
 
-// Run builds and runs the entries in turn. The events report a package that does not build or whose
-// tests fail. An error means that the events are incomplete.
-func Run(ctx context.Context, c Config, entries []Entry, place Place) error {
+// Run builds and runs the entries, each at the first place that is free. The events report a package that
+// does not build or whose tests fail. An error means that the events are incomplete.
+func Run(ctx context.Context, c Config, entries []Entry, places ...Place) error {
 	if err := os.MkdirAll(c.Binaries, 0o755); err != nil {
 		return err
 	}
+	c.Events = &lockedWriter{to: c.Events}
+	queue := make(chan Entry, len(entries))
 	for _, e := range entries {
-		if err := c.run(ctx, e, place); err != nil {
-			return err
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
+		queue <- e
 	}
-	return nil
+	close(queue)
+	g, ctx := errgroup.WithContext(ctx)
+	for _, place := range places {
+		g.Go(func() error {
+			for e := range queue {
+				if err := c.run(ctx, e, place); err != nil {
+					return err
+				}
+				if ctx.Err() != nil {
+					return context.Cause(ctx)
+				}
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// lockedWriter serves several writers, each of which writes whole lines.
+type lockedWriter struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+func (w *lockedWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.to.Write(p)
 }
 
 // testPackage is the output of go list for a package.

@@ -137,6 +137,52 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	}
 }
 
+// Two places run two packages at once, and no package runs twice. Each line of the events is whole.
+func TestPlacesShareThePackages(t *testing.T) {
+	root := t.TempDir()
+	put(t, filepath.Join(root, "go.mod"), "module m\n\ngo 1.26\n")
+	var entries []Entry
+	for _, name := range []string{"a", "b", "c", "d"} {
+		put(t, filepath.Join(root, name, name+"_test.go"), "package "+name+"\n\nimport \"testing\"\n\nfunc TestRxeA(t *testing.T) {}\n")
+		entries = append(entries, Entry{Package: "./" + name, Pattern: "."})
+	}
+	var events, log bytes.Buffer
+	c := Config{Go: "go", Root: root, Binaries: filepath.Join(root, "bin"), Timeout: time.Minute, Events: &events, Log: &log}
+	turn := make(chan struct{})
+	if err := Run(t.Context(), c, entries, pairedPlace{turn: turn}, pairedPlace{turn: turn}); err != nil {
+		t.Fatal(err)
+	}
+	passed := map[string]int{}
+	for lines := json.NewDecoder(&events); lines.More(); {
+		var e struct{ Action, Package, Test string }
+		if err := lines.Decode(&e); err != nil {
+			t.Fatal(err)
+		}
+		if e.Test == "" && e.Action == "pass" {
+			passed[e.Package]++
+		}
+	}
+	if len(passed) != 4 || passed["m/a"] != 1 || passed["m/d"] != 1 {
+		t.Errorf("passed: %v, want each of the four packages once; log:\n%s", passed, &log)
+	}
+}
+
+// pairedPlace is a place whose commands go on in pairs, one of each of two places.
+type pairedPlace struct {
+	native
+	turn chan struct{}
+}
+
+func (p pairedPlace) Run(ctx context.Context, c vm.Command) (int, error) {
+	select {
+	case p.turn <- struct{}{}:
+	case <-p.turn:
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+	return p.native.Run(ctx, c)
+}
+
 // cancellingPlace is a place whose commands end only with the context, which it cancels.
 type cancellingPlace struct {
 	native
