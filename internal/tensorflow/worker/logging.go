@@ -91,7 +91,7 @@ func (w *Worker) Record(ctx context.Context) (steps []*tfpb.LabeledStepStats, re
 	r, stop := w.records.start()
 	<-ctx.Done()
 	stop()
-	return r.all()
+	return r.end()
 }
 
 // Logging switches the log of transfers for a master, and returns what it has of some steps. It counts
@@ -166,7 +166,8 @@ func (r *records) close() {
 		r.idle.Stop()
 	}
 	r.wanted.Store(0)
-	r.log.clear()
+	_, release := r.log.end()
+	release()
 }
 
 // Tracing is not implemented, as in TensorFlow's worker. Record has what it would.

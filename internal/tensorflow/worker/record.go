@@ -26,7 +26,7 @@ type recorder struct {
 	n     int     // records in all steps
 	bytes int64   // what they take
 	held  []*tensor.Buffer
-	full  bool // a record was dropped, and later ones are too
+	ended bool // later records are dropped: one was, or the recording is over
 }
 
 // recorderOptions are the bounds of a recorder.
@@ -53,13 +53,13 @@ func newRecorder(o recorderOptions) *recorder {
 func (r *recorder) add(step int64, device string, stats *tfpb.NodeExecStats) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.full {
+	if r.ended {
 		return
 	}
 	size := recordSize(stats)
 	for !r.roomLocked(step, device, size) {
 		if !r.forgets {
-			r.full = true
+			r.ended = true
 			return
 		}
 		if len(r.order) == 0 || r.order[0] == step {
@@ -149,16 +149,16 @@ func (r *recorder) take(step int64) (stats *tfpb.StepStats, held []*tensor.Buffe
 	return s.stats(), held
 }
 
-// all returns the records of all steps, the oldest first, and drops them. The caller calls release when it needs
-// them no more.
-func (r *recorder) all() (steps []*tfpb.LabeledStepStats, release func()) {
+// end returns the records of all steps, the oldest first, and keeps no later ones: a step that runs may still report
+// some. The caller calls release when it needs them no more.
+func (r *recorder) end() (steps []*tfpb.LabeledStepStats, release func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, step := range r.order {
 		steps = append(steps, &tfpb.LabeledStepStats{StepId: step, StepStats: r.steps[step].stats()})
 	}
 	held := r.held
-	r.held = nil
+	r.held, r.ended = nil, true
 	r.clearLocked()
 	return steps, func() {
 		for _, b := range held {

@@ -163,7 +163,7 @@ func TestRecordsAreBounded(t *testing.T) {
 	if log.n != 10 || take(6) != nil || len(take(9).GetDevStats()[0].GetNodeStats()) != 10 || log.n != 0 || log.bytes != 0 || len(log.held) != 0 {
 		t.Errorf("the log has %d records of the steps %v, of %d bytes", log.n, log.order, log.bytes)
 	}
-	steps, release := rec.all()
+	steps, release := rec.end()
 	defer release()
 	if len(steps) != 4 || steps[0].GetStepId() != 0 || rec.n != 0 {
 		t.Errorf("the recording has %v", steps)
@@ -374,7 +374,7 @@ func TestRecordsAreReserved(t *testing.T) {
 	if in := memory.InUse(); rec.n < 15 || rec.n > 19 || in != 10*reserveStep {
 		t.Errorf("a recording has %d records and %d bytes", rec.n, in)
 	}
-	_, release := rec.all()
+	_, release := rec.end()
 	if memory.InUse() == 0 {
 		t.Error("the memory was given back before the records were")
 	}
@@ -401,6 +401,23 @@ func TestRecordsAreReserved(t *testing.T) {
 	small.clear()
 	if in := memory.InUse(); in != 0 {
 		t.Errorf("%d bytes are left", in)
+	}
+}
+
+// TestStepsThatOutliveARecordingReserveNothing: a step that began during a recording reports its kernels after the
+// recording has ended, when nobody takes them any more.
+func TestStepsThatOutliveARecordingReserveNothing(t *testing.T) {
+	memory := tensortest.NewAllocator(t)
+	r := newRecords(memory, 0)
+	rec, stop := r.start()
+	stop()
+	steps, release := rec.end()
+	rec.add(1, "d", new(tfpb.NodeExecStats))
+	release()
+	r.close()
+	r.log.add(1, "d", new(tfpb.NodeExecStats))
+	if in := memory.InUse(); in != 0 || len(steps) != 0 {
+		t.Errorf("%d bytes are left, of the steps %v", in, steps)
 	}
 }
 
