@@ -558,8 +558,42 @@ def summaries():
     case("MergeSummary", *[np.array(m, object) for m in merged], np.array([b"", raw.ScalarSummary(tags="y", values=5).numpy()], object), lists={0: 4})
 
 
+def uniques():
+    rows = np.array([[1, 2, 1, 0], [3, 4, 3, 0], [1, 2, 1, 0], [1, 2, 1, 1]])
+    for dtype in FLOATS + (np.int8, u8, np.int16, np.uint16, i32, np.uint32, i64, np.uint64, bool, object):
+        x = rows.astype(dtype) if dtype != object else rows.astype(str).astype(object)
+        case("Unique", x.ravel())
+        case("UniqueWithCounts", x.ravel(), out_idx=tf.int64)
+        case("UniqueV2", x.ravel(), np.array([], i32))
+        case("UniqueV2", x, np.array([0], i64))
+        case("UniqueWithCountsV2", x, np.array([-1], i32), out_idx=tf.int64)
+        case("UniqueWithCountsV2", x.reshape(2, 4, 2), np.array([1], i64))
+        case("UniqueV2", x[:, :1], np.array([0], i64))
+    for dtype in FLOATS:
+        x = np.array([[np.nan, 1], [np.nan, 1], [0, 1], [-0.0, 1]], dtype)
+        case("UniqueV2", x, np.array([0], i64))
+        case("UniqueV2", x[:, :1], np.array([0], i64))
+    for shape, axis in (((3, 0), 0), ((3, 0), 1), ((0, 3), 0), ((0,), 0)):
+        case("UniqueWithCountsV2", np.zeros(shape, f32), np.array([axis], i64))
+
+
+def strings():
+    # FarmHash has other loops for each class of lengths: up to 16, 32 and 64 bytes, and longer ones.
+    texts = [bytes(rng.integers(0, 256, n, u8)) for n in [*range(70), 127, 128, 129, 191, 192, 193, 255, 256, 257, 1000, 4096]]
+    case("StringToHashBucketFast", np.array(texts, object), num_buckets=2**63 - 1)
+    case("StringToHashBucketFast", np.array([texts[:2], texts[2:4]], object), num_buckets=10)
+    parted = np.array(["a,b,,c", " x \t y\n z ", "1<>2<><>3", "", " ", "\x0b\x0cq", ",", "<><"], object)
+    for skip in (True, False):
+        for delimiter in (",", " ", ",<", ""):
+            case("StringSplit", parted, np.array(delimiter, object), skip_empty=skip)
+    for sep in ("", ",", "<>"):
+        for most in (-2, -1, 0, 1, 2):
+            case("StringSplitV2", parted, np.array(sep, object), maxsplit=most)
+    case("StringSplitV2", parted[:0], np.array(",", object))
+
+
 for group in (elementwise, casts, reductions, products, shapes, arrays, network, rows, updates, random,
-              optimisers16, single_rows, keras_momentum, ftrl, adadelta, proximal, averages, signs, sparse, scans, summaries):
+              optimisers16, single_rows, keras_momentum, ftrl, adadelta, proximal, averages, signs, sparse, scans, summaries, uniques, strings):
     group()
 with open(sys.argv[1], "w") as f:
     f.write('{"tensorflow": "%s", "cases": [\n' % tf.__version__)

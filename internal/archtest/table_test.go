@@ -28,6 +28,7 @@ var modulesByWord = map[string]string{
 	"gonum":         "gonum.org/v1/gonum",
 	"grpc":          "google.golang.org/grpc",
 	"koanf":         "github.com/knadh/koanf",
+	"go-farm":       "github.com/dgryski/go-farm",
 	"go-landlock":   "github.com/landlock-lsm/go-landlock",
 	"netlink":       "github.com/vishvananda/netlink",
 	"otel":          "go.opentelemetry.io",

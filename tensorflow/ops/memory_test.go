@@ -31,6 +31,10 @@ func TestWorkOfKernelsIsCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	firstAxis, err := tensor.FromSlice(tensor.Vector(1), []int64{0})
+	if err != nil {
+		t.Fatal(err)
+	}
 	text, err := tensor.FromStrings(tensor.Vector(1), []string{"a string"})
 	if err != nil {
 		t.Fatal(err)
@@ -43,6 +47,7 @@ func TestWorkOfKernelsIsCounted(t *testing.T) {
 	}{
 		"the place of the largest": {"ArgMax", attrs{"output_type": tensor.Int32}, []graph.Value{int8s, {Tensor: axis}}},
 		"different elements":       {"Unique", nil, []graph.Value{ints}},
+		"different rows":           {"UniqueV2", nil, []graph.Value{{Tensor: small}, {Tensor: firstAxis}}},
 		"strings":                  {"GatherV2", nil, []graph.Value{texts, ints, {Tensor: first}}},
 		"indices":                  {"GatherV2", nil, []graph.Value{zero, ints, {Tensor: first}}},
 	} {

@@ -33,8 +33,8 @@ func New() *Registry {
 	r := &Registry{ops: make(map[string]*op)}
 	for _, family := range [][]entry{
 		communicationOps(), basicOps(), variableOps(), trainingOps(), elementwiseOps(), fillOps(), castOps(), randomOps(),
-		shapeOps(), arrayOps(), joinOps(), sliceOps(), matmulOps(), reduceOps(), networkOps(), gatherOps(), scatterOps(), segmentOps(),
-		sparseOps(), scanOps(), summaryOps(), queueOps(), accumulatorOps(),
+		shapeOps(), arrayOps(), joinOps(), sliceOps(), matmulOps(), reduceOps(), networkOps(), gatherOps(), scatterOps(), segmentOps(), uniqueOps(),
+		sparseOps(), scanOps(), summaryOps(), stringOps(), queueOps(), accumulatorOps(),
 	} {
 		for _, e := range family {
 			if err := r.Register(e.def, e.new); err != nil {

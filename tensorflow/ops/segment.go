@@ -20,8 +20,6 @@ func segmentOps() []entry {
 			byFloat("T", sparseSegment[float32]("Mean"), sparseSegment[float64]("Mean"))},
 		{`SparseSegmentSqrtN(data: T, indices: Tidx, segment_ids: Tsegmentids) -> (output: T); T: float_type` + sparse,
 			byFloat("T", sparseSegment[float32]("SqrtN"), sparseSegment[float64]("SqrtN"))},
-		{`Unique(x: T) -> (y: T, idx: out_idx); T: type; out_idx: index = int32`, newUnique},
-		{`UniqueWithCounts(x: T) -> (y: T, idx: out_idx, count: out_idx); T: type; out_idx: index = int32`, newUnique},
 		{`DynamicStitch(indices: N*int32, data: N*T) -> (merged: T); N: int >= 1; T: type`, moving("T", dynamicStitch)},
 		{`ParallelDynamicStitch(indices: N*int32, data: N*T) -> (merged: T); N: int >= 1; T: type`, moving("T", dynamicStitch)},
 		{`DynamicPartition(data: T, partitions: int32) -> (outputs: num_partitions*T); num_partitions: int >= 1; T: type`,
@@ -199,73 +197,6 @@ func scaleSegments[T float](out []T, ids []int64, width int, root bool) {
 		}
 		i = j
 	}
-}
-
-func newUnique(n *graph.Node, _ *State) (graph.Kernel, error) {
-	switch d := n.Type("T"); d {
-	case tensor.Int32:
-		return graph.KernelFunc(uniqueOf[int32]), nil
-	case tensor.Int64:
-		return graph.KernelFunc(uniqueOf[int64]), nil
-	case tensor.Float32:
-		return graph.KernelFunc(uniqueOf[float32]), nil
-	case tensor.Float64:
-		return graph.KernelFunc(uniqueOf[float64]), nil
-	case tensor.String:
-		return graph.KernelFunc(func(c *graph.Context) error { return unique(c, c.Input(0).Elements()) }), nil
-	default:
-		return nil, noType("T", d)
-	}
-}
-
-func uniqueOf[T tensor.Element](c *graph.Context) error {
-	x, err := inputOf[T](c, 0)
-	if err != nil {
-		return err
-	}
-	return unique(c, x)
-}
-
-// uniqueBytes is what unique takes for an element, in bytes: its place, and at most an entry of the map and of both lists.
-const uniqueBytes = 8 + 64 + 32
-
-// unique gives the first of equal elements, for each element its place among them, and how often each
-// occurs.
-func unique[T comparable](c *graph.Context, x []T) error {
-	if s := c.Input(0).Shape(); s.Rank() != 1 {
-		return invalid("unique expects a 1D vector, not %s", s)
-	}
-	if err := c.Scratch(uniqueBytes * int64(len(x))); err != nil {
-		return err
-	}
-	index := make([]int64, len(x))
-	var first, count []int64
-	seen := make(map[T]int64)
-	for i, v := range x {
-		at, ok := seen[v]
-		if !ok {
-			at = int64(len(first))
-			seen[v] = at
-			first, count = append(first, int64(i)), append(count, 0)
-		}
-		index[i] = at
-		count[at]++
-	}
-	m, err := newMover(c, 0, c.Input(0).DType(), tensor.Vector(len(first)))
-	if err != nil {
-		return err
-	}
-	for i, from := range first {
-		m.copy(int64(i), c.Input(0), from, 1)
-	}
-	if err := m.done(nil); err != nil {
-		return err
-	}
-	dtype := c.Node.Type("out_idx")
-	if err := setInts(c, 1, dtype, tensor.Vector(len(index)), index); err != nil || len(c.Outputs) < 3 {
-		return err
-	}
-	return setInts(c, 2, dtype, tensor.Vector(len(count)), count)
 }
 
 // dynamicStitch puts row j of data i into row indices[i][j] of the output; later ones win.
