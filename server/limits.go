@@ -18,6 +18,9 @@ const transferLog = 1024
 // wait return at once then, and a session takes up to a second to close its peers.
 const kernelGrace = 2 * time.Second
 
+// printedLines is how many texts of nodes are logged in a minute, as many as the lines about all ends of pulls.
+const printedLines = 300
+
 // Units.
 const (
 	kib int64 = 1 << 10

@@ -203,7 +203,7 @@ func (s *Server) startWorker(o worker.Options, leader cluster.Task) error {
 	})
 	peers.AddMetrics(s.metrics)
 	o.Allocator, o.Cluster, o.Places, o.NewPeers, o.Collectives = s.allocator, s.spec, peers.Places, peers.Peers, s.collective
-	o.RecordBytes = s.budget.Records()
+	o.RecordBytes, o.Print = s.budget.Records(), printer(s.log)
 	s.worker = worker.New(o)
 	s.self.Worker = s.worker
 	s.lateWorker.Store(s.worker)

@@ -592,8 +592,17 @@ def strings():
     case("StringSplitV2", parted[:0], np.array(",", object))
 
 
+def formats():
+    for x in (np.arange(5), np.arange(60).reshape(3, 4, 5), np.arange(8).reshape(4, 2), np.arange(6, dtype=i64).reshape(3, 2),
+              np.zeros((2, 0), f32), np.zeros((0, 2), f32), np.array(True), np.array([1.5, np.nan, 1e20, -0.0], f32), np.array([0.1]),
+              np.array([0.1, 300], half), np.array(["a\"\n", "b"], object), np.array([1 + 2j, 3])):
+        for summarize in (-1, 0, 1, 2, 3):
+            case("StringFormat", x, lists={0: 1}, summarize=summarize)
+    case("StringFormat", i32(1), f32(2.5), np.array("s", object), lists={0: 3}, template="a {} b {}{}", placeholder="{}")
+
+
 for group in (elementwise, casts, reductions, products, shapes, arrays, network, rows, updates, random,
-              optimisers16, single_rows, keras_momentum, ftrl, adadelta, proximal, averages, signs, sparse, scans, summaries, uniques, strings):
+              optimisers16, single_rows, keras_momentum, ftrl, adadelta, proximal, averages, signs, sparse, scans, summaries, uniques, strings, formats):
     group()
 with open(sys.argv[1], "w") as f:
     f.write('{"tensorflow": "%s", "cases": [\n' % tf.__version__)

@@ -20,6 +20,8 @@ type Step struct {
 	// Workers bounds the kernels that compute at once; nil means that each executor has its own
 	// bound of GOMAXPROCS.
 	Workers *Workers
+	// Print, if not nil, shows a text that a node prints, for a stream as TensorFlow names it ("stderr", "log(info)").
+	Print func(n *Node, stream, text string)
 	// Collectives is for the kernels of package collective; nil without them.
 	Collectives any
 }

@@ -3,7 +3,6 @@ package ops
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -67,58 +66,62 @@ func (w *summaryWriter) dimension(d int) {
 
 // elementTexts returns the texts of the first n elements; "?" and false for a type that has none.
 func elementTexts(t *tensor.Tensor, n int) (list []string, known bool) {
+	text, known := elementText(t, maxShownText)
+	list = make([]string, n)
+	for i := range list {
+		list[i] = text(i)
+	}
+	return list, known
+}
+
+// elementText returns a function that gives the text of an element, of strings the first most bytes; that of "?" and false
+// for a type that has none.
+func elementText(t *tensor.Tensor, most int) (text func(i int) string, known bool) {
 	switch t.DType() {
 	case tensor.String:
-		texts := make([]string, n)
-		for i, s := range t.Elements()[:n] {
-			texts[i] = escape(s)
-		}
-		return texts, true
+		elems := t.Elements()
+		return func(i int) string { return escape(elems[i][:min(len(elems[i]), most)]) }, true
 	case tensor.Float16:
-		return texts(t, n, func(x tensor.Float16Bits) string { return floatText(float64(fromHalf(x)), 32) }), true
+		return texts(t, func(x tensor.Float16Bits) string { return floatText(float64(fromHalf(x)), 32) }), true
 	case tensor.BFloat16:
-		return texts(t, n, func(x tensor.BFloat16Bits) string { return floatText(float64(fromBrain(x)), 32) }), true
+		return texts(t, func(x tensor.BFloat16Bits) string { return floatText(float64(fromBrain(x)), 32) }), true
 	case tensor.Float32:
-		return texts(t, n, func(x float32) string { return floatText(float64(x), 32) }), true
+		return texts(t, func(x float32) string { return floatText(float64(x), 32) }), true
 	case tensor.Float64:
-		return texts(t, n, func(x float64) string { return floatText(x, 64) }), true
+		return texts(t, func(x float64) string { return floatText(x, 64) }), true
 	case tensor.Bool:
-		return texts(t, n, func(x bool) string {
+		return texts(t, func(x bool) string {
 			if x {
 				return "1"
 			}
 			return "0"
 		}), true
 	case tensor.Int8:
-		return texts(t, n, plainText[int8]), true
+		return texts(t, plainText[int8]), true
 	case tensor.Uint8:
-		return texts(t, n, plainText[uint8]), true
+		return texts(t, plainText[uint8]), true
 	case tensor.Int16:
-		return texts(t, n, plainText[int16]), true
+		return texts(t, plainText[int16]), true
 	case tensor.Uint16:
-		return texts(t, n, plainText[uint16]), true
+		return texts(t, plainText[uint16]), true
 	case tensor.Int32:
-		return texts(t, n, plainText[int32]), true
+		return texts(t, plainText[int32]), true
 	case tensor.Uint32:
-		return texts(t, n, plainText[uint32]), true
+		return texts(t, plainText[uint32]), true
 	case tensor.Int64:
-		return texts(t, n, plainText[int64]), true
+		return texts(t, plainText[int64]), true
 	case tensor.Uint64:
-		return texts(t, n, plainText[uint64]), true
+		return texts(t, plainText[uint64]), true
 	}
-	return slices.Repeat([]string{"?"}, n), false
+	return func(int) string { return "?" }, false
 }
 
-func texts[T tensor.Element](t *tensor.Tensor, n int, text func(T) string) []string {
+func texts[T tensor.Element](t *tensor.Tensor, text func(T) string) func(i int) string {
 	v, err := tensor.Values[T](t)
 	if err != nil {
-		return []string{err.Error()}
+		return func(int) string { return err.Error() }
 	}
-	all := make([]string, 0, n)
-	for _, x := range v[:n] {
-		all = append(all, text(x))
-	}
-	return all
+	return func(i int) string { return text(v[i]) }
 }
 
 func plainText[T any](x T) string { return fmt.Sprint(x) }

@@ -21,6 +21,15 @@ const keptConstant = 64
 // maxSummary is how many elements an error text shows at most.
 const maxSummary = 100
 
+const (
+	// maxShownText is how many bytes of a string in a tensor a text shows at most.
+	maxShownText = 4096
+	// maxPrinted is how many bytes a node prints at most: a line of a log.
+	maxPrinted = 4096
+	// maxFormatted is how many bytes StringFormat makes at most.
+	maxFormatted = 1 << 20
+)
+
 // What an object and what is in it take beside the tensors, in bytes. A graph chooses how many there are.
 const (
 	// objectBytes is a queue or an accumulator, without its names.

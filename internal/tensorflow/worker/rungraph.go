@@ -214,6 +214,9 @@ func (r *run) stepOf(p part) *graph.Step {
 	if r.observe != nil {
 		step.Observe = func(n graph.NodeRun) { r.observe(p.device, n) }
 	}
+	if show := r.w.opts.Print; show != nil {
+		step.Print = func(n *graph.Node, stream, text string) { show(r.step, n.Name, stream, text) }
+	}
 	return step
 }
 

@@ -88,6 +88,8 @@ type Options struct {
 	NewPeers func(self cluster.Task, spec *cluster.Spec) (Peers, error)
 	// Limits bound what masters can make the worker hold.
 	Limits Limits
+	// Print, if not nil, shows what a node of a step prints, for a stream as TensorFlow names it.
+	Print func(step int64, node, stream, text string)
 	// Collectives runs collective operations; with nil they are refused. Close does not close it.
 	Collectives *collective.Collectives
 }
