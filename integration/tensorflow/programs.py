@@ -14,6 +14,7 @@ import tensorflow as tf
 
 import queues
 import sharing
+import tables
 
 v1 = tf.compat.v1
 
@@ -1068,5 +1069,5 @@ def timed(chief, on, kind, steps, mib=0):
         return times
 
 
-for f in queues.PROGRAMS + sharing.PROGRAMS:
+for f in queues.PROGRAMS + tables.PROGRAMS + sharing.PROGRAMS:
     ALL[f.__name__] = functools.partial(f, config)

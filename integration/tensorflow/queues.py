@@ -27,10 +27,10 @@ def plain(value):
 
 
 def failure(e):
-    """An error without what differs between two tasks: where the graph was made, and the numbers in the names of private objects."""
+    """An error without what differs between two tasks: where the graph was made, the job, and the numbers in the names of private objects."""
     found = re.search(r"([^\n]*)\n\t? ?\[\[\{\{node", e.message)
     text = found.group(1) if found else e.message
-    text = re.sub(r"'_\d+_", "'_N_", text)
+    text = re.sub(r"([' ])_\d+_", r"\1_N_", re.sub("Table (go|tf) ", "Table JOB ", text))
     return f"{type(e).__name__}: {text}"
 
 
@@ -361,8 +361,8 @@ def handles(c, build, version):
         c.given.append([name, f"/job:{container}/" in handle.device or container, re.sub(r"^_\d+_", "_N_", found)])
 
 
-def behaviour(config, chief, on, part, version):
-    """What the steps of a part of this file give."""
+def steps(config, chief, on, part, version):
+    """What the steps of a function give, which builds its graph on a device."""
 
     def build(make):
         with v1.device(on):
@@ -370,8 +370,13 @@ def behaviour(config, chief, on, part, version):
 
     with v1.Session(chief.target, config=config(chief, on)) as session:
         c = Client(session)
-        {f.__name__: f for f in (orders, padded, wrong_uses, waits, accumulators, sparse_accumulators, handles)}[part](c, build, version)
+        part(c, build, version)
         return c.given
+
+
+def behaviour(config, chief, on, part, version):
+    """What the steps of a part of this file give."""
+    return steps(config, chief, on, {f.__name__: f for f in (orders, padded, wrong_uses, waits, accumulators, sparse_accumulators, handles)}[part], version)
 
 
 def runners(config, chief, on, kind):

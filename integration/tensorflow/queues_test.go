@@ -18,23 +18,28 @@ func TestQueuesAsInTensorFlow(t *testing.T) {
 				continue // there is one version
 			}
 			t.Run(part+version, func(t *testing.T) {
-				a := args{"part": part, "version": version}
-				want := onJob(chief.in(t), "behaviour", "tf", a)
-				steps, ok := want.Value.([]any)
-				if !ok || len(steps) == 0 {
-					t.Fatalf("TensorFlow: %v %s", want.Code, want.Message)
-				}
-				got := onJob(chief.in(t), "behaviour", "go", a)
-				have, _ := got.Value.([]any)
-				if len(have) != len(steps) {
-					t.Fatalf("%d steps, want %d: %v %s", len(have), len(steps), got.Code, got.Message)
-				}
-				for i, step := range steps {
-					if fmt.Sprint(have[i]) != fmt.Sprint(step) {
-						t.Errorf("step %d\ngot  %v\nwant %v", i, have[i], step)
-					}
-				}
+				compareSteps(t, chief, "behaviour", args{"part": part, "version": version})
 			})
+		}
+	}
+}
+
+// compareSteps runs a program that returns what its steps gave on a task of TensorFlow and on one of Tryst.
+func compareSteps(t *testing.T, chief *python, program string, a args) {
+	t.Helper()
+	want := onJob(chief.in(t), program, "tf", a)
+	steps, ok := want.Value.([]any)
+	if !ok || len(steps) == 0 {
+		t.Fatalf("TensorFlow: %v %s", want.Code, want.Message)
+	}
+	got := onJob(chief.in(t), program, "go", a)
+	have, _ := got.Value.([]any)
+	if len(have) != len(steps) {
+		t.Fatalf("%d steps, want %d: %v %s", len(have), len(steps), got.Code, got.Message)
+	}
+	for i, step := range steps {
+		if fmt.Sprint(have[i]) != fmt.Sprint(step) {
+			t.Errorf("step %d\ngot  %v\nwant %v", i, have[i], step)
 		}
 	}
 }

@@ -2,7 +2,7 @@
 //
 //	Registry ── op ─┬─ OpDef    from one line of notation (ParseDef)
 //	   │            └─ NewFunc  makes the kernel of a node, or refuses its types
-//	   └─ NewState ── State     variables, queues and accumulators by container and name, one for each worker session
+//	   └─ NewState ── State     variables, queues, accumulators and tables by container and name, one for each worker session
 //
 // A kernel checks what the definition of the op does not: shapes, ranges and values. Each size from
 // a graph is checked before memory is allocated, and all outputs are allocated from the step.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
@@ -101,7 +102,10 @@ func (b *bench) randomNode(r *rand.Rand, op string) (*graph.Node, []graph.Value)
 	var inputs []graph.Value
 	for _, arg := range def.InputArg {
 		for _, d := range b.argTypes(n, arg) {
-			v, ok := b.randomInput(r, d, arg.IsRef, len(inputs))
+			v, ok := b.randomHandle(r, n, len(inputs))
+			if !ok {
+				v, ok = b.randomInput(r, d, arg.IsRef, len(inputs))
+			}
 			if !ok {
 				return nil, nil
 			}
@@ -118,6 +122,40 @@ func (b *bench) randomNode(r *rand.Rand, op string) (*graph.Node, []graph.Value)
 		}
 	}
 	return n, inputs
+}
+
+// randomHandle returns the handle that input i of some ops is: mostly one that fits.
+func (b *bench) randomHandle(r *rand.Rand, n *graph.Node, i int) (graph.Value, bool) {
+	if i > 0 || r.IntN(8) == 0 {
+		return graph.Value{}, false
+	}
+	version := ""
+	if strings.HasSuffix(n.Op, "V2") {
+		version = "V2"
+	}
+	typeOf := func(names ...string) tensor.DType {
+		for _, name := range names {
+			if n.Def.Attr[name] != nil && r.IntN(8) > 0 {
+				return n.Type(name)
+			}
+		}
+		return tensor.Int64
+	}
+	if strings.HasPrefix(n.Op, "LookupTable") || strings.HasPrefix(n.Op, "InitializeTable") {
+		a := attrs{"key_dtype": typeOf("Tin", "Tkey", "Tkeys"), "value_dtype": typeOf("Tout", "Tval", "Tvalues"), "value_shape": tensor.Vector(2)}
+		kinds := []string{"HashTable", "MutableHashTable", "MutableHashTableOfTensors"}
+		return b.tried(b.node("handle", kinds[r.IntN(len(kinds))]+version, a))
+	}
+	return graph.Value{}, false
+}
+
+// tried returns the output of a node, if it succeeds.
+func (b *bench) tried(n *graph.Node, inputs ...graph.Value) (graph.Value, bool) {
+	outs, err := b.try(n, inputs...)
+	if err != nil {
+		return graph.Value{}, false
+	}
+	return outs[0], true
 }
 
 func (b *bench) randomAttr(r *rand.Rand, a *tfpb.OpDef_AttrDef) *tfpb.AttrValue {

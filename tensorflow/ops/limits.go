@@ -1,6 +1,6 @@
 package ops
 
-// maxUnused is how many generators, and how many queues and accumulators without a shared_name, a session keeps for
+// maxUnused is how many generators, and how many queues, accumulators and tables without a shared_name, a session keeps for
 // nodes that no graph has any more. A client may
 // register graphs and drop them for as long as it likes, and the name of a node may have 4 KiB.
 const maxUnused = 4096
@@ -32,11 +32,14 @@ const (
 
 // What an object and what is in it take beside the tensors, in bytes. A graph chooses how many there are.
 const (
-	// objectBytes is a queue or an accumulator, without its names.
+	// objectBytes is a queue, an accumulator or a lookup table, without its names.
 	objectBytes = 1024
 	// elementBytes is an element of a queue, and partBytes each of its tensors.
 	elementBytes = 128
 	partBytes    = 256
+	// tableEntryBytes is an entry of a table, without its key and its value if they are strings: in the map, and in the list
+	// of keys.
+	tableEntryBytes = 96
 	// waitBytes is a kernel that waits for a queue or an accumulator: 700 bytes, and the stack of a goroutine when its
 	// step ends. A graph may have 250,000 of them, and each of its steps that run.
 	waitBytes = 4096

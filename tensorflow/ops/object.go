@@ -23,11 +23,12 @@ func (p *location) at() *location { return p }
 // remove takes the resource out of its container. It reports whether it was there.
 func (p *location) remove() bool { return p.resources.remove(p.container, p.key) }
 
-// object is a resource that a node makes and others find by its handle: a queue or an accumulator. Nodes of the
+// object is a resource that a node makes and others find by its handle: a queue, an accumulator or a lookup table. Nodes of the
 // first version of an op give a reference to two strings, the container and the name.
 type object struct {
 	location
 	held      *tensor.Buffer // counts the object itself; released by drop
+	shown     string         // the container as texts have it
 	reference *graph.Variable
 }
 
@@ -71,6 +72,9 @@ func newObject(n *graph.Node, s *State, kind string) *objectKernel {
 	k := &objectKernel{
 		state: s, container: n.Text("container"), kind: kind, name: n.Text("shared_name"), reference: n.OpDef.GetOutputArg()[0].GetIsRef(),
 		shown: shownContainer(n), close: func() {},
+	}
+	if k.name == "" && n.Bool("use_node_name_sharing") {
+		k.name = n.Name
 	}
 	if k.name != "" {
 		return k
@@ -126,7 +130,7 @@ func (k *objectKernel) create(c *graph.Context, key resourceName) (resource, err
 		return nil, err
 	}
 	o := h.self()
-	o.location, o.held = location{k.state.resources, k.container, key}, held
+	o.location, o.held, o.shown = location{k.state.resources, k.container, key}, held, k.shown
 	if o.reference, err = newReference(h, k.shown, k.name); err != nil {
 		held.Release()
 		return nil, err

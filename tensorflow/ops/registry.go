@@ -34,7 +34,7 @@ func New() *Registry {
 	for _, family := range [][]entry{
 		communicationOps(), basicOps(), variableOps(), trainingOps(), elementwiseOps(), fillOps(), castOps(), randomOps(),
 		shapeOps(), arrayOps(), joinOps(), sliceOps(), matmulOps(), reduceOps(), networkOps(), gatherOps(), scatterOps(), segmentOps(), uniqueOps(),
-		sparseOps(), scanOps(), summaryOps(), stringOps(), printOps(), queueOps(), accumulatorOps(),
+		sparseOps(), scanOps(), summaryOps(), stringOps(), printOps(), queueOps(), accumulatorOps(), lookupOps(),
 	} {
 		for _, e := range family {
 			if err := r.Register(e.def, e.new); err != nil {

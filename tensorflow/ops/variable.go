@@ -442,7 +442,7 @@ func newDestroyResource(n *graph.Node, _ *State) (graph.Kernel, error) {
 	return graph.KernelFunc(func(c *graph.Context) error {
 		r, ok := c.Inputs[0].Opaque.(interface{ at() *location })
 		if !ok {
-			return invalid("resource is not a variable, a queue or an accumulator")
+			return invalid("resource is not a variable, a queue, an accumulator or a lookup table")
 		}
 		if p := r.at(); !p.remove() && !ignore {
 			return status.Errorf(status.NotFound, "Resource %s/%s does not exist.", p.container, p.key.name)
