@@ -144,11 +144,12 @@ interop-old: build/venv-old/installed build/bin/testreport ## The same against T
 
 # The tests find the library of TensorFlow by the Python on PATH.
 interop = TENSORFLOW_PYTHON=$(CURDIR)/$(1)/bin/python PATH="$(CURDIR)/$(1)/bin:$$PATH" \
-	$(testreport) -tags interop -count=1 ./integration/tensorflow ./tensorflow/ops ./tensorflow/library $(testflags)
+	$(testreport) -tags interop -count=1 ./integration/tensorflow ./tensorflow/ops/... ./tensorflow/library $(testflags)
 
 .PHONY: golden
-golden: build/venv/installed ## Write again what TensorFlow's kernels compute, the golden values of the kernels in Go
+golden: build/venv/installed ## Write again what TensorFlow's kernels compute and save, with which the kernels in Go are compared
 	@build/venv/bin/python integration/tensorflow/op_golden.py tensorflow/ops/testdata/golden.json
+	@build/venv/bin/python integration/tensorflow/bundles.py write tensorflow/ops/internal/bundle/testdata
 
 # The files record which requirements are installed; pip runs again when they change.
 build/venv/installed: integration/tensorflow/requirements.txt

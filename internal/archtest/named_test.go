@@ -21,8 +21,9 @@ import (
 
 // nameless are the types in the exported API of public packages that importers cannot name, and why.
 var nameless = map[string]string{
-	"proto/tensorflow.isAttrValue_Value":  "generated: a oneof",
-	"proto/tensorflow.isFullTypeDef_Attr": "generated: a oneof",
+	"proto/tensorflow.isAttrValue_Value":                   "generated: a oneof",
+	"proto/tensorflow.isFullTypeDef_Attr":                  "generated: a oneof",
+	"proto/tensorflow.isTensorSliceProto_Extent_HasLength": "generated: a oneof",
 }
 
 // TestImportersCanNameEveryType: each type in the exported API of a public package is exported by a public package, if need be as an
