@@ -44,28 +44,29 @@ func main() {
 		return
 	}
 	var f flags
-	os.Exit(command.Main(command.Options{Name: "tryst-tensorflow", ServeFlags: f.register, Kernels: f.kernels, Listening: f.listening}))
+	os.Exit(command.Main(command.Options{Name: "tryst-tensorflow", ServeFlags: f.register, Kernels: f.kernels, Listening: f.listening, FilesUsage: filesUsage}))
 }
 
 // flags are those that this serve has beside the ones of tryst.
 type flags struct {
 	library  string
 	process  bool
-	files    []string
 	allFiles bool
 	anyone   bool
 }
 
+// filesUsage is the help of --tensorflow-files.
+const filesUsage = "let graphs read and write files below `directory`, and no others, by Landlock; may be repeated; implies --kernel-process. With --kernels go: checkpoints, and no Landlock"
+
 func (f *flags) register(set *pflag.FlagSet) {
 	set.StringVar(&f.library, "tensorflow-library", "", "`directory` of libtensorflow_cc.so.2 (default that of the python3 on PATH)")
 	set.BoolVar(&f.process, "kernel-process", false, "run TensorFlow's kernels in a child process, which a failed check of TensorFlow may end without the server")
-	set.StringArrayVar(&f.files, "tensorflow-files", nil, "let graphs read and write files below `directory`, and no others, by Landlock; may be repeated; implies --kernel-process")
 	set.BoolVar(&f.allFiles, "tensorflow-all-files", false, "let graphs read and write every file that the user of this process can, also where the system has no Landlock")
 	set.BoolVar(&f.anyone, "allow-anyone-to-run-graphs", false, "listen beyond loopback without mutual TLS: every host that reaches the port can run graphs")
 }
 
-// kernels opens TensorFlow's library.
-func (f *flags) kernels(log *slog.Logger) (graph.KernelSet, func(), error) {
+// kernels opens TensorFlow's library. files are the directories below which graphs may use files.
+func (f *flags) kernels(log *slog.Logger, files []string) (graph.KernelSet, func(), error) {
 	if err := sources.SetForLibrary(logLevel, "2"); err != nil {
 		return nil, nil, err
 	}
@@ -75,15 +76,15 @@ func (f *flags) kernels(log *slog.Logger) (graph.KernelSet, func(), error) {
 	}
 	o := library.Options{Directory: f.library, Go: inGo}
 	switch {
-	case f.allFiles && len(f.files) > 0:
+	case f.allFiles && len(files) > 0:
 		return nil, nil, status.New(status.InvalidArgument, "--tensorflow-files and --tensorflow-all-files are both set; leave out the second to allow only files below the directories")
 	case f.allFiles:
 		o.Files = library.AllFiles
 		log.Warn("graphs may use every file that the user of this process can; --tensorflow-files DIR allows files below DIR only")
-	case len(f.files) > 0:
-		o.Files, o.Directories = library.FilesBelow, f.files
+	case len(files) > 0:
+		o.Files, o.Directories = library.FilesBelow, files
 	}
-	if f.process || len(f.files) > 0 {
+	if f.process || len(files) > 0 {
 		self, err := os.Executable()
 		if err != nil {
 			return nil, nil, err
@@ -94,7 +95,7 @@ func (f *flags) kernels(log *slog.Logger) (graph.KernelSet, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	log.Info("graphs run with TensorFlow's kernels", "version", set.Version(), "library", set.Directory(), "child", len(o.Process) > 0, "files", o.Files.String(), "below", f.files)
+	log.Info("graphs run with TensorFlow's kernels", "version", set.Version(), "library", set.Directory(), "child", len(o.Process) > 0, "files", o.Files.String(), "below", files)
 	return set, set.Close, nil
 }
 

@@ -43,8 +43,8 @@ func TestListeningBeyondLoopback(t *testing.T) {
 
 // TestFilesAreAllowedInOneWay: directories and all files together are a mistake.
 func TestFilesAreAllowedInOneWay(t *testing.T) {
-	f := flags{files: []string{t.TempDir()}, allFiles: true}
-	_, _, err := f.kernels(slog.New(slog.NewTextHandler(new(bytes.Buffer), nil)))
+	f := flags{allFiles: true}
+	_, _, err := f.kernels(slog.New(slog.NewTextHandler(new(bytes.Buffer), nil)), []string{t.TempDir()})
 	if status.CodeOf(err) != status.InvalidArgument || !strings.Contains(err.Error(), "--tensorflow-all-files") {
 		t.Error(err)
 	}

@@ -601,8 +601,14 @@ def formats():
     case("StringFormat", i32(1), f32(2.5), np.array("s", object), lists={0: 3}, template="a {} b {}{}", placeholder="{}")
 
 
+def checkpoints():
+    for base, shard, count in (("a/b", 1, 2), ("", 0, 123456), ("x", 100000, 7), ("x", -1, -2)):
+        case("ShardedFilename", np.array(base, object), i32(shard), i32(count))
+
+
 for group in (elementwise, casts, reductions, products, shapes, arrays, network, rows, updates, random,
-              optimisers16, single_rows, keras_momentum, ftrl, adadelta, proximal, averages, signs, sparse, scans, summaries, uniques, strings, formats):
+              optimisers16, single_rows, keras_momentum, ftrl, adadelta, proximal, averages, signs, sparse, scans, summaries, uniques, strings, formats,
+              checkpoints):
     group()
 with open(sys.argv[1], "w") as f:
     f.write('{"tensorflow": "%s", "cases": [\n' % tf.__version__)

@@ -349,8 +349,10 @@ def partial(chief, on):
 
 
 @program
-def monitored(chief, ps, directory, steps, variables="ref", until=None):
-    """Trains in a MonitoredTrainingSession with a checkpoint at its end. Returns the losses and the step at the start."""
+def monitored(chief, ps, directory, steps, variables="ref", pause=None):
+    """Trains in a MonitoredTrainingSession with a checkpoint at its end. Returns the losses and the step at the start.
+
+    Tells the test when it has made so many steps."""
     with v1.device(v1.train.replica_device_setter(ps_tasks=1, ps_device=ps, worker_device=chief.device)):
         loss = dense_model(variables)
         step = v1.train.get_or_create_global_step()
@@ -362,8 +364,34 @@ def monitored(chief, ps, directory, steps, variables="ref", until=None):
         first = int(session.run_step_fn(lambda step_context: step_context.session.run(step)))
         losses = []
         while not session.should_stop():
+            if len(losses) == pause:
+                chief.event("half-way")
             losses.append(float(session.run([loss, minimize])[0]))
     return {"first": first, "losses": losses}
+
+
+@program
+def save_parts(chief, ps, prefix, parts, save):
+    """Saves or restores a variable in parts and others on two tasks, by a Saver that writes a file for each. Returns the values."""
+    with v1.device(v1.train.replica_device_setter(ps_tasks=2, ps_device=ps, worker_device=chief.device)):
+        table = v1.get_variable("table", [50, 8], initializer=v1.random_uniform_initializer(seed=1), partitioner=v1.fixed_size_partitioner(parts))
+        others = [
+            v1.get_variable("half", initializer=tf.constant(np.arange(12).reshape(3, 4) / 7, tf.float16)),
+            v1.get_variable("brain", [5], tf.bfloat16, v1.constant_initializer(1.5)),
+            v1.get_variable("text", initializer=tf.constant(["a", "", "long" * 100])),
+            v1.get_variable("step", initializer=tf.constant(2**40, tf.int64), use_resource=True),
+            v1.get_variable("flags", initializer=tf.constant([True, False]), use_resource=True),
+            v1.get_variable("empty", [0, 7], use_resource=True),
+        ]
+        saver = v1.train.Saver(sharded=True)
+    with v1.Session(chief.target, config=config(chief, ps, isolate_session_state=True)) as session:
+        if save:
+            session.run(v1.global_variables_initializer())
+            saver.save(session, prefix)
+        else:
+            saver.restore(session, prefix)
+        values = session.run([tf.convert_to_tensor(table), *others])
+    return [v.astype(str if v.dtype == object else float).tolist() for v in map(np.asarray, values)]
 
 
 @program

@@ -32,7 +32,7 @@ type serverTask struct {
 	Job     string
 	Task    int
 	Kernels string
-	// Files is the directory below which graphs may use files; for the kernel set process.
+	// Files is the directory below which graphs may use files; for the kernel sets process and go.
 	Files string
 	// Provider moves values between Tryst tasks over verbs, by one of the providers. Empty: over gRPC.
 	Provider string
@@ -46,7 +46,11 @@ var sets = []string{"go", "tensorflow"}
 func (s serverTask) kernels() (graph.KernelSet, error) {
 	switch s.Kernels {
 	case "go":
-		return goKernels()
+		k, err := goKernels()
+		if err == nil && s.Files != "" {
+			err = k.AllowFiles(s.Files)
+		}
+		return k, err
 	case "tensorflow":
 		return openTensorFlow()
 	case "all files":

@@ -2,10 +2,13 @@ package command
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,7 +22,7 @@ import (
 // without TensorFlow's library names the one that has it.
 func TestKernelsOfServe(t *testing.T) {
 	foreign := ops.New()
-	plain, linked := streams{}, streams{options: Options{Kernels: func(*slog.Logger) (graph.KernelSet, func(), error) {
+	plain, linked := streams{}, streams{options: Options{Kernels: func(*slog.Logger, []string) (graph.KernelSet, func(), error) {
 		return foreign, func() {}, nil
 	}}}
 	for _, test := range []struct {
@@ -35,11 +38,11 @@ func TestKernelsOfServe(t *testing.T) {
 		{"go", linked, func(k graph.KernelSet) bool { return k != foreign && k.Name() == "go" }},
 		{"none", linked, func(k graph.KernelSet) bool { return k == nil }},
 	} {
-		if set, _, err := test.s.kernels(slog.Default(), test.name); err != nil || !test.want(set) {
+		if set, _, err := test.s.kernels(slog.Default(), test.name, nil); err != nil || !test.want(set) {
 			t.Errorf("%s: got %v, %v", test.name, set, err)
 		}
 	}
-	if _, _, err := plain.kernels(slog.Default(), "tensorflow"); err == nil || !strings.Contains(err.Error(), "tryst-tensorflow") {
+	if _, _, err := plain.kernels(slog.Default(), "tensorflow", nil); err == nil || !strings.Contains(err.Error(), "tryst-tensorflow") {
 		t.Error(err)
 	}
 }
@@ -49,7 +52,7 @@ func TestKernelsOfServe(t *testing.T) {
 func TestListeningOfServe(t *testing.T) {
 	var got net.Addr
 	o := Options{
-		Kernels: func(*slog.Logger) (graph.KernelSet, func(), error) { return ops.New(), func() {}, nil },
+		Kernels: func(*slog.Logger, []string) (graph.KernelSet, func(), error) { return ops.New(), func() {}, nil },
 		Listening: func(a net.Addr, mutualTLS bool) error {
 			got = a
 			return fmt.Errorf("not here, mutual TLS %v", mutualTLS)
@@ -69,5 +72,32 @@ func TestListeningOfServe(t *testing.T) {
 	mutual.TLS.RequireClientCert = true
 	if err := (streams{options: o}).listening(mutual)(got); !strings.Contains(err.Error(), "mutual TLS true") {
 		t.Error(err)
+	}
+}
+
+// TestFilesOfServe: the kernels of the command get the directories of --tensorflow-files, those in Go and others. One that does
+// not exist ends serve.
+func TestFilesOfServe(t *testing.T) {
+	dir := t.TempDir()
+	var log bytes.Buffer
+	serve := func(o Options, args ...string) int {
+		log.Reset()
+		return run(t.Context(), streams{out: io.Discard, err: &log, env: []string{}, options: o}, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...))
+	}
+	missing := filepath.Join(dir, "missing")
+	if code := serve(Options{}, "--tensorflow-files", dir, "--tensorflow-files", missing); code == exitDone || !strings.Contains(log.String(), missing) || !strings.Contains(log.String(), "make the directory first") {
+		t.Errorf("exit status %d: %s", code, log.String())
+	}
+	var got []string
+	o := Options{Kernels: func(_ *slog.Logger, files []string) (graph.KernelSet, func(), error) {
+		got = files
+		return nil, nil, errors.New("not now")
+	}}
+	if serve(o, "--tensorflow-files", dir, "--tensorflow-files", missing); !slices.Equal(got, []string{dir, missing}) {
+		t.Errorf("the kernels got %q: %s", got, log.String())
+	}
+	set, _, err := streams{}.kernels(slog.New(slog.NewTextHandler(&log, nil)), config.KernelsGo, []string{dir})
+	if err != nil || set == nil || !strings.Contains(log.String(), "graphs may save and restore checkpoints") {
+		t.Errorf("%v, %v: %s", set, err, log.String())
 	}
 }

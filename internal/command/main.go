@@ -22,8 +22,10 @@ type Options struct {
 	// ServeFlags, if not nil, adds flags to serve.
 	ServeFlags func(*pflag.FlagSet)
 	// Kernels returns the kernel set that serve runs graphs with, and what to do at the end. It is
-	// called once, with the flags parsed. Nil means the kernels in Go.
-	Kernels func(*slog.Logger) (set graph.KernelSet, end func(), err error)
+	// called once, with the flags parsed. files are the directories of --tensorflow-files. Nil means the kernels in Go.
+	Kernels func(log *slog.Logger, files []string) (set graph.KernelSet, end func(), err error)
+	// FilesUsage is the help of --tensorflow-files; empty for that of the kernels in Go.
+	FilesUsage string
 	// Listening, if not nil, is called when serve listens with the set of Kernels, and accepts nothing
 	// yet. An error ends serve. mutualTLS says that all clients need a certificate.
 	Listening func(address net.Addr, mutualTLS bool) error

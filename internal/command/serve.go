@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -24,7 +25,7 @@ import (
 )
 
 func (s streams) serveCommand() *cobra.Command {
-	var publish []string
+	var publish, files []string
 	cmd := &cobra.Command{
 		Use:   "serve [--publish [NAME=]PATH]... [[NAME=]PATH]...",
 		Short: "Publish checkpoints and run a task of the cluster",
@@ -69,10 +70,11 @@ terminal does.`,
 			if err := present(offers); err != nil {
 				return err
 			}
-			return s.serve(cmd.Context(), cfg, offers)
+			return s.serve(cmd.Context(), cfg, offers, files)
 		},
 	}
 	cmd.Flags().StringArrayVar(&publish, "publish", nil, "publish the tensors of [NAME=]`PATH`; may be repeated")
+	cmd.Flags().StringArrayVar(&files, "tensorflow-files", nil, cmp.Or(s.options.FilesUsage, "let graphs save and restore checkpoints below `directory`, and use no other files; may be repeated"))
 	sources.RegisterFlags(cmd.Flags(), config.ForServer)
 	if s.options.ServeFlags != nil {
 		s.options.ServeFlags(cmd.Flags())
@@ -149,7 +151,7 @@ func (s streams) endsWithTerminal() bool {
 	return s.signals != nil && s.in != nil && isTerminal(s.in) && !signal.Ignored(syscall.SIGHUP)
 }
 
-func (s streams) serve(ctx context.Context, cfg *sources.Loaded, offers []offer) error {
+func (s streams) serve(ctx context.Context, cfg *sources.Loaded, offers []offer, files []string) error {
 	log := newLogger(cfg.Log, s.err)
 	systemd := &notifier{socket: sources.NotifySocket(s.env), log: log}
 	reload := make(chan os.Signal, 1) // with space for a signal during the start, which is handled after it
@@ -159,7 +161,7 @@ func (s streams) serve(ctx context.Context, cfg *sources.Loaded, offers []offer)
 	} else {
 		signal.Notify(reload, syscall.SIGHUP)
 	}
-	kernels, end, err := s.kernels(log, cfg.Kernels)
+	kernels, end, err := s.kernels(log, cfg.Kernels, files)
 	if err != nil {
 		return err
 	}
@@ -196,8 +198,9 @@ func (s streams) serve(ctx context.Context, cfg *sources.Loaded, offers []offer)
 	return srv.Close(context.WithoutCancel(ctx))
 }
 
-// kernels returns the kernel set that a setting names, nil for none, and what to do at the server's end.
-func (s streams) kernels(log *slog.Logger, name string) (set graph.KernelSet, end func(), err error) {
+// kernels returns the kernel set that a setting names, nil for none, and what to do at the server's end. files are the
+// directories below which graphs may use files.
+func (s streams) kernels(log *slog.Logger, name string, files []string) (set graph.KernelSet, end func(), err error) {
 	open := s.options.Kernels
 	switch {
 	case name == config.KernelsNone:
@@ -209,13 +212,19 @@ func (s streams) kernels(log *slog.Logger, name string) (set graph.KernelSet, en
 		if err := kernels.AddCollectives(); err != nil {
 			return nil, nil, err
 		}
+		if err := kernels.AllowFiles(files...); err != nil {
+			return nil, nil, err
+		}
+		if len(files) > 0 {
+			log.Info("graphs may save and restore checkpoints", "below", files)
+		}
 		return kernels, func() {}, nil
 	}
-	return open(log)
+	return open(log, files)
 }
 
 // listening returns what checks the address that graphs are accepted at; nil when these are none, or run
-// with the kernels in Go, which reach nothing but memory.
+// with the kernels in Go, which reach nothing but memory and the checkpoints of --tensorflow-files.
 func (s streams) listening(cfg *sources.Loaded) func(net.Addr) error {
 	if s.options.Listening == nil || s.options.Kernels == nil || cfg.Kernels == config.KernelsNone || cfg.Kernels == config.KernelsGo {
 		return nil

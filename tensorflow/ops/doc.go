@@ -10,4 +10,7 @@
 //
 // Queues and accumulators are machines of package waiting, with a lock around each: a kernel that waits is a
 // graph.AsyncKernel, whose done the step calls that ends the wait.
+//
+// Kernels for checkpoints use files below the directories of AllowFiles. Package bundle has the files, and files.go which
+// of them a graph may name.
 package ops

@@ -44,3 +44,10 @@ const (
 	// step ends. A graph may have 250,000 of them, and each of its steps that run.
 	waitBytes = 4096
 )
+
+// maxFileKernels is how many kernels of a process read or write files at once: enough for the parts of a checkpoint on
+// several devices, and a disk that does not answer holds no more threads.
+const maxFileKernels = 8
+
+// prefixBytes is what a prefix of a merge takes beside its text.
+const prefixBytes = 128

@@ -21,6 +21,7 @@ type NewFunc func(n *graph.Node, s *State) (graph.Kernel, error)
 type Registry struct {
 	ops     map[string]*op
 	objects atomic.Int64 // that have got a name of their own so far
+	files   *files       // nil when graphs may use none
 }
 
 type op struct {
@@ -34,7 +35,7 @@ func New() *Registry {
 	for _, family := range [][]entry{
 		communicationOps(), basicOps(), variableOps(), trainingOps(), elementwiseOps(), fillOps(), castOps(), randomOps(),
 		shapeOps(), arrayOps(), joinOps(), sliceOps(), matmulOps(), reduceOps(), networkOps(), gatherOps(), scatterOps(), segmentOps(), uniqueOps(),
-		sparseOps(), scanOps(), summaryOps(), stringOps(), printOps(), queueOps(), accumulatorOps(), lookupOps(),
+		sparseOps(), scanOps(), summaryOps(), stringOps(), printOps(), queueOps(), accumulatorOps(), lookupOps(), checkpointOps(),
 	} {
 		for _, e := range family {
 			if err := r.Register(e.def, e.new); err != nil {
