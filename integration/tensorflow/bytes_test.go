@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -168,7 +169,7 @@ func (bed *testbed) captureID(from cluster.Task, s *step, key rendezvous.Key, id
 	}
 	var b []byte
 	err = conn.Invoke(bed.soon(), tensorflowgrpc.WorkerService_RecvTensor_FullMethodName,
-		&tfpb.RecvTensorRequest{StepId: s.id, RendezvousKey: key.String(), RequestId: id}, &b, grpc.ForceCodecV2(rawCodec{}))
+		&tfpb.RecvTensorRequest{StepId: s.id, RendezvousKey: key.String(), RequestId: id}, &b, grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallRecvMsgSize(math.MaxInt32))
 	if err != nil {
 		bed.t.Fatal(err)
 	}
