@@ -1,7 +1,10 @@
 package ops
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -126,8 +129,16 @@ func newRestore(n *graph.Node, s *State) (graph.Kernel, error) {
 			return err
 		}
 		defer r.Close()
-		for i, name := range q.names {
-			t, err := restore(c, r, name, q.parts[i], c.Node.OutTypes[i])
+		if err := c.Scratch(8 * int64(len(q.names))); err != nil {
+			return err
+		}
+		order := make([]int, len(q.names)) // of the index, each of whose blocks is then read once
+		for i := range order {
+			order[i] = i
+		}
+		slices.SortFunc(order, func(i, j int) int { return cmp.Or(strings.Compare(q.names[i], q.names[j]), i-j) })
+		for _, i := range order {
+			t, err := restore(c, r, q.names[i], q.parts[i], c.Node.OutTypes[i])
 			if err != nil {
 				return err
 			}

@@ -3,6 +3,7 @@ package ops
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -62,9 +63,7 @@ func (b *bench) restored(prefix string, values ...any) ([]graph.Value, error) {
 func (b *bench) merged(a attrs, to string, from ...string) error {
 	b.t.Helper()
 	all := attrs{"delete_old_dirs": true, "allow_missing_files": false}
-	for k, v := range a {
-		all[k] = v
-	}
+	maps.Copy(all, a)
 	inputs := []graph.Value{text([]int64{int64(len(from))}, from...), text(nil, to)}
 	_, err := b.try(b.node("merge", "MergeV2Checkpoints", all, inputs...), inputs...)
 	return err
@@ -240,6 +239,20 @@ func TestCheckpointsAreBelowTheDirectory(t *testing.T) {
 	}
 	if after := tree(t, outer); !slices.Equal(before, after) {
 		t.Errorf("the files are %q, and were %q", after, before)
+	}
+}
+
+// TestADirectoryForFilesIsALinkInAnother: the directory that is nearest to a file decides.
+func TestADirectoryForFilesIsALinkInAnother(t *testing.T) {
+	dir, outside := t.TempDir(), t.TempDir()
+	if err := os.Symlink(outside, dir+"/out"); err != nil {
+		t.Fatal(err)
+	}
+	for _, dirs := range [][]string{{dir, dir + "/out"}, {dir + "/out", dir}} {
+		b := newFileBench(t, dirs...)
+		if err := b.saved(dir+"/out/c", "x", "", vec[float32](1)); err != nil {
+			t.Errorf("%q: %v", dirs, err)
+		}
 	}
 }
 

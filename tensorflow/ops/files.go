@@ -40,8 +40,8 @@ func (r *Registry) AllowFiles(directories ...string) error {
 			return status.Errorf(status.FailedPrecondition, "--tensorflow-files %s: %v; make the directory first", dir, err)
 		}
 		d := directory{root: root, names: [][]string{components(path)}}
-		if real, err := filepath.EvalSymlinks(path); err == nil && real != path {
-			d.names = append(d.names, components(real))
+		if target, err := filepath.EvalSymlinks(path); err == nil && target != path {
+			d.names = append(d.names, components(target))
 		}
 		f.directories = append(f.directories, d)
 	}

@@ -183,8 +183,6 @@ func (f file) failed(err error) *status.Error {
 		code = status.PermissionDenied
 	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.ENOTEMPTY), errors.Is(err, syscall.EROFS):
 		code = status.FailedPrecondition
-	case errors.Is(err, fs.ErrExist):
-		code = status.AlreadyExists
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG), errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		code = status.ResourceExhausted
 	case errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.ENAMETOOLONG), errors.Is(err, syscall.ELOOP):

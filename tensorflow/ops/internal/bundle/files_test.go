@@ -158,7 +158,7 @@ func TestErrorsOfWriters(t *testing.T) {
 		"has 65537":                w.Add(strings.Repeat("x", maxKey+1), ints(t, 1)),
 		"Adding duplicate key: \"": w.AddSlice("v", whole, Slice{{0, 2}}, half),
 		"different types":          w.AddSlice("v", shapeOf(t, 5), Slice{{2, 2}}, half),
-		"parts are of tensors":     w.AddSlice("v", whole, Slice{{2, 1}}, ints1(t)),
+		"parts are of tensors":     w.AddSlice("v", whole, Slice{{2, 1}}, intVector(t)),
 		"and the tensor [2]":       w.AddSlice("v", whole, Slice{{2, 1}}, half),
 		"duplicate key: x":         w.AddSlice("x", whole, Slice{{2, 2}}, half),
 		"Adding duplicate key: v":  w.AddSlice("v", shapeOf(t, 2), Slice{{0, 2}}, half),
@@ -169,7 +169,7 @@ func TestErrorsOfWriters(t *testing.T) {
 	}
 }
 
-func ints1(t *testing.T) *tensor.Tensor {
+func intVector(t *testing.T) *tensor.Tensor {
 	x, err := tensor.FromSlice(tensor.Vector(1), []int32{1})
 	if err != nil {
 		t.Fatal(err)

@@ -121,7 +121,7 @@ func TestWrongEntries(t *testing.T) {
 			"DataLoss: DIR/f.index: key x is float[4], and its part 0,2 is string[2]"},
 		"a part with parts": {good, zeros, []any{extentKey("x", 0, 2), &entryProto{Dtype: float, Shape: dims(2), Slices: []*tfpb.TensorSliceProto{extent(0, 1)}}, extentKey("x", 2, 2), &entryProto{Dtype: float, Shape: dims(2)},
 			"x", &entryProto{Dtype: float, Shape: dims(4), Slices: []*tfpb.TensorSliceProto{extent(0, 2), extent(2, 2)}}}, "has parts itself"},
-		"too many parts": {good, zeros, []any{"x", &entryProto{Dtype: float, Shape: dims(4), Slices: make1(maxSlices + 1)}}, "DataLoss: DIR/f.index: key x has 4097 parts; at most 4096 are read"},
+		"too many parts": {good, zeros, []any{"x", &entryProto{Dtype: float, Shape: dims(4), Slices: manyParts(maxSlices + 1)}}, "DataLoss: DIR/f.index: key x has 4097 parts; at most 4096 are read"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -140,7 +140,7 @@ func TestWrongEntries(t *testing.T) {
 
 func extentKey(name string, start, length int64) string { return (Slice{{start, length}}).key(name) }
 
-func make1(n int) []*tfpb.TensorSliceProto {
+func manyParts(n int) []*tfpb.TensorSliceProto {
 	all := make([]*tfpb.TensorSliceProto, n)
 	for i := range all {
 		all[i] = extent(0, 1)
@@ -289,4 +289,127 @@ func TestReadsAndWritesEndWithTheirContext(t *testing.T) {
 		t.Errorf("a merge: %v", err)
 	}
 	wantFiles(t, dir, "f.data-00000-of-00001", "f.index")
+}
+
+// TestWrongBlocks: the numbers of a block are compared with its bytes before they are used.
+func TestWrongBlocks(t *testing.T) {
+	entry := func(shared, rest, value uint64, content string) []byte {
+		b := binary.AppendUvarint(binary.AppendUvarint(binary.AppendUvarint(nil, shared), rest), value)
+		return append(b, content...)
+	}
+	end := func(b []byte, restarts ...uint32) []byte {
+		for _, r := range append(restarts, uint32(len(restarts))) {
+			b = binary.LittleEndian.AppendUint32(b, r)
+		}
+		return b
+	}
+	long := strings.Repeat("k", maxKey)
+	for name, data := range map[string][]byte{
+		"nothing":                   {},
+		"no restart points":         end(nil),
+		"more restart points":       binary.LittleEndian.AppendUint32(end(nil, 0), 3),
+		"a restart point outside":   end(entry(0, 1, 1, "kv"), 99),
+		"a key that shares nothing": end(entry(1, 1, 1, "kv"), 0),
+		"a key beyond the block":    end(entry(0, 3, 0, "k"), 0),
+		"a value beyond the block":  end(entry(0, 1, 2, "kv"), 0),
+		"a sum that overflows":      end(entry(0, 1<<63, 1<<63, "kv"), 0),
+		"a number that does":        end(bytes.Repeat([]byte{0xff}, 12), 0),
+		"half a number":             end([]byte{0, 0x80}, 0),
+		"a long key":                end(append(entry(0, maxKey, 0, long), entry(maxKey, 1, 0, "k")...), 0),
+		"a long value":              end(entry(0, 1, maxValue+1, "k"+strings.Repeat("v", maxValue+1)), 0),
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, err := parseBlock(data)
+			if err == nil {
+				c := cursor{block: b}
+				_, err = c.seek([]byte("zzz"))
+			}
+			if !errors.Is(err, errBlock) && !errors.Is(err, errTooLong) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// TestWrongTables: footers and indexes that name blocks which cannot be. Nothing is allocated for them.
+func TestWrongTables(t *testing.T) {
+	table := func(index handle, blocks ...[]byte) []byte {
+		var b []byte
+		for _, content := range blocks {
+			content = append(bytes.Clone(content), 0)
+			b = append(b, binary.LittleEndian.AppendUint32(content, mask(crcOf(content)))...)
+		}
+		var footer []byte
+		for _, v := range []uint64{0, 0, index.offset, index.size} {
+			footer = binary.AppendUvarint(footer, v)
+		}
+		footer = append(footer, make([]byte, footerSize-8-len(footer))...)
+		return append(b, binary.LittleEndian.AppendUint64(footer, magic)...)
+	}
+	indexOf := func(handles ...handle) []byte {
+		b := blockBuilder{interval: 1}
+		for i, h := range handles {
+			b.add([]byte{'a' + byte(i)}, binary.AppendUvarint(binary.AppendUvarint(nil, h.offset), h.size))
+		}
+		return bytes.Clone(b.finish())
+	}
+	data := blockBuilder{interval: 1}
+	data.add([]byte("a"), nil)
+	content := bytes.Clone(data.finish())
+	at, size := uint64(len(content)+trailerSize), uint64(len(content))
+	twice := indexOf(handle{0, size}, handle{0, size})
+	unordered := indexOf(handle{0, size}, handle{at, size})
+	for name, c := range map[string]struct {
+		file []byte
+		want string
+	}{
+		"no index":                {table(handle{0, 1 << 62}), "a block of 4611686018427387904 bytes at offset 0 is outside the file"},
+		"an index beyond the end": {table(handle{1 << 62, 1}), "is outside the file"},
+		"a block beyond the end":  {table(handle{0, uint64(len(indexOf(handle{1 << 40, 1})))}, indexOf(handle{1 << 40, 1})), "is outside the file"},
+		"a block twice":           {table(handle{at, uint64(len(twice))}, content, twice), "overlaps the one before it"},
+		"a key twice":             {table(handle{2 * at, uint64(len(unordered))}, content, content, unordered), "the key a is not in order"},
+		"no footer":               {[]byte("short"), "file is too short to be an sstable: 5 bytes"},
+		"another file":            {make([]byte, 100), "not an sstable (bad magic number 0x0)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool := tensor.NewPool(tensor.PoolOptions{Limit: 1 << 20, Keep: -1})
+			x, err := openTable(bytes.NewReader(c.file), int64(len(c.file)), "f.index", pool)
+			if err == nil {
+				err = x.each(t.Context(), func(_, _ []byte) error { return nil })
+				x.close()
+			}
+			if status.CodeOf(err) != status.DataLoss || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "f.index") {
+				t.Errorf("got %v, want %s", err, c.want)
+			}
+			if s := pool.Stats(); s.InUse != 0 {
+				t.Errorf("%d bytes are not released", s.InUse)
+			}
+		})
+	}
+	large, err := os.Create(filepath.Join(t.TempDir(), "large"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer large.Close()
+	footer := table(handle{0, maxBlock + 1})
+	if _, err := large.WriteAt(footer, 2*maxBlock); err != nil { // the rest has no blocks on the disk
+		t.Fatal(err)
+	}
+	if _, err := openTable(large, 2*maxBlock+int64(len(footer)), "large", tensor.Heap{}); status.CodeOf(err) != status.DataLoss || !strings.Contains(err.Error(), "at most 16777216 are read") {
+		t.Errorf("a large block: %v", err)
+	}
+}
+
+// TestStringsFillTheirEntry: bytes after the strings are not passed over.
+func TestStringsFillTheirEntry(t *testing.T) {
+	crc := addLength(0, 1)
+	stored := binary.LittleEndian.AppendUint32([]byte{1}, mask(crc))
+	data := append(stored, "ab"...)
+	sum := mask(crcOf(append(binary.LittleEndian.AppendUint32(nil, 1), data[1:6]...)))
+	for size, want := range map[int64]status.Code{6: status.OK, 7: status.DataLoss, 5: status.DataLoss} {
+		p := forge(t, t.TempDir(), header(1), data, "x", &entryProto{Dtype: text, Shape: dims(1), Size: size, Crc32C: sum})
+		if _, err := get(t.Context(), p, "x", "", tensor.Heap{}); status.CodeOf(err) != want {
+			t.Errorf("%d bytes: %v, want %v", size, err, want)
+		}
+	}
 }
