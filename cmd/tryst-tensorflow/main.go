@@ -14,7 +14,6 @@ package main
 import (
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 
 	"github.com/spf13/pflag"
@@ -44,7 +43,7 @@ func main() {
 		return
 	}
 	var f flags
-	os.Exit(command.Main(command.Options{Name: "tryst-tensorflow", ServeFlags: f.register, Kernels: f.kernels, Listening: f.listening, FilesUsage: filesUsage}))
+	os.Exit(command.Main(command.Options{Name: "tryst-tensorflow", ServeFlags: f.register, Kernels: f.kernels, FilesUsage: filesUsage}))
 }
 
 // flags are those that this serve has beside the ones of tryst.
@@ -52,7 +51,6 @@ type flags struct {
 	library  string
 	process  bool
 	allFiles bool
-	anyone   bool
 }
 
 // filesUsage is the help of --tensorflow-files.
@@ -62,7 +60,6 @@ func (f *flags) register(set *pflag.FlagSet) {
 	set.StringVar(&f.library, "tensorflow-library", "", "`directory` of libtensorflow_cc.so.2 (default that of the python3 on PATH)")
 	set.BoolVar(&f.process, "kernel-process", false, "run TensorFlow's kernels in a child process, which a failed check of TensorFlow may end without the server")
 	set.BoolVar(&f.allFiles, "tensorflow-all-files", false, "let graphs read and write every file that the user of this process can, also where the system has no Landlock")
-	set.BoolVar(&f.anyone, "allow-anyone-to-run-graphs", false, "listen beyond loopback without mutual TLS: every host that reaches the port can run graphs")
 }
 
 // kernels opens TensorFlow's library. files are the directories below which graphs may use files.
@@ -97,15 +94,4 @@ func (f *flags) kernels(log *slog.Logger, files []string) (graph.KernelSet, func
 	}
 	log.Info("graphs run with TensorFlow's kernels", "version", set.Version(), "library", set.Directory(), "child", len(o.Process) > 0, "files", o.Files.String(), "below", files)
 	return set, set.Close, nil
-}
-
-// listening refuses to run the graphs of every host that reaches the port, unless that was asked for. Stock
-// TensorFlow has no TLS, so with it this is the only way beyond loopback.
-func (f *flags) listening(address net.Addr, mutualTLS bool) error {
-	tcp, ok := address.(*net.TCPAddr)
-	if f.anyone || mutualTLS || ok && tcp.IP.IsLoopback() {
-		return nil
-	}
-	return status.Errorf(status.FailedPrecondition,
-		"every host that reaches %s could run graphs here, as the user of this process: set tls.cert, tls.key, tls.ca and tls.require-client-cert (TensorFlow has no TLS), or listen on loopback; or, when only trusted hosts reach the port, set --allow-anyone-to-run-graphs", address)
 }

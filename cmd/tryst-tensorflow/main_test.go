@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"log/slog"
-	"net"
 	"strings"
 	"testing"
 
@@ -13,33 +12,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// TestListeningBeyondLoopback: without mutual TLS serve starts beyond loopback only when a flag says that
-// everybody may run graphs.
-func TestListeningBeyondLoopback(t *testing.T) {
-	for _, tt := range []struct {
-		ip                string
-		mutualTLS, anyone bool
-		ok                bool
-	}{
-		{"127.0.0.1", false, false, true},
-		{"::1", false, false, true},
-		{"0.0.0.0", false, false, false},
-		{"::", false, false, false},
-		{"10.0.0.1", false, false, false},
-		{"0.0.0.0", true, false, true},
-		{"0.0.0.0", false, true, true},
-	} {
-		f := flags{anyone: tt.anyone}
-		err := f.listening(&net.TCPAddr{IP: net.ParseIP(tt.ip), Port: 2222}, tt.mutualTLS)
-		switch {
-		case tt.ok && err != nil:
-			t.Errorf("%+v: %v", tt, err)
-		case !tt.ok && (status.CodeOf(err) != status.FailedPrecondition || !strings.Contains(err.Error(), "--allow-anyone-to-run-graphs") || !strings.Contains(err.Error(), "tls.require-client-cert")):
-			t.Errorf("%+v: %v", tt, err)
-		}
-	}
-}
 
 // TestFilesAreAllowedInOneWay: directories and all files together are a mistake.
 func TestFilesAreAllowedInOneWay(t *testing.T) {

@@ -3,7 +3,6 @@ package command
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/config/sources"
+	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensorflow/graph"
 	"github.com/tryst-rdma/tryst/tensorflow/ops"
 )
@@ -47,31 +47,66 @@ func TestKernelsOfServe(t *testing.T) {
 	}
 }
 
-// TestListeningOfServe: the command checks the address before anything is accepted, unless the graphs
-// run with the kernels in Go, or there are none. An error ends serve.
-func TestListeningOfServe(t *testing.T) {
-	var got net.Addr
-	o := Options{
-		Kernels: func(*slog.Logger, []string) (graph.KernelSet, func(), error) { return ops.New(), func() {}, nil },
-		Listening: func(a net.Addr, mutualTLS bool) error {
-			got = a
-			return fmt.Errorf("not here, mutual TLS %v", mutualTLS)
-		},
-	}
-	var log bytes.Buffer
-	code := run(t.Context(), streams{out: io.Discard, err: &log, env: []string{}, options: o}, []string{"serve", "--listen", "127.0.0.1:0"})
-	if code == exitDone || got == nil || !strings.Contains(log.String(), "not here, mutual TLS false") {
-		t.Errorf("exit status %d at %v: %s", code, got, log.String())
-	}
-	for _, kernels := range []string{config.KernelsGo, config.KernelsNone} {
-		if (streams{options: o}).listening(&sources.Loaded{Own: config.Own{Kernels: kernels}}) != nil {
-			t.Errorf("the address is checked although the kernels are %s", kernels)
+// TestListeningBeyondLoopback: without mutual TLS serve starts beyond loopback only when a flag says that everybody may
+// run graphs. Graphs that reach nothing but memory are no reason.
+func TestListeningBeyondLoopback(t *testing.T) {
+	foreign := Options{Kernels: func(*slog.Logger, []string) (graph.KernelSet, func(), error) { return ops.New(), func() {}, nil }}
+	for _, tt := range []struct {
+		ip                string
+		mutualTLS, anyone bool
+		ok                bool
+	}{
+		{"127.0.0.1", false, false, true},
+		{"::1", false, false, true},
+		{"0.0.0.0", false, false, false},
+		{"::", false, false, false},
+		{"10.0.0.1", false, false, false},
+		{"0.0.0.0", true, false, true},
+		{"0.0.0.0", false, true, true},
+	} {
+		for _, of := range []struct {
+			name    string
+			options Options
+			kernels string
+			files   []string
+			checks  bool
+			want    string
+		}{
+			{"kernels in Go", Options{}, config.KernelsGo, nil, false, ""},
+			{"kernels in Go of another command", foreign, config.KernelsGo, nil, false, ""},
+			{"no kernels", foreign, config.KernelsNone, []string{"/d"}, false, ""},
+			{"checkpoints", Options{}, "", []string{"/d"}, true, `write files below ["/d"]`},
+			{"checkpoints of another command", foreign, config.KernelsGo, []string{"/d"}, true, `write files below ["/d"]`},
+			{"TensorFlow's kernels", foreign, config.KernelsTensorFlow, nil, true, "as the user of this process"},
+		} {
+			cfg := &sources.Loaded{Own: config.Own{Kernels: of.kernels}}
+			cfg.TLS.RequireClientCert = tt.mutualTLS
+			check := streams{options: of.options}.listening(cfg, graphs{files: of.files, anyone: tt.anyone})
+			if (check != nil) != of.checks {
+				t.Errorf("%s: the address is checked: %v", of.name, check != nil)
+			}
+			if check == nil {
+				continue
+			}
+			err := check(&net.TCPAddr{IP: net.ParseIP(tt.ip), Port: 2222})
+			switch {
+			case tt.ok && err != nil:
+				t.Errorf("%s, %+v: %v", of.name, tt, err)
+			case !tt.ok && (status.CodeOf(err) != status.FailedPrecondition || !strings.Contains(err.Error(), "--allow-anyone-to-run-graphs") || !strings.Contains(err.Error(), "tls.require-client-cert") || !strings.Contains(err.Error(), of.want)):
+				t.Errorf("%s, %+v: %v", of.name, tt, err)
+			}
 		}
 	}
-	mutual := &sources.Loaded{Own: config.Own{Kernels: config.KernelsTensorFlow}}
-	mutual.TLS.RequireClientCert = true
-	if err := (streams{options: o}).listening(mutual)(got); !strings.Contains(err.Error(), "mutual TLS true") {
-		t.Error(err)
+}
+
+// TestServeChecksItsAddress before anything is accepted.
+func TestServeChecksItsAddress(t *testing.T) {
+	var log bytes.Buffer
+	serve := func(args ...string) int {
+		return run(t.Context(), streams{out: io.Discard, err: &log, env: []string{}}, append([]string{"serve", "--listen", "0.0.0.0:0"}, args...))
+	}
+	if code := serve("--tensorflow-files", t.TempDir()); code == exitDone || !strings.Contains(log.String(), "--allow-anyone-to-run-graphs") {
+		t.Errorf("exit status %d: %s", code, log.String())
 	}
 }
 

@@ -5,7 +5,6 @@ package command
 import (
 	"context"
 	"log/slog"
-	"net"
 	"os"
 	"os/signal"
 	"syscall"
@@ -26,9 +25,6 @@ type Options struct {
 	Kernels func(log *slog.Logger, files []string) (set graph.KernelSet, end func(), err error)
 	// FilesUsage is the help of --tensorflow-files; empty for that of the kernels in Go.
 	FilesUsage string
-	// Listening, if not nil, is called when serve listens with the set of Kernels, and accepts nothing
-	// yet. An error ends serve. mutualTLS says that all clients need a certificate.
-	Listening func(address net.Addr, mutualTLS bool) error
 }
 
 // name is the name of the command.

@@ -1,11 +1,9 @@
 package command
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"os/signal"
 	"slices"
@@ -25,7 +23,8 @@ import (
 )
 
 func (s streams) serveCommand() *cobra.Command {
-	var publish, files []string
+	var publish []string
+	var graphs graphs
 	cmd := &cobra.Command{
 		Use:   "serve [--publish [NAME=]PATH]... [[NAME=]PATH]...",
 		Short: "Publish checkpoints and run a task of the cluster",
@@ -70,11 +69,11 @@ terminal does.`,
 			if err := present(offers); err != nil {
 				return err
 			}
-			return s.serve(cmd.Context(), cfg, offers, files)
+			return s.serve(cmd.Context(), cfg, offers, graphs)
 		},
 	}
 	cmd.Flags().StringArrayVar(&publish, "publish", nil, "publish the tensors of [NAME=]`PATH`; may be repeated")
-	cmd.Flags().StringArrayVar(&files, "tensorflow-files", nil, cmp.Or(s.options.FilesUsage, "let graphs save and restore checkpoints below `directory`, and use no other files; may be repeated"))
+	graphs.register(cmd.Flags(), s.options.FilesUsage)
 	sources.RegisterFlags(cmd.Flags(), config.ForServer)
 	if s.options.ServeFlags != nil {
 		s.options.ServeFlags(cmd.Flags())
@@ -151,7 +150,7 @@ func (s streams) endsWithTerminal() bool {
 	return s.signals != nil && s.in != nil && isTerminal(s.in) && !signal.Ignored(syscall.SIGHUP)
 }
 
-func (s streams) serve(ctx context.Context, cfg *sources.Loaded, offers []offer, files []string) error {
+func (s streams) serve(ctx context.Context, cfg *sources.Loaded, offers []offer, graphs graphs) error {
 	log := newLogger(cfg.Log, s.err)
 	systemd := &notifier{socket: sources.NotifySocket(s.env), log: log}
 	reload := make(chan os.Signal, 1) // with space for a signal during the start, which is handled after it
@@ -161,7 +160,7 @@ func (s streams) serve(ctx context.Context, cfg *sources.Loaded, offers []offer,
 	} else {
 		signal.Notify(reload, syscall.SIGHUP)
 	}
-	kernels, end, err := s.kernels(log, cfg.Kernels, files)
+	kernels, end, err := s.kernels(log, cfg.Kernels, graphs.files)
 	if err != nil {
 		return err
 	}
@@ -176,7 +175,7 @@ func (s streams) serve(ctx context.Context, cfg *sources.Loaded, offers []offer,
 	srv, err := server.Start(ctx, given, server.Options{
 		GraphLimits: limits,
 		Logger:      log, LimitHeap: true, ServerStats: traces.Server(), ClientStats: traces.Client(), Kernels: kernels,
-		Listening: s.listening(cfg),
+		Listening: s.listening(cfg, graphs),
 		Prepare: func(ctx context.Context, srv *server.Server) error {
 			for _, o := range offers {
 				systemd.busy("publishing " + strconv.Quote(o.name))
@@ -221,15 +220,6 @@ func (s streams) kernels(log *slog.Logger, name string, files []string) (set gra
 		return kernels, func() {}, nil
 	}
 	return open(log, files)
-}
-
-// listening returns what checks the address that graphs are accepted at; nil when these are none, or run
-// with the kernels in Go, which reach nothing but memory and the checkpoints of --tensorflow-files.
-func (s streams) listening(cfg *sources.Loaded) func(net.Addr) error {
-	if s.options.Listening == nil || s.options.Kernels == nil || cfg.Kernels == config.KernelsNone || cfg.Kernels == config.KernelsGo {
-		return nil
-	}
-	return func(a net.Addr) error { return s.options.Listening(a, cfg.TLS.RequireClientCert) }
 }
 
 // untilDone returns when ctx ends, or done is closed since the listener failed. Until then it calls
