@@ -12,6 +12,7 @@ import time
 import numpy as np
 import tensorflow as tf
 
+import arrays
 import queues
 import sharing
 import tables
@@ -1097,5 +1098,5 @@ def timed(chief, on, kind, steps, mib=0):
         return times
 
 
-for f in queues.PROGRAMS + tables.PROGRAMS + sharing.PROGRAMS:
+for f in queues.PROGRAMS + tables.PROGRAMS + arrays.PROGRAMS + sharing.PROGRAMS:
     ALL[f.__name__] = functools.partial(f, config)

@@ -13,4 +13,6 @@
 //
 // Kernels for checkpoints use files below the directories of AllowFiles. Package bundle has the files, and files.go which
 // of them a graph may name.
+//
+// Stacks and TensorArrays belong to one step: they end with the last value that has their handle (stepObject).
 package ops

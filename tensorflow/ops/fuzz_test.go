@@ -69,6 +69,11 @@ func runRandom(t *testing.T, set *Registry, op string, seed uint64) bool {
 		return false
 	}
 	outs, err := b.try(n, inputs...)
+	for _, v := range inputs {
+		if v.Opaque != nil {
+			v.Release() // of a step
+		}
+	}
 	for i, v := range outs {
 		if err == nil && !v.Dead && v.Tensor == nil && v.Var == nil && v.Opaque == nil {
 			t.Errorf("%s, seed %d: no output %d", op, seed, i)
@@ -146,6 +151,36 @@ func (b *bench) randomHandle(r *rand.Rand, n *graph.Node, i int) (graph.Value, b
 		kinds := []string{"HashTable", "MutableHashTable", "MutableHashTableOfTensors"}
 		return b.tried(b.node("handle", kinds[r.IntN(len(kinds))]+version, a))
 	}
+	int32s := func(v int32) graph.Value { return scalar(v) }
+	switch {
+	case strings.HasPrefix(n.Op, "StackP"), n.Op == "StackCloseV2":
+		h, ok := b.tried(b.node("handle", "StackV2", attrs{"elem_type": typeOf("T", "elem_type")}, int32s(2)), int32s(2))
+		if k, isStack := h.Opaque.(*stack); ok && isStack && r.IntN(2) == 0 {
+			v, _ := b.randomInput(r, k.dtype, false, i)
+			if err := k.push(b.step.Allocator, v.Tensor); err != nil {
+				b.t.Error(err)
+			}
+		}
+		return h, ok
+	case strings.HasPrefix(n.Op, "TensorArray") && n.Op != "TensorArrayV3":
+		a := attrs{"dtype": typeOf("T", "dtype"), "dynamic_size": r.IntN(2) == 0, "clear_after_read": r.IntN(2) == 0, "element_shape": tensor.Vector(2)}
+		size := int32s(int32(r.IntN(4)))
+		h, ok := b.tried(b.node("handle", "TensorArrayV3", a, size), size)
+		k, isArray := h.Opaque.(*tensorArray)
+		if !ok || !isArray {
+			return h, ok
+		}
+		if r.IntN(2) == 0 {
+			k.shape = partialShape{any: true}
+		}
+		for range r.IntN(3) {
+			v, _ := b.randomInput(r, k.dtype, false, i)
+			if err := k.write(&graph.Context{Step: b.step}, int32(r.IntN(3)), v.Tensor); err != nil {
+				continue // another shape, or a place that does not exist or is written
+			}
+		}
+		return h, true
+	}
 	return graph.Value{}, false
 }
 
@@ -154,6 +189,9 @@ func (b *bench) tried(n *graph.Node, inputs ...graph.Value) (graph.Value, bool) 
 	outs, err := b.try(n, inputs...)
 	if err != nil {
 		return graph.Value{}, false
+	}
+	for _, v := range outs[1:] {
+		v.Release()
 	}
 	return outs[0], true
 }

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 
@@ -194,24 +195,35 @@ func (o *object) inputs(n *graph.Node, more ...tensor.DType) []tensor.DType {
 
 // overhead counts what the elements of an object take beside their tensors, in pieces.
 type overhead struct {
-	mu     sync.Mutex // guards the fields below
-	used   int64
-	pieces []*tensor.Buffer
+	least int64 // bytes of a piece; overheadPiece when 0
+
+	mu       sync.Mutex // guards the fields below
+	used     int64
+	reserved int64
+	pieces   []piece
 }
 
-// overheadPiece is how many bytes are reserved at a time.
+// piece is memory that an overhead has reserved.
+type piece struct {
+	held *tensor.Buffer
+	size int64
+}
+
+// overheadPiece is how many bytes are reserved at a time, or as many as are needed.
 const overheadPiece = 64 << 10
 
 // add counts n bytes, before they are used.
 func (o *overhead) add(a tensor.Allocator, n int64) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for o.used+n > int64(len(o.pieces))*overheadPiece {
-		piece, err := tensor.Reserve(a, overheadPiece)
+	if o.used+n > o.reserved {
+		size := max(cmp.Or(o.least, overheadPiece), o.used+n-o.reserved)
+		held, err := tensor.Reserve(a, size)
 		if err != nil {
 			return err
 		}
-		o.pieces = append(o.pieces, piece)
+		o.pieces = append(o.pieces, piece{held, size})
+		o.reserved += size
 	}
 	o.used += n
 	return nil
@@ -222,9 +234,13 @@ func (o *overhead) give(n int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.used -= n
-	for last := len(o.pieces) - 1; last >= 0 && o.used <= int64(last)*overheadPiece; last-- {
-		o.pieces[last].Release()
-		o.pieces[last] = nil
+	for last := len(o.pieces) - 1; last >= 0 && o.used <= o.reserved-o.pieces[last].size; last-- {
+		o.reserved -= o.pieces[last].size
+		o.pieces[last].held.Release()
+		o.pieces[last] = piece{}
 		o.pieces = o.pieces[:last]
 	}
 }
+
+// all gives everything back, when nobody uses o any more.
+func (o *overhead) all() { o.give(o.used) }

@@ -183,21 +183,26 @@ func (q *queue) checkBatch(parts []*tensor.Tensor) (int64, error) {
 
 // rowOf returns a copy of element i of the first dimension of t.
 func rowOf(c *graph.Context, t *tensor.Tensor, i int64) (*tensor.Tensor, error) {
-	shape, err := newShape(t.Shape().Dims()[1:])
+	return partOf(c, t, i, i+1, t.Shape().Dims()[1:])
+}
+
+// partOf returns a copy of elements of the first dimension of t, with the extents dims.
+func partOf(c *graph.Context, t *tensor.Tensor, begin, end int64, dims []int64) (*tensor.Tensor, error) {
+	shape, err := newShape(dims)
 	if err != nil {
 		return nil, err
 	}
-	n := shape.Elements()
+	n := shape.Elements() / max(end-begin, 1) // elements in one of the first dimension
 	if t.DType() == tensor.String {
-		return stringsTensor(c, shape, append([]string(nil), t.Elements()[i*n:(i+1)*n]...))
+		return stringsTensor(c, shape, append([]string(nil), t.Elements()[begin*n:end*n]...))
 	}
-	row, err := c.Allocate(t.DType(), shape)
+	part, err := c.Allocate(t.DType(), shape)
 	if err != nil {
 		return nil, err
 	}
 	size := n * int64(t.DType().Size())
-	copy(row.Bytes(), t.Bytes()[i*size:(i+1)*size])
-	return row, nil
+	copy(part.Bytes(), t.Bytes()[begin*size:end*size])
+	return part, nil
 }
 
 func newDequeue(n *graph.Node, _ *State) (graph.Kernel, error) {

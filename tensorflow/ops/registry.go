@@ -35,7 +35,8 @@ func New() *Registry {
 	for _, family := range [][]entry{
 		communicationOps(), basicOps(), variableOps(), trainingOps(), elementwiseOps(), fillOps(), castOps(), randomOps(),
 		shapeOps(), arrayOps(), joinOps(), sliceOps(), matmulOps(), reduceOps(), networkOps(), gatherOps(), scatterOps(), segmentOps(), uniqueOps(),
-		sparseOps(), scanOps(), summaryOps(), stringOps(), printOps(), queueOps(), accumulatorOps(), lookupOps(), checkpointOps(),
+		sparseOps(), scanOps(), summaryOps(), stringOps(), printOps(), queueOps(), accumulatorOps(), lookupOps(), stackOps(), tensorArrayOps(),
+		checkpointOps(),
 	} {
 		for _, e := range family {
 			if err := r.Register(e.def, e.new); err != nil {
