@@ -186,14 +186,98 @@ def stacks(c, build, version):
     note("size", push(3.0), pop, max_size=unknown(np.int32([1])))
 
 
+def lists(c, build, version):
+    """What lists of TensorFlow 2 give. They are values: what one op changes another one does not see."""
+    pair = np.float32([1, 2])
+
+    def empty(shape=-1, most=-1, dtype=tf.float32):
+        return raw.EmptyTensorList(element_shape=np.array(shape, np.int32), max_num_elements=most, element_dtype=dtype)
+
+    def reserved(n=3, shape=-1, dtype=tf.float32):
+        return raw.TensorListReserve(element_shape=shape if tf.is_tensor(shape) else np.array(shape, np.int32), num_elements=n, element_dtype=dtype)
+
+    def of(rows, shape=-1):
+        return raw.TensorListFromTensor(tensor=rows if tf.is_tensor(rows) else np.float32(rows), element_shape=np.array(shape, np.int32))
+
+    push = lambda l, *values: [l := raw.TensorListPushBack(input_handle=l, tensor=v) for v in values][-1]
+    put = lambda l, i, v, **k: raw.TensorListSetItem(input_handle=l, index=i, item=v, **k)
+    get = lambda l, i, shape=-1, dtype=tf.float32: raw.TensorListGetItem(input_handle=l, index=i, element_shape=np.array(shape, np.int32), element_dtype=dtype)
+    pop = lambda l, shape=-1, dtype=tf.float32: raw.TensorListPopBack(input_handle=l, element_shape=np.array(shape, np.int32), element_dtype=dtype)
+    stack = lambda l, shape=-1, n=-1, dtype=tf.float32: raw.TensorListStack(
+        input_handle=l, element_shape=np.array(shape, np.int32), element_dtype=dtype, num_elements=n)
+    length = lambda l: raw.TensorListLength(input_handle=l)
+    shape_of = lambda l, dtype=tf.int32: raw.TensorListElementShape(input_handle=l, shape_type=dtype)
+
+    def both(l):
+        """Two changes of one list."""
+        a, b = push(l, pair), push(l, pair * 3)
+        return [stack(a), stack(b), length(l)]
+
+    for label, make in {
+        "stack": lambda: stack(push(empty(), pair, pair * 2)),
+        "shared": lambda: both(push(empty(), pair)),
+        "pop": lambda: pop(push(empty(), pair, pair * 2))[1],
+        "pop twice": lambda: pop(pop(push(empty(), pair, pair * 2))[0])[1],
+        "popped": lambda: stack(pop(push(empty(), pair, pair * 2))[0]),
+        "pop of none": lambda: pop(empty())[1],
+        "pop of nothing set": lambda: pop(reserved())[1],
+        "pop of zeros": lambda: pop(reserved(shape=[2]))[1],
+        "pop of zeros of a shape": lambda: pop(reserved(), [3])[1],
+        "full": lambda: length(push(empty(most=1), pair, pair)),
+        "lengths": lambda: [length(empty()), length(reserved()), length(of([pair, pair]))],
+        "shapes": lambda: [shape_of(empty()), shape_of(empty([2, 3]), tf.int64), shape_of(reserved(shape=[])), shape_of(of([pair], [2]))],
+        "set": lambda: stack(put(put(reserved(), 1, pair), 0, pair * 2)),
+        "set beyond": lambda: length(put(reserved(), 3, pair)),
+        "set before": lambda: length(put(reserved(), -1, pair)),
+        "set with growth": lambda: stack(put(reserved(), 5, pair, resize_if_index_out_of_bounds=True)),
+        "get": lambda: get(put(reserved(), 1, pair), 1),
+        "get of zeros": lambda: get(put(reserved(), 1, pair), 0),
+        "get of nothing set": lambda: get(reserved(), 0),
+        "get of zeros of a shape": lambda: get(reserved(shape=[2]), 0),
+        "get of zeros of the shape of an op": lambda: get(reserved(), 0, [1, 2]),
+        "get of zeros of two shapes": lambda: get(put(put(reserved(), 1, pair), 2, unknown(np.float32(1))), 0),
+        "get beyond": lambda: get(reserved(shape=[2]), 3),
+        "from tensor": lambda: [get(of([pair, pair * 2]), 1), stack(of([pair, pair * 2], [2]))],
+        "from a tensor of another shape": lambda: length(of(unknown(np.float32([1, 2])), [2])),
+        "stack of another number": lambda: stack(of([pair]), n=3),
+        "stack of none": lambda: stack(empty()),
+        "stack of none of a shape": lambda: stack(empty(), [2]),
+        "stack of nothing set": lambda: stack(reserved()),
+        "stack of different": lambda: stack(push(empty(), pair, unknown(np.float32(1)))),
+        "stack of different extents": lambda: stack(push(empty(), pair, unknown(np.float32([1])))),
+        "stack of another shape": lambda: stack(push(empty(), unknown(pair)), [3]),
+        "push of another shape": lambda: length(push(empty([3]), unknown(pair))),
+        "set of another shape": lambda: length(put(reserved(shape=[3]), 0, unknown(pair))),
+        "strings": lambda: stack(push(empty(dtype=tf.string), np.array([b"a", b"b"], object)), dtype=tf.string),
+        "negative": lambda: length(reserved(unknown(np.int32(-1)))),
+        "shape": lambda: length(reserved(shape=unknown(np.int32(3)))),
+        "zeros": lambda: stack(tf.zeros_like(put(reserved(shape=[2]), 1, pair))),
+        "sum": lambda: stack(tf.add_n([of([pair, pair]), put(put(reserved(2), 1, pair), 0, pair), of([pair, pair * 5])])),
+        "sum of different lengths": lambda: length(tf.add_n([of([pair, pair]), of([pair])])),
+        "list in a list": lambda: stack(raw.TensorListPopBack(
+            input_handle=push(empty([], dtype=tf.variant), of([pair]), of([pair * 2])), element_shape=np.zeros([0], np.int32), element_dtype=tf.variant)[1]),
+    }.items():
+        c.note(label, build(make))
+
+
 def objects_of_steps(config, chief, on, part):
     """What the steps of a part of this file give, without the numbers of arrays and stacks."""
-    given = queues.steps(config, chief, on, {f.__name__: f for f in (arrays, stacks)}[part], "V2")
+    given = queues.steps(config, chief, on, {f.__name__: f for f in (arrays, stacks, lists)}[part], "V2")
     return [[label, re.sub(r"(array|stack)_\d+", r"\1_N", value) if isinstance(value, str) else value] for label, value in given]
 
 
 def loop_gradient(config, chief, on, kind):
-    """The gradient of a loop of TensorFlow 1 over variables, which are trained with it. All is on one device."""
+    """The gradient of a loop of TensorFlow 1 over variables, or of TensorFlow 2 (v2), which are trained with it. All is on one device."""
+    kind, second = kind.removesuffix(" v2"), kind.endswith(" v2")
+    if second:
+        v1.enable_control_flow_v2()
+    try:
+        return train_loop(config, chief, on, kind)
+    finally:
+        v1.disable_control_flow_v2()
+
+
+def train_loop(config, chief, on, kind):
     random = np.random.RandomState(5)
     data = random.standard_normal((7, 4, 3)).astype(np.float32)
     with v1.device(on), v1.variable_scope("loop", use_resource=kind != "ref"):

@@ -14,5 +14,6 @@
 // Kernels for checkpoints use files below the directories of AllowFiles. Package bundle has the files, and files.go which
 // of them a graph may name.
 //
-// Stacks and TensorArrays belong to one step: they end with the last value that has their handle (stepObject).
+// Stacks, TensorArrays and TensorLists belong to one step: they end with the last value that has their handle (stepObject). A
+// TensorList is a value: it changes only in a kernel that has its one reference.
 package ops

@@ -111,6 +111,9 @@ func equalStrings(c *graph.Context, equal bool) error {
 
 // newAddN makes the kernel of AddN: the sum of tensors of one shape.
 func newAddN(n *graph.Node, _ *State) (graph.Kernel, error) {
+	if n.Type("T") == tensor.Variant {
+		return graph.KernelFunc(listSum), nil
+	}
 	add, err := vectorFunc("Add", n.Type("T"))
 	if err != nil {
 		return nil, err

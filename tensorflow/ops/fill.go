@@ -94,6 +94,9 @@ func stringsTensor(c *graph.Context, shape tensor.Shape, elems []string) (*tenso
 func newLike(value float64) NewFunc {
 	return func(n *graph.Node, _ *State) (graph.Kernel, error) {
 		d := n.Type("T")
+		if d == tensor.Variant && value == 0 {
+			return graph.KernelFunc(listZeros), nil
+		}
 		unit, err := oneElement(d, value)
 		if err != nil {
 			return nil, err

@@ -180,6 +180,19 @@ func (b *bench) randomHandle(r *rand.Rand, n *graph.Node, i int) (graph.Value, b
 			}
 		}
 		return h, true
+	case strings.HasPrefix(n.Op, "TensorList") && n.Op != "TensorListReserve" && n.Op != "TensorListFromTensor":
+		shape, count := vec[int32](2), int32s(int32(r.IntN(4)))
+		if r.IntN(2) == 0 {
+			shape = int32s(-1)
+		}
+		h, ok := b.tried(b.node("handle", "TensorListReserve", attrs{"element_dtype": typeOf("element_dtype")}, shape, count), shape, count)
+		if l, isList := h.Opaque.(*tensorList); ok && isList && movable(l.dtype) && len(l.elements) > 0 {
+			v, _ := b.randomInput(r, l.dtype, false, i)
+			if err := l.put(&graph.Context{Step: b.step}, 0, v); err != nil {
+				b.t.Error(err)
+			}
+		}
+		return h, ok
 	}
 	return graph.Value{}, false
 }

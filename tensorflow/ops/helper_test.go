@@ -139,6 +139,8 @@ func (b *bench) infer(n *graph.Node, inputs []graph.Value) {
 				d = v.Tensor.DType()
 			} else if v.Var != nil {
 				d = v.Var.DType
+			} else if _, ok := v.Opaque.(*tensorList); ok {
+				d = tensor.Variant
 			}
 			types = append(types, d)
 			n.InTypes = append(n.InTypes, d)

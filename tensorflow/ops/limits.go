@@ -21,6 +21,9 @@ const keptConstant = 64
 // maxSummary is how many elements an error text shows at most.
 const maxSummary = 100
 
+// maxListDepth is how deep lists in lists may be: the last reference of the outer one releases all of them.
+const maxListDepth = 64
+
 const (
 	// maxShownText is how many bytes of a string in a tensor a text shows at most.
 	maxShownText = 4096
@@ -44,6 +47,8 @@ const (
 	// the gradient of a loop has some for each of its values.
 	slotBytes = 64
 	stepPiece = 4 << 10
+	// placeBytes is a place of a TensorList, which grows as a slice does.
+	placeBytes = 128
 	// waitBytes is a kernel that waits for a queue or an accumulator: 700 bytes, and the stack of a goroutine when its
 	// step ends. A graph may have 250,000 of them, and each of its steps that run.
 	waitBytes = 4096

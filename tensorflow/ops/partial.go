@@ -51,6 +51,25 @@ func (s partialShape) compatible(t partialShape) bool {
 	return true
 }
 
+// merged returns the shape that both say.
+func (s partialShape) merged(t partialShape) (partialShape, error) {
+	switch {
+	case t.any:
+		return s, nil
+	case s.any:
+		return t, nil
+	case len(s.dims) != len(t.dims):
+		return s, invalid("PartialTensorShape: Incompatible ranks during merge: %d vs. %d", len(s.dims), len(t.dims))
+	case !s.compatible(t):
+		return s, invalid("PartialTensorShape: Incompatible shapes during merge: %s vs. %s", s, t)
+	}
+	both := make([]int64, len(s.dims))
+	for i, d := range s.dims {
+		both[i] = max(d, t.dims[i])
+	}
+	return partialShape{dims: both}, nil
+}
+
 // batch returns the shape of n such tensors in one.
 func (s partialShape) batch(n int64) partialShape {
 	return partialShape{dims: append([]int64{n}, s.dims...), any: s.any}

@@ -35,7 +35,7 @@ func New() *Registry {
 	for _, family := range [][]entry{
 		communicationOps(), basicOps(), variableOps(), trainingOps(), elementwiseOps(), fillOps(), castOps(), randomOps(),
 		shapeOps(), arrayOps(), joinOps(), sliceOps(), matmulOps(), reduceOps(), networkOps(), gatherOps(), scatterOps(), segmentOps(), uniqueOps(),
-		sparseOps(), scanOps(), summaryOps(), stringOps(), printOps(), queueOps(), accumulatorOps(), lookupOps(), stackOps(), tensorArrayOps(),
+		sparseOps(), scanOps(), summaryOps(), stringOps(), printOps(), queueOps(), accumulatorOps(), lookupOps(), stackOps(), tensorArrayOps(), tensorListOps(),
 		checkpointOps(),
 	} {
 		for _, e := range family {

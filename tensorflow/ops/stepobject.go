@@ -9,9 +9,9 @@ import (
 	"github.com/tryst-rdma/tryst/tensorflow/graph"
 )
 
-// stepObject is a resource of one step: a stack or a TensorArray. TensorFlow has it in a container that ends with the step.
-// Here it has no name by which others find it, and ends with the last value that has its handle: at the end of the
-// step at the latest. Its elements are tensors, never handles, so that no object holds itself.
+// stepObject is what one step has: a stack, a TensorArray or a TensorList. TensorFlow has the first two in a container that ends with
+// the step. Here they have no name by which others find them, and end with the last value that has their handle: at the end of the
+// step at the latest. Their elements are tensors, and those of a list lists that are older, so that no object holds itself.
 type stepObject struct {
 	name     string // in error texts
 	held     *tensor.Buffer

@@ -344,23 +344,11 @@ func (k *tensorArray) copyShapes(c *graph.Context, of []slot, prepend []int64) e
 func (k *tensorArray) merge(s partialShape) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	switch {
-	case s.any:
-		return nil
-	case k.shape.any:
-		k.shape = s
-		return nil
-	case len(s.dims) != len(k.shape.dims):
-		return invalid("PartialTensorShape: Incompatible ranks during merge: %d vs. %d", len(k.shape.dims), len(s.dims))
-	case !k.shape.compatible(s):
-		return invalid("PartialTensorShape: Incompatible shapes during merge: %s vs. %s", k.shape, s)
+	merged, err := k.shape.merged(s)
+	if err == nil {
+		k.shape = merged
 	}
-	merged := slices.Clone(k.shape.dims)
-	for i, d := range s.dims {
-		merged[i] = max(merged[i], d)
-	}
-	k.shape = partialShape{dims: merged}
-	return nil
+	return err
 }
 
 // resizable returns how many places a write of n has, where the array may grow.
