@@ -328,6 +328,20 @@ func TestKernelsThatUseFilesWait(t *testing.T) {
 	}
 }
 
+// TestPanicsOfKernelsThatUseFiles end the step and not the process, and others run after them.
+func TestPanicsOfKernelsThatUseFiles(t *testing.T) {
+	b := newFileBench(t, t.TempDir())
+	k, err := newFileKernel(&graph.Node{Name: "save", Op: "SaveV2"}, b.state.(*State), func(*graph.Context, *files) error { panic("a fault") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range maxFileKernels + 1 {
+		if err := k.Compute(&graph.Context{Ctx: t.Context(), Step: b.step}); status.CodeOf(err) != status.Internal || !strings.Contains(err.Error(), "op SaveV2 panicked, which is a bug: a fault") {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestMemoryOfCheckpoints: what a restore gives and a save keeps is in the memory of the step.
 func TestMemoryOfCheckpoints(t *testing.T) {
 	dir := t.TempDir()

@@ -131,11 +131,17 @@ func newFileKernel(n *graph.Node, s *State, compute func(c *graph.Context, f *fi
 			case <-c.Ctx.Done():
 				err = status.From(c.Ctx.Err())
 			case f.running <- struct{}{}:
-				err = compute(c, f)
-				<-f.running
+				err = f.run(n.Op, func() error { return compute(c, f) })
 			}
 			held.Release()
 			done(err)
 		}()
 	}), nil
+}
+
+// run runs a kernel that has a token, on a goroutine whose panic nobody else recovers.
+func (f *files) run(op string, compute func() error) (err error) {
+	defer func() { <-f.running }()
+	defer recovered("the kernel of op "+op, &err)
+	return compute()
 }
