@@ -16,6 +16,7 @@ import arrays
 import queues
 import sharing
 import tables
+import tutorials
 
 v1 = tf.compat.v1
 
@@ -1098,5 +1099,5 @@ def timed(chief, on, kind, steps, mib=0):
         return times
 
 
-for f in queues.PROGRAMS + tables.PROGRAMS + arrays.PROGRAMS + sharing.PROGRAMS:
+for f in queues.PROGRAMS + tables.PROGRAMS + arrays.PROGRAMS + sharing.PROGRAMS + tutorials.PROGRAMS:
     ALL[f.__name__] = functools.partial(f, config)

@@ -10,8 +10,7 @@ import (
 
 // TestSyncReplicas: two workers train in TensorFlow's synchronous mode with two tasks of a ps. The second
 // one comes when the first has made some steps. Gradients wait in accumulators and workers in a queue,
-// both on the ps, and each step gets there as on tasks of TensorFlow. The set go is not among them: it
-// has no queues and accumulators.
+// both on the ps, and each step gets there as on tasks of TensorFlow.
 func TestSyncReplicas(t *testing.T) {
 	const steps, early = 60, 5
 	c := newCluster(t, map[string]int{"worker": 2, "tf": 2, "go": 2, "tensorflow": 2, "process": 2})
