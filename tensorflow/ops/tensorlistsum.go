@@ -11,7 +11,7 @@ func listZeros(c *graph.Context) error {
 	if err != nil {
 		return err
 	}
-	done := listsOf[*tensorList]{}
+	done := zeroLists{listsOf[*tensorList]{}}
 	defer done.release()
 	out, err := done.zeros(c, l)
 	if err == nil {
@@ -48,9 +48,11 @@ func (done listsOf[K]) make(c *graph.Context, k K, like *tensorList, fill func(o
 	return out, nil
 }
 
-func (done listsOf[K]) zeros(c *graph.Context, l *tensorList) (*tensorList, error) {
-	key, _ := any(l).(K)
-	return done.make(c, key, l, func(out *tensorList) error {
+// zeroLists are lists of zeros, by the lists whose shapes they have.
+type zeroLists struct{ listsOf[*tensorList] }
+
+func (done zeroLists) zeros(c *graph.Context, l *tensorList) (*tensorList, error) {
+	return done.make(c, l, l, func(out *tensorList) error {
 		for i, v := range l.elements {
 			if err := done.zeroAt(c, out, i, v); err != nil {
 				return err
@@ -61,7 +63,7 @@ func (done listsOf[K]) zeros(c *graph.Context, l *tensorList) (*tensorList, erro
 }
 
 // zeroAt sets a place to the zeros of an element.
-func (done listsOf[K]) zeroAt(c *graph.Context, out *tensorList, i int, v graph.Value) error {
+func (done zeroLists) zeroAt(c *graph.Context, out *tensorList, i int, v graph.Value) error {
 	if empty(v) {
 		return nil
 	}
@@ -116,9 +118,12 @@ func listSum(c *graph.Context) error {
 // pair are two lists.
 type pair struct{ a, b *tensorList }
 
+// listSums are sums of lists, by the lists that were added.
+type listSums struct{ listsOf[pair] }
+
 // addLists returns the sum of two lists, with a reference for the caller.
 func addLists(c *graph.Context, a, b *tensorList) (*tensorList, error) {
-	done := listsOf[pair]{}
+	done := listSums{listsOf[pair]{}}
 	defer done.release()
 	sum, err := done.sum(c, pair{a, b})
 	if err == nil {
@@ -127,7 +132,7 @@ func addLists(c *graph.Context, a, b *tensorList) (*tensorList, error) {
 	return sum, err
 }
 
-func (done listsOf[K]) sum(c *graph.Context, p pair) (*tensorList, error) {
+func (done listSums) sum(c *graph.Context, p pair) (*tensorList, error) {
 	a, b := p.a, p.b
 	switch {
 	case a.dtype != b.dtype:
@@ -137,8 +142,7 @@ func (done listsOf[K]) sum(c *graph.Context, p pair) (*tensorList, error) {
 	case len(a.elements) != len(b.elements):
 		return nil, invalid("Trying to add two lists of tensors with different lengths. One is %d and the other is %d", len(a.elements), len(b.elements))
 	}
-	key, _ := any(p).(K)
-	return done.make(c, key, a, func(out *tensorList) (err error) {
+	return done.make(c, p, a, func(out *tensorList) (err error) {
 		if out.shape, err = a.shape.merged(b.shape); err != nil {
 			return err
 		}
@@ -152,7 +156,7 @@ func (done listsOf[K]) sum(c *graph.Context, p pair) (*tensorList, error) {
 }
 
 // sumAt sets a place to the sum of two elements.
-func (done listsOf[K]) sumAt(c *graph.Context, out *tensorList, i int, x, y graph.Value) error {
+func (done listSums) sumAt(c *graph.Context, out *tensorList, i int, x, y graph.Value) error {
 	switch {
 	case empty(x) && empty(y):
 		return nil
