@@ -39,8 +39,10 @@ func (b *bench) saveNode(prefix string, values ...any) (*graph.Node, []graph.Val
 	var tensors []graph.Value
 	var types []tensor.DType
 	for i := 0; i < len(values); i += 3 {
-		names, parts = append(names, values[i].(string)), append(parts, values[i+1].(string))
-		v := values[i+2].(graph.Value)
+		name, _ := values[i].(string)
+		part, _ := values[i+1].(string)
+		v, _ := values[i+2].(graph.Value)
+		names, parts = append(names, name), append(parts, part)
 		tensors, types = append(tensors, v), append(types, v.Tensor.DType())
 	}
 	inputs := append([]graph.Value{text(nil, prefix), text([]int64{int64(len(names))}, names...), text([]int64{int64(len(parts))}, parts...)}, tensors...)
@@ -53,7 +55,10 @@ func (b *bench) restored(prefix string, values ...any) ([]graph.Value, error) {
 	var names, parts []string
 	var types []tensor.DType
 	for i := 0; i < len(values); i += 3 {
-		names, parts, types = append(names, values[i].(string)), append(parts, values[i+1].(string)), append(types, values[i+2].(tensor.DType))
+		name, _ := values[i].(string)
+		part, _ := values[i+1].(string)
+		dtype, _ := values[i+2].(tensor.DType)
+		names, parts, types = append(names, name), append(parts, part), append(types, dtype)
 	}
 	inputs := []graph.Value{text(nil, prefix), text([]int64{int64(len(names))}, names...), text([]int64{int64(len(parts))}, parts...)}
 	return b.try(b.node("restore", "RestoreV2", attrs{"dtypes": types}, inputs...), inputs...)
@@ -309,7 +314,8 @@ func TestKernelsThatUseFilesWait(t *testing.T) {
 	b.step.Allocator = pool
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	k.(graph.AsyncKernel).ComputeAsync(&graph.Context{Ctx: ctx, Step: b.step, Node: n, Inputs: inputs}, func(err error) { done <- err })
+	async, _ := k.(graph.AsyncKernel)
+	async.ComputeAsync(&graph.Context{Ctx: ctx, Step: b.step, Node: n, Inputs: inputs}, func(err error) { done <- err })
 	if used := pool.Stats().InUse; used < waitBytes {
 		t.Errorf("%d bytes are counted, want %d", used, waitBytes)
 	}
@@ -331,7 +337,8 @@ func TestKernelsThatUseFilesWait(t *testing.T) {
 // TestPanicsOfKernelsThatUseFiles end the step and not the process, and others run after them.
 func TestPanicsOfKernelsThatUseFiles(t *testing.T) {
 	b := newFileBench(t, t.TempDir())
-	k, err := newFileKernel(&graph.Node{Name: "save", Op: "SaveV2"}, b.state.(*State), func(*graph.Context, *files) error { panic("a fault") })
+	state, _ := b.state.(*State)
+	k, err := newFileKernel(&graph.Node{Name: "save", Op: "SaveV2"}, state, func(*graph.Context, *files) error { panic("a fault") })
 	if err != nil {
 		t.Fatal(err)
 	}

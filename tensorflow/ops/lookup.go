@@ -265,14 +265,14 @@ func (e *entriesOf[K]) put(keys, values *tensor.Tensor, once bool) error {
 			k = e.own(k)
 			e.place[k], e.keys = at, append(e.keys, k)
 			e.most = max(e.most, len(e.keys))
-			e.held += e.entryBytes(k) + e.column.add(values, i)
+			e.held += e.entryBytes(k) + e.add(values, i)
 			continue
 		}
-		if once && !e.column.equal(at, values, i) {
+		if once && !e.equal(at, values, i) {
 			return status.Errorf(status.FailedPrecondition, "HashTable has different value for same key. Key %s has %s and trying to add value %s",
-				shownElement(keys, i), e.column.shown(at, values.DType()), shownElement(values, i))
+				shownElement(keys, i), e.shown(at, values.DType()), shownElement(values, i))
 		}
-		e.held += e.column.set(at, values, i)
+		e.held += e.set(at, values, i)
 	}
 	return nil
 }
@@ -287,14 +287,14 @@ func (e *entriesOf[K]) remove(keys *tensor.Tensor) error {
 		if !ok {
 			continue
 		}
-		e.held -= e.entryBytes(k) + e.column.textBytes(at)
+		e.held -= e.entryBytes(k) + e.textBytes(at)
 		last := len(e.keys) - 1
 		moved := e.keys[last]
 		e.keys[at], e.place[moved] = moved, at
 		delete(e.place, k)
 		clear(e.keys[last:])
 		e.keys = e.keys[:last]
-		e.column.move(at, last)
+		e.move(at, last)
 	}
 	if 4*len(e.keys) < e.most {
 		e.shrink()
@@ -323,7 +323,7 @@ func (e *entriesOf[K]) find(m *mover, keys, missing *tensor.Tensor, first bool) 
 		at, ok := e.place[k]
 		switch {
 		case ok:
-			e.column.copyTo(m, i, at)
+			e.copyTo(m, i, at)
 		case first:
 			m.copy(int64(i)*width, missing, 0, width)
 		default:

@@ -2,6 +2,7 @@ package ops
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -14,9 +15,7 @@ import (
 func (b *bench) table(op string, keys, values tensor.DType, more attrs) graph.Value {
 	b.t.Helper()
 	a := attrs{"key_dtype": keys, "value_dtype": values, "value_shape": tensor.Vector(2)}
-	for k, v := range more {
-		a[k] = v
-	}
+	maps.Copy(a, more)
 	return b.runNamed("t", op, a)[0]
 }
 

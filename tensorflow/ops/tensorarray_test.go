@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -19,9 +20,7 @@ type arrayBench struct {
 func (b *bench) array(size int32, a attrs) arrayBench {
 	b.t.Helper()
 	all := attrs{"dtype": tensor.Float32}
-	for k, v := range a {
-		all[k] = v
-	}
+	maps.Copy(all, a)
 	outs := b.runNamed("a", "TensorArrayV3", all, scalar(size))
 	outs[1].Release()
 	return arrayBench{b, outs[0], scalar[float32](0)}

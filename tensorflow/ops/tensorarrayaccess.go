@@ -1,6 +1,8 @@
 package ops
 
 import (
+	"slices"
+
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensorflow/graph"
@@ -385,7 +387,7 @@ func tensorArraySplit(c *graph.Context) error {
 func (k *tensorArray) writeParts(c *graph.Context, t *tensor.Tensor, indices []int32, dims []int64, ends func(i int) int64) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for i := len(indices) - 1; i >= 0; i-- {
+	for i, index := range slices.Backward(indices) {
 		begin := int64(0)
 		if i > 0 {
 			begin = ends(i - 1)
@@ -399,7 +401,7 @@ func (k *tensorArray) writeParts(c *graph.Context, t *tensor.Tensor, indices []i
 		if err != nil {
 			return err
 		}
-		err = k.put(c, indices[i], part)
+		err = k.put(c, index, part)
 		part.Release()
 		if err != nil {
 			return err

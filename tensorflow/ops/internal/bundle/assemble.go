@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"context"
+	"slices"
 
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -153,8 +154,8 @@ func (r *Reader) copy(ctx context.Context, key string, e *Entry, p stored, t *te
 // contiguous returns where the elements of part are in those of box, if they are all there and in one piece.
 func contiguous(part, box Slice) (at int64, ok bool) {
 	at, row := 0, int64(1)
-	for i := len(box) - 1; i >= 0; i-- {
-		switch p, b := part[i], box[i]; {
+	for i, b := range slices.Backward(box) {
+		switch p := part[i]; {
 		case p.Start < b.Start, p.Start+p.Length > b.Start+b.Length:
 			return 0, false
 		case i > 0 && p.Length != b.Length:

@@ -130,7 +130,7 @@ type temporary struct {
 // commit writes the file to the disk and gives it its name.
 func (t *temporary) commit() error {
 	err := t.Sync()
-	if closed := t.File.Close(); err == nil {
+	if closed := t.Close(); err == nil {
 		err = closed
 	}
 	t.File = nil
@@ -149,7 +149,7 @@ func (t *temporary) discard() {
 	if t == nil || t.File == nil {
 		return
 	}
-	_ = t.File.Close() // what was written is not needed
+	_ = t.Close() // what was written is not needed
 	_ = t.at.root.Remove(t.at.path)
 	t.File = nil
 }

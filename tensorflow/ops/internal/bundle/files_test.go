@@ -56,7 +56,7 @@ func TestNothingIsWrittenOutside(t *testing.T) {
 	}
 	for _, path := range []string{"../outside/secret", "link/secret", "up/outside/secret", "relative/secret", "linked", "x/../../outside/secret"} {
 		p := in(t, dir, path)
-		if _, err := get(t.Context(), p, "x", "", tensor.Heap{}); status.CodeOf(err) != status.PermissionDenied && !(strings.HasPrefix(path, "x/") && status.CodeOf(err) == status.NotFound) {
+		if _, err := get(t.Context(), p, "x", "", tensor.Heap{}); status.CodeOf(err) != status.PermissionDenied && (!strings.HasPrefix(path, "x/") || status.CodeOf(err) != status.NotFound) {
 			t.Errorf("read %s: %v", path, err)
 		}
 		if path == "linked" {
@@ -66,7 +66,7 @@ func TestNothingIsWrittenOutside(t *testing.T) {
 		if err == nil {
 			w.Close()
 		}
-		if status.CodeOf(err) != status.PermissionDenied && !(strings.HasPrefix(path, "x/") && status.CodeOf(err) == status.NotFound) {
+		if status.CodeOf(err) != status.PermissionDenied && (!strings.HasPrefix(path, "x/") || status.CodeOf(err) != status.NotFound) {
 			t.Errorf("write %s: %v", path, err)
 		}
 		mine := Prefix{p.Root, "mine", "mine"}
