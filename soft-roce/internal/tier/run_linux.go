@@ -46,7 +46,7 @@ func Run(ctx context.Context, c Config, entries []Entry, places ...Place) error 
 	if err := os.MkdirAll(c.Binaries, 0o755); err != nil {
 		return err
 	}
-	c.Events = &lockedWriter{to: c.Events}
+	c.Events, c.Log = &lockedWriter{to: c.Events}, &lockedWriter{to: c.Log}
 	queue := make(chan Entry, len(entries))
 	for _, e := range entries {
 		queue <- e
@@ -69,7 +69,7 @@ func Run(ctx context.Context, c Config, entries []Entry, places ...Place) error 
 	return g.Wait()
 }
 
-// lockedWriter serves several writers, each of which writes whole lines.
+// lockedWriter serves several writers. Those of events write whole lines.
 type lockedWriter struct {
 	mu sync.Mutex
 	to io.Writer
