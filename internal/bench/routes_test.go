@@ -136,20 +136,20 @@ func TestTableOfTargets(t *testing.T) {
 	rows := []Row{
 		{Name: "route-tcp", Size: 1 << 20, Inflight: 4, Count: 1, GBytesPerSecond: 4, Baseline: RawTCP, Ratio: 1, OK: true, itself: true, Load: 0.25},
 		{Name: "route-tcp", Size: 1 << 20, Inflight: 4, Count: 1, GBytesPerSecond: 3, Baseline: RawTCP, Ratio: 0.75, RatioQ1: 0.7, RatioQ3: 0.8, Target: 0.8, Better: Higher},
-		{Name: "route-tcp-small", Size: 8, Inflight: 1, P50: 30, Baseline: RawTCP, Ratio: 1, OK: true, itself: true},
-		{Name: "route-tcp-small", Size: 8, Inflight: 1, P50: 60, Baseline: RawTCP, Ratio: 2, RatioQ1: 2, RatioQ3: 2, Target: 2.5, Better: Lower, OK: true},
-		{Name: "route-shm-wait", Size: 8, Inflight: 1, P50: 12, Baseline: UnixSocket, Ratio: 0.7, RatioQ1: 0.7, RatioQ3: 0.7, Better: Lower, OK: true},
+		{Name: "route-tcp-small", Size: 8, Inflight: 1, P50: 30, P90: 40, P99: 1500, Baseline: RawTCP, Ratio: 1, OK: true, itself: true},
+		{Name: "route-tcp-small", Size: 8, Inflight: 1, P50: 60, P90: 70, P99: 80, Baseline: RawTCP, Ratio: 2, RatioQ1: 2, RatioQ3: 2, Target: 2.5, Better: Lower, OK: true},
+		{Name: "route-shm-wait", Size: 8, Inflight: 1, P50: 12, P90: 13, P99: 14, Baseline: UnixSocket, Ratio: 0.7, RatioQ1: 0.7, RatioQ3: 0.7, Better: Lower, OK: true},
 		{Name: "route-idle-tcp", Size: 4096, Inflight: 17, Count: 21, Seconds: 10, Baseline: OneCore, Ratio: 0.0012, RatioQ1: 0.0012, RatioQ3: 0.0012, OK: true},
 	}
 	var out strings.Builder
 	if err := WriteTargets(&out, rows); err != nil {
 		t.Fatal(err)
 	}
-	want := `WHAT             SIZE  IN FLIGHT  BESIDE       TARGET   OURS         ITS        RATIO   QUARTILES
-route-tcp        1MiB  4          raw-tcp      >= 0.80  3.00 GB/s    4.00 GB/s  0.75    0.70 to 0.80  missed
-route-tcp-small  8B    1          raw-tcp      <= 2.50  60 µs        30 µs      2.00    2.00 to 2.00  met
-route-shm-wait   8B    1          unix-socket           12 µs                   0.70    0.70 to 0.70  reported
-route-idle-tcp   4KiB  17         one-core              woken 2.1/s             0.0012                reported
+	want := `WHAT             SIZE  IN FLIGHT  BESIDE       TARGET   OURS         P50 P90 P99          ITS        P50 P90 P99           RATIO   QUARTILES
+route-tcp        1MiB  4          raw-tcp      >= 0.80  3.00 GB/s                         4.00 GB/s                        0.75    0.70 to 0.80  missed
+route-tcp-small  8B    1          raw-tcp      <= 2.50  60 µs        60 µs, 70 µs, 80 µs  30 µs      30 µs, 40 µs, 1.5 ms  2.00    2.00 to 2.00  met
+route-shm-wait   8B    1          unix-socket           12 µs        12 µs, 13 µs, 14 µs                                   0.70    0.70 to 0.70  reported
+route-idle-tcp   4KiB  17         one-core              woken 2.1/s                                                        0.0012                reported
 load average at the start 0.25
 `
 	if out.String() != want {

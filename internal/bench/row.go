@@ -33,9 +33,10 @@ type Row struct {
 	// GBytesPerSecond is Size * Count / Seconds, in 10^9 bytes; 0 where
 	// nothing is moved.
 	GBytesPerSecond float64 `json:"gbytes_per_second"`
-	// P50 and P99 are the median and the 99th percentile of one operation, in
-	// microseconds.
+	// P50, P90 and P99 are the median, the 90th and the 99th percentile of one operation,
+	// in microseconds.
 	P50 float64 `json:"p50_us"`
+	P90 float64 `json:"p90_us"`
 	P99 float64 `json:"p99_us"`
 	// AllocsPerOp is how often one operation allocates on the heap of this
 	// process.
@@ -92,7 +93,7 @@ const (
 func rowOf(name string, o *outcome) Row {
 	return Row{
 		Name: name, Count: o.count, Seconds: o.time.Seconds(),
-		P50: microseconds(o.latencies.percentile(0.50)), P99: microseconds(o.latencies.percentile(0.99)),
+		P50: microseconds(o.latencies.percentile(0.50)), P90: microseconds(o.latencies.percentile(0.90)), P99: microseconds(o.latencies.percentile(0.99)),
 		AllocsPerOp: o.allocs,
 		Ratio:       o.ratio.median, RatioQ1: o.ratio.q1, RatioQ3: o.ratio.q3,
 		Better: Higher, Baseline: None, OK: true,

@@ -23,7 +23,7 @@ func TestRowFields(t *testing.T) {
 	if err := json.Unmarshal(b, &object); err != nil {
 		t.Fatal(err)
 	}
-	want := strings.Fields(`allocs_per_op baseline better count gbytes_per_second inflight load name ok p50_us p99_us provider
+	want := strings.Fields(`allocs_per_op baseline better count gbytes_per_second inflight load name ok p50_us p90_us p99_us provider
 		ratio ratio_q1 ratio_q3 seconds size target transport`)
 	if got := slices.Sorted(maps.Keys(object)); !slices.Equal(got, want) {
 		t.Errorf("fields %v, want %v", got, want)
@@ -36,7 +36,7 @@ func TestRowOf(t *testing.T) {
 	r := rowOf("recv", &o)
 	r.moved(1e9)
 	want := Row{
-		Name: "recv", Size: 1e9, Count: 4, Seconds: 2, GBytesPerSecond: 2, P50: 0.04, P99: 0.04, AllocsPerOp: 5,
+		Name: "recv", Size: 1e9, Count: 4, Seconds: 2, GBytesPerSecond: 2, P50: 0.04, P90: 0.04, P99: 0.04, AllocsPerOp: 5,
 		Baseline: None, Ratio: 2, RatioQ1: 1, RatioQ3: 3, Better: Higher, OK: true,
 	}
 	if r != want {
@@ -122,7 +122,7 @@ func TestSave(t *testing.T) {
 func TestTable(t *testing.T) {
 	var b strings.Builder
 	err := WriteTable(&b, []Row{
-		{Name: "recv", Baseline: PassThrough, Size: 1 << 20, Count: 10, Seconds: 2, P50: 250, P99: 2500, Ratio: 1, OK: true, itself: true},
+		{Name: "recv", Baseline: PassThrough, Size: 1 << 20, Count: 10, Seconds: 2, P50: 250, P90: 1200, P99: 2500, Ratio: 1, OK: true, itself: true},
 		{Name: "recv", Transport: "grpc", Baseline: PassThrough, Size: 1000, Ratio: 0.85, RatioQ1: 0.8, RatioQ3: 1, Better: Higher, Target: 0.9, OK: true, noise: true},
 		{Name: "recv", Transport: "grpc", Baseline: PassThrough, Ratio: 0.5, Better: Higher, Target: 0.9},
 		{Name: "local-match", Transport: local, Baseline: LockedMap, P50: 0.05, P99: 2e6, Ratio: 3, Better: Lower, Target: 4, OK: true},
@@ -133,7 +133,7 @@ func TestTable(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(b.String()), "\n")
 	for i, words := range [][]string{
 		{"name", "beside", "quartiles"},
-		{PassThrough, "1MiB", " 5 ", "250 µs", "2.5 ms", "itself"},
+		{PassThrough, "1MiB", " 5 ", "250 µs", "1.2 ms", "2.5 ms", "itself"},
 		{"grpc", "1000B", "0.85", "0.80 to 1.00", ">= 0.90", "noise"},
 		{"MISSED"},
 		{"local", LockedMap, "50 ns", "2.00 s", "<= 4.00", "ok"},

@@ -12,13 +12,13 @@ import (
 // WriteTable writes the rows for people.
 func WriteTable(w io.Writer, rows []Row) error {
 	table := [][]string{{
-		"name", "transport", "size", "in flight", "per second", "GB/s", "p50", "p99", "allocs", "beside", "ratio", "quartiles", "target", "",
+		"name", "transport", "size", "in flight", "per second", "GB/s", "p50", "p90", "p99", "allocs", "beside", "ratio", "quartiles", "target", "",
 	}}
 	for i := range rows {
 		r := &rows[i]
 		table = append(table, []string{
 			r.Name, r.who(), config.FormatSize(r.Size), strconv.Itoa(r.Inflight), r.perSecond(), blankZero("%.3f", r.GBytesPerSecond),
-			timeText(r.P50), timeText(r.P99), fmt.Sprintf("%.1f", r.AllocsPerOp), r.beside(),
+			timeText(r.P50), timeText(r.P90), timeText(r.P99), fmt.Sprintf("%.1f", r.AllocsPerOp), r.beside(),
 			blankZero("%.2f", r.Ratio), r.quartiles(), r.target(), r.word(),
 		})
 	}
@@ -34,7 +34,7 @@ func WriteTable(w io.Writer, rows []Row) error {
 // WriteTargets writes one row for each comparison: ours, what is beside it, and whether the
 // target is met. The baselines' own rows are a column.
 func WriteTargets(w io.Writer, rows []Row) error {
-	table := [][]string{{"WHAT", "SIZE", "IN FLIGHT", "BESIDE", "TARGET", "OURS", "ITS", "RATIO", "QUARTILES", ""}}
+	table := [][]string{{"WHAT", "SIZE", "IN FLIGHT", "BESIDE", "TARGET", "OURS", "P50 P90 P99", "ITS", "P50 P90 P99", "RATIO", "QUARTILES", ""}}
 	var beside *Row // the own row of a baseline, which precedes those that are beside it
 	for i := range rows {
 		r := &rows[i]
@@ -42,12 +42,12 @@ func WriteTargets(w io.Writer, rows []Row) error {
 			beside = r
 			continue
 		}
-		its := ""
+		var its, itsTimes string
 		if beside != nil && beside.Baseline == r.Baseline {
-			its = beside.figure()
+			its, itsTimes = beside.figure(), beside.percentiles()
 		}
 		table = append(table, []string{
-			r.Name, config.FormatSize(r.Size), strconv.Itoa(r.Inflight), r.beside(), r.target(), r.figure(), its,
+			r.Name, config.FormatSize(r.Size), strconv.Itoa(r.Inflight), r.beside(), r.target(), r.figure(), r.percentiles(), its, itsTimes,
 			r.ratioText(), r.quartiles(), r.outcome(),
 		})
 		beside = nil
@@ -79,6 +79,14 @@ func (r *Row) figure() string {
 		return fmt.Sprintf("woken %.1f/s", float64(r.Count)/r.Seconds)
 	}
 	return timeText(r.P50)
+}
+
+// percentiles are the median, the 90th and the 99th percentile of one operation.
+func (r *Row) percentiles() string {
+	if r.P50 == 0 {
+		return ""
+	}
+	return timeText(r.P50) + ", " + timeText(r.P90) + ", " + timeText(r.P99)
 }
 
 // outcome is word, spelled out.
