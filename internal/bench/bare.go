@@ -35,6 +35,9 @@ type bareAddresses struct {
 	Unix string `json:"unix"` // the path of a socket
 	TLS  string `json:"tls"`
 	CA   []byte `json:"ca"` // the certificate at TLS, in DER
+	// SpinTCP and SpinUnix are where the serving side spins.
+	SpinTCP  string `json:"spin_tcp"`
+	SpinUnix string `json:"spin_unix"`
 	// Memfds has a path to the memory of each tensor, by size: /proc/PID/fd/N. It is empty
 	// where the system has no memfds.
 	Memfds map[int64]string `json:"memfds"`
@@ -74,16 +77,22 @@ func startBareServer(ctx context.Context, sizes []int64) (_ *bareServer, err err
 		return nil, err
 	}
 	var lc net.ListenConfig
-	plain, err := lc.Listen(ctx, "tcp", loopback)
-	if err != nil {
-		return nil, err
+	for _, l := range []struct {
+		network, address string
+		where            *string
+		spin             bool
+	}{
+		{"tcp", loopback, &s.where.TCP, false},
+		{"tcp", loopback, &s.where.SpinTCP, true},
+		{"unix", filepath.Join(s.dir, "socket"), &s.where.Unix, false},
+		{"unix", filepath.Join(s.dir, "spinning"), &s.where.SpinUnix, true},
+	} {
+		listener, err := lc.Listen(ctx, l.network, l.address)
+		if err != nil {
+			return nil, err
+		}
+		*l.where = s.serve(listener, l.spin)
 	}
-	s.where.TCP = s.serve(plain)
-	path, err := lc.Listen(ctx, "unix", filepath.Join(s.dir, "socket"))
-	if err != nil {
-		return nil, err
-	}
-	s.where.Unix = s.serve(path)
 	pair, err := newCertificate()
 	if err != nil {
 		return nil, err
@@ -93,13 +102,13 @@ func startBareServer(ctx context.Context, sizes []int64) (_ *bareServer, err err
 		return nil, err
 	}
 	s.where.CA = pair.der
-	s.where.TLS = s.serve(tls.NewListener(secret, &tls.Config{Certificates: []tls.Certificate{pair.certificate()}, MinVersion: tls.VersionTLS13}))
+	s.where.TLS = s.serve(tls.NewListener(secret, &tls.Config{Certificates: []tls.Certificate{pair.certificate()}, MinVersion: tls.VersionTLS13}), false)
 	return s, nil
 }
 
 // serve answers on a listener, and returns its address.
-func (s *bareServer) serve(l net.Listener) string {
-	s.servers = append(s.servers, serveTCP(l, s.tensors))
+func (s *bareServer) serve(l net.Listener, spin bool) string {
+	s.servers = append(s.servers, serveTCP(l, s.tensors, spin))
 	return l.Addr().String()
 }
 

@@ -23,6 +23,8 @@ func TestBareBaselines(t *testing.T) {
 		{Baseline: RawTCP, Conns: 1, Inflight: 1, Size: 8, Median: true},
 		{Baseline: RawTCP, Conns: 2, Inflight: 4, Size: 100_000},
 		{Baseline: RawTLS, Conns: 2, Inflight: 4, Size: 100_000},
+		{Baseline: SpinTCP, Conns: 1, Inflight: 1, Size: 8, Median: true},
+		{Baseline: SpinUnix, Conns: 1, Inflight: 1, Size: 100_000, Median: true},
 		{Baseline: UnixSocket, Conns: 1, Inflight: 1, Size: 8, Median: true, Pause: time.Millisecond},
 	}
 	if b.has(MemfdCopy) {

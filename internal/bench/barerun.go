@@ -13,7 +13,7 @@ import (
 
 // bareRun is the command to the receiving process to run one baseline once.
 type bareRun struct {
-	Baseline string        `json:"baseline"` // RawTCP, RawTLS, UnixSocket or MemfdCopy
+	Baseline string        `json:"baseline"` // RawTCP, RawTLS, UnixSocket, SpinTCP, SpinUnix or MemfdCopy
 	Conns    int           `json:"conns"`    // connections, which take the requests in turn
 	Inflight int           `json:"inflight"` // operations at once
 	Size     int64         `json:"size"`
@@ -128,8 +128,15 @@ func (r *bareReceiver) run(ctx context.Context, b bareRun) (run, error) {
 			return time.Since(begin), err
 		})
 	}
-	return counted(do)(ctx, b.Time)
+	result, err := counted(do)(ctx, b.Time)
+	if b.spins() { // the other side spins as long as there is a connection, also while Tryst runs
+		err = errors.Join(err, r.disconnect())
+	}
+	return result, err
 }
+
+// spins reports whether both sides of the baseline spin.
+func (b *bareRun) spins() bool { return b.Baseline == SpinTCP || b.Baseline == SpinUnix }
 
 func (r *bareReceiver) connect(ctx context.Context, b bareRun) (err error) {
 	if b.Inflight < 1 || b.Baseline != MemfdCopy && b.Conns < 1 {
@@ -145,6 +152,10 @@ func (r *bareReceiver) connect(ctx context.Context, b bareRun) (err error) {
 		dial = func() (net.Conn, error) { return d.DialContext(ctx, "tcp", r.from.TCP) }
 	case UnixSocket:
 		dial = func() (net.Conn, error) { return d.DialContext(ctx, "unix", r.from.Unix) }
+	case SpinTCP:
+		dial = func() (net.Conn, error) { return dialSpinning(ctx, "tcp", r.from.SpinTCP) }
+	case SpinUnix:
+		dial = func() (net.Conn, error) { return dialSpinning(ctx, "unix", r.from.SpinUnix) }
 	case RawTLS:
 		t := tls.Dialer{Config: r.secret}
 		dial = func() (net.Conn, error) { return t.DialContext(ctx, "tcp", r.from.TLS) }

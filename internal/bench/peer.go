@@ -292,7 +292,7 @@ func (p *peer) startBaselines(ctx context.Context) error {
 	if err != nil {
 		return status.Errorf(status.Unavailable, "the listener of %s: %w", RawTCP, err)
 	}
-	p.tcp = serveTCP(plain, p.tensors)
+	p.tcp = serveTCP(plain, p.tensors, false)
 	p.where.TCP = plain.Addr().String()
 
 	if p.udp, err = serveLoop(p.tensors); errors.Is(err, errors.ErrUnsupported) {

@@ -20,6 +20,7 @@ import (
 type tcpServer struct {
 	listener net.Listener
 	tensors  map[int64]*tensor.Tensor
+	spin     bool // its connections are spinning
 
 	mu     sync.Mutex // guards what follows
 	conns  map[net.Conn]struct{}
@@ -27,8 +28,8 @@ type tcpServer struct {
 	work   sync.WaitGroup
 }
 
-func serveTCP(l net.Listener, tensors map[int64]*tensor.Tensor) *tcpServer {
-	s := &tcpServer{listener: l, tensors: tensors, conns: make(map[net.Conn]struct{})}
+func serveTCP(l net.Listener, tensors map[int64]*tensor.Tensor, spin bool) *tcpServer {
+	s := &tcpServer{listener: l, tensors: tensors, spin: spin, conns: make(map[net.Conn]struct{})}
 	s.work.Go(s.accept)
 	return s
 }
@@ -51,13 +52,21 @@ func (s *tcpServer) accept() {
 	}
 }
 
-func (s *tcpServer) serve(conn net.Conn) {
+func (s *tcpServer) serve(accepted net.Conn) {
 	defer func() {
-		conn.Close()
+		accepted.Close()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.conns, conn)
+		delete(s.conns, accepted)
 	}()
+	conn := accepted
+	if s.spin {
+		spins, err := newSpinning(accepted)
+		if err != nil {
+			return
+		}
+		conn = spins
+	}
 	requests := bufio.NewReader(conn)
 	var request [8]byte
 	for {

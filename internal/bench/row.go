@@ -82,6 +82,8 @@ const (
 	RawTCP      = "raw-tcp"          // a TCP connection and nothing above it
 	RawTLS      = "raw-tls"          // the same over crypto/tls
 	UnixSocket  = "unix-socket"      // the same over a unix socket
+	SpinTCP     = "raw-tcp-spin"     // RawTCP, both of whose sides spin
+	SpinUnix    = "unix-socket-spin" // the same over a unix socket
 	MemfdCopy   = "memfd-copy"       // copies out of memory of another process, one at a time
 	MemfdCopies = "memfd-copies"     // the same, as many at once as receives
 	UDPLoop     = "udp-loop"         // UDP sockets, one CRC for each packet and nothing above it
