@@ -2,16 +2,9 @@ package bench
 
 import (
 	"context"
-	"errors"
-	"net"
-	"os/exec"
-	"strconv"
-	"strings"
 	"sync"
-	"syscall"
 	"time"
 
-	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/collective"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
@@ -29,17 +22,6 @@ import (
 // not count. Then each member measures its own all-reduce of its float32s; the round takes as long as
 // at the slowest member.
 
-// reduceSetup makes a second process a member.
-type reduceSetup struct {
-	Rank    int `json:"rank"`
-	Members int `json:"members"`
-	// Addresses are those at which all members of Tryst listen, by rank.
-	Addresses []string `json:"addresses,omitempty"`
-	// Store is the path of a file by which the members of another program find each other. There
-	// is no file yet.
-	Store string `json:"store,omitempty"`
-}
-
 // reduceRun is the command to take part in some rounds.
 type reduceRun struct {
 	Bytes  int64 `json:"bytes"` // a multiple of 4
@@ -49,7 +31,7 @@ type reduceRun struct {
 
 // member is one member, with its server.
 type member struct {
-	reduceSetup
+	memberSetup
 	server *server.Server
 	memory tensor.Allocator
 	group  *collective.Group        // nil before the first command
@@ -57,16 +39,11 @@ type member struct {
 }
 
 func startMember(ctx context.Context, s setup) (*member, error) {
-	m := &member{reduceSetup: *s.Reduce, in: make(map[int64]*tensor.Tensor)}
-	if len(m.Addresses) != m.Members || m.Rank < 0 || m.Rank >= m.Members {
-		return nil, status.Errorf(status.InvalidArgument, "rank %d of %d members with %d addresses", m.Rank, m.Members, len(m.Addresses))
+	m := &member{memberSetup: *s.Reduce, in: make(map[int64]*tensor.Tensor)}
+	c, err := m.config(s.verbsSetup)
+	if err != nil {
+		return nil, err
 	}
-	c := server.Config{
-		Listen: m.Addresses[m.Rank], Cluster: map[string][]string{"worker": m.Addresses},
-		Task: cluster.Task{Job: "worker", Index: m.Rank}.String(),
-	}
-	s.apply(&c)
-	var err error
 	if m.server, err = server.Start(ctx, c, server.Options{}); err != nil {
 		return nil, err
 	}
@@ -165,55 +142,11 @@ func (m *member) close() error {
 	return m.server.Close(ctx)
 }
 
-// members is the first process's handle of all members of one side.
-type members []*child
-
-// startMembers starts them by a command. The context that it returns ends when one of them does.
-func startMembers(ctx context.Context, command func(context.Context) *exec.Cmd, s setup) (_ members, _ context.Context, err error) {
-	var all members
-	for rank := range s.Reduce.Members {
-		own := *s.Reduce
-		own.Rank, s.Reduce = rank, &own
-		var c *child
-		if c, ctx, err = startChild(ctx, command, s); err != nil {
-			all.close()
-			return nil, nil, status.From(err).WithPrefix(rankText(rank))
-		}
-		all = append(all, c)
-	}
-	return all, ctx, nil
-}
-
-func rankText(rank int) string { return "rank " + strconv.Itoa(rank) }
-
 // startReducers starts the members of Tryst over the current route.
-func (s *suite) startReducers(ctx context.Context) (all members, within context.Context, err error) {
-	set := setup{Profile: s.Profile, verbsSetup: s.verbsOf(s.client())}
-	for range portTries {
-		set.Reduce = &reduceSetup{Members: reducers}
-		if set.Reduce.Addresses, err = freeAddresses(ctx, reducers); err != nil {
-			return nil, nil, err
-		}
-		all, within, err = startMembers(ctx, s.Command, set)
-		if err == nil || !strings.Contains(err.Error(), syscall.EADDRINUSE.Error()) {
-			break
-		}
-	}
-	return all, within, err
-}
-
-// freeAddresses returns n different addresses, which may be in use when somebody listens there.
-func freeAddresses(ctx context.Context, n int) (addresses []string, err error) {
-	var lc net.ListenConfig
-	for range n {
-		l, e := lc.Listen(ctx, "tcp", loopback)
-		if e != nil {
-			return nil, status.Errorf(status.Unavailable, "a port for an all-reduce: %w", e)
-		}
-		defer func() { err = errors.Join(err, l.Close()) }() // at the end, so that all differ
-		addresses = append(addresses, l.Addr().String())
-	}
-	return addresses, nil
+func (s *suite) startReducers(ctx context.Context) (members, context.Context, error) {
+	return s.startTasks(ctx, reducers, func(m memberSetup) setup {
+		return setup{Profile: s.Profile, Reduce: &m, verbsSetup: s.verbsOf(s.client())}
+	})
 }
 
 // side runs as many rounds as fit into the time, by the rate of the run before. It scores the median
@@ -262,13 +195,4 @@ func (m members) run(ctx context.Context, r reduceRun) ([]time.Duration, error) 
 		}
 	}
 	return slowest, nil
-}
-
-// close ends all at once: a member waits for the others.
-func (m members) close() {
-	var closed sync.WaitGroup
-	for _, c := range m {
-		closed.Go(c.close)
-	}
-	closed.Wait()
 }

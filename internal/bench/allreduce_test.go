@@ -28,7 +28,7 @@ func startAll(t *testing.T, provider string) []*member {
 	}
 	var all []*member
 	for rank := range reducers {
-		s.Reduce = &reduceSetup{Rank: rank, Members: reducers, Addresses: addresses}
+		s.Reduce = &memberSetup{Rank: rank, Members: reducers, Addresses: addresses}
 		m, err := startMember(t.Context(), s)
 		if err != nil {
 			t.Fatal(err)
@@ -80,7 +80,7 @@ func TestWrongSumIsAnError(t *testing.T) {
 }
 
 func TestMemberWithAWrongSetup(t *testing.T) {
-	for _, r := range []reduceSetup{{Members: 2, Addresses: []string{loopback}}, {Rank: 1, Members: 1, Addresses: []string{loopback}}} {
+	for _, r := range []memberSetup{{Members: 2, Addresses: []string{loopback}}, {Rank: 1, Members: 1, Addresses: []string{loopback}}} {
 		if m, err := startMember(t.Context(), setup{Reduce: &r}); err == nil || !strings.Contains(err.Error(), "members with 1 addresses") {
 			t.Errorf("%+v gives %v, %v", r, m, err)
 		}
@@ -109,7 +109,7 @@ func TestPortsInUse(t *testing.T) {
 
 // TestMembersThatFail end the benchmark with the reason of one of them.
 func TestMembersThatFail(t *testing.T) {
-	all, ctx, err := startMembers(t.Context(), peerCommand("gloo"), setup{Reduce: &reduceSetup{Members: 2}})
+	all, ctx, err := startMembers(t.Context(), peerCommand("gloo"), 2, func(rank int) setup { return setup{Reduce: &memberSetup{Rank: rank, Members: 2}} })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -112,8 +112,10 @@ func (s *suite) startGloo(ctx context.Context) (_ *gloo, _ context.Context, err 
 	command := func(ctx context.Context) *exec.Cmd {
 		return exec.CommandContext(ctx, python, "-c", glooProgram) //nolint:gosec // one of ours
 	}
-	set := setup{Reduce: &reduceSetup{Members: reducers, Store: filepath.Join(g.dir, "store")}}
-	if g.members, ctx, err = startMembers(ctx, command, set); err != nil {
+	of := func(rank int) setup {
+		return setup{Reduce: &memberSetup{Rank: rank, Members: reducers, Store: filepath.Join(g.dir, "store")}}
+	}
+	if g.members, ctx, err = startMembers(ctx, command, reducers, of); err != nil {
 		return nil, nil, status.From(err).WithPrefix(python)
 	}
 	if g.members[0].Bare == nil {

@@ -32,7 +32,7 @@ type setup struct {
 	// Bare makes it a process of the bare baselines, which runs nothing of Tryst.
 	Bare *bareSetup `json:"bare,omitempty"`
 	// Reduce makes it a member of an all-reduce, and nothing else.
-	Reduce *reduceSetup `json:"reduce,omitempty"`
+	Reduce *memberSetup `json:"reduce,omitempty"`
 	// TLS has certificates that both processes use; none without it.
 	TLS server.TLS `json:"tls"`
 	verbsSetup
