@@ -167,8 +167,8 @@ bench: $(bench) ## Run each benchmark and its baseline, results in build/bench/;
 	@$(bench) --check --json-dir build/bench
 
 .PHONY: bench-roce
-bench-roce: $(bench) ## Compare verbs over the RoCEv2 endpoint in Go with gRPC and a UDP loop, results in build/bench-roce/; fails like bench
-	@$(unprivileged) $(bench) --transport verbs --provider roce --only verbs-beside-grpc,verbs-small,verbs-udp-loop,verbs-idle --size 1MiB,16MiB --inflight 4 \
+bench-roce: $(bench) ## Compare verbs over the RoCEv2 endpoint in Go with gRPC, a UDP loop and sockets, results in build/bench-roce/; fails like bench
+	@$(unprivileged) $(bench) --transport verbs --provider roce --only verbs-beside-grpc,verbs-small,verbs-udp-loop,verbs-step-recv,verbs-step-recvinto,verbs-step-reply,verbs-step-sendwait,verbs-idle --size 1MiB,16MiB --inflight 4 \
 		--check --json-dir build/bench-roce
 
 .PHONY: bench-tensorflow
@@ -183,8 +183,8 @@ bench-routes: $(bench) ## Compare shm, tcp and tcp with TLS with bare copies, so
 		$(MAKE) --no-print-directory bench-pull && exit $$status
 
 .PHONY: bench-peers
-bench-peers: $(bench) build/peers/installed ## Compare shm and tcp with UCX and NIXL, which pip installs into build/peers (500 MB), and with gloo if that Python, or TORCH_PYTHON, has torch; results in build/bench-peers/
-	@$(unprivileged) $(bench) --peers build/peers --torch-python '$(TORCH_PYTHON)' --size 1MiB,16MiB --inflight 4 --json-dir build/bench-peers $(ROUTESARGS)
+bench-peers: $(bench) build/peers/installed ## Compare shm and tcp with UCX and NIXL, which pip installs into build/peers (500 MB), and with gloo if that Python, or TORCH_PYTHON, has torch; results in build/bench-peers/; fails like bench
+	@$(unprivileged) $(bench) --peers build/peers --torch-python '$(TORCH_PYTHON)' --size 1MiB,16MiB --inflight 4 --check --json-dir build/bench-peers $(ROUTESARGS)
 
 build/peers/installed: internal/bench/peers/requirements.txt
 	@python3 -m venv build/peers || { echo "make bench-peers needs Python 3.10 to 3.13 with venv: on Debian and Ubuntu, apt-get install python3-venv" >&2; exit 1; }

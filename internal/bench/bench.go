@@ -68,6 +68,7 @@ type Options struct {
 	many, waiting int               // concurrent receives, waiting keys; fewer in tests
 	idle          time.Duration     // for which an idle channel is watched; less in tests
 	settle        time.Duration     // before it; less in tests
+	silence       time.Duration     // the longest before a call; less in tests
 	idlePeers     int               // idle peers whose memory is measured; fewer in tests
 	standIns      map[string]string // providers that stand in for those of routes, in tests
 	polls         []string          // values of the setting poll to measure; fewer in tests
@@ -98,7 +99,7 @@ func benchmarks() []benchmark {
 }
 
 func ofTransports() []benchmark {
-	return []benchmark{
+	return append([]benchmark{
 		{"local-match", local, (*suite).localMatch, contests(1), "", nil},
 		{"local-gain", local, (*suite).localGain, contests(2), "", nil},
 		{"waiting-value", local, (*suite).waitingValue, constant(waitingTime), "", nil},
@@ -115,7 +116,7 @@ func ofTransports() []benchmark {
 		{"verbs-recv", verbstransport.Name, (*suite).recvVerbs, perReceive(2), "", nil},
 		{"verbs-latency", verbstransport.Name, func(s *suite, ctx context.Context) error { return s.pinned(ctx, (*suite).latencyVerbs) }, perWay(2), "", nil},
 		{"verbs-idle", verbstransport.Name, (*suite).idleVerbs, func(s *suite) time.Duration { return secondTime + s.idle }, "", nil},
-	}
+	}, ofSteps("verbs", benchmark{transport: verbstransport.Name})...)
 }
 
 // Names returns the names of all benchmarks.
@@ -228,7 +229,7 @@ func (o *Options) complete() error {
 		o.PairTime = DefaultPairTime
 	}
 	if o.many == 0 {
-		o.many, o.waiting, o.idle, o.settle, o.idlePeers = manyReceives, waitingKeys, idleTime, idleSettle, idlePeers
+		o.many, o.waiting, o.idle, o.settle, o.silence, o.idlePeers = manyReceives, waitingKeys, idleTime, idleSettle, longPause, idlePeers
 	}
 	if o.loadFile == "" {
 		o.loadFile = "/proc/loadavg"

@@ -32,7 +32,7 @@ func smoke(t *testing.T, only ...string) Options {
 		Command: peerCommand("serve"), Only: only,
 		Sizes: []int64{8, 100_000}, Inflight: []int{1, 2}, Pairs: 1, PairTime: time.Millisecond,
 		Progress: func(s string) { t.Log(s) },
-		many:     100, waiting: 200, idle: 100 * time.Millisecond, pool: pool,
+		many:     100, waiting: 200, idle: 100 * time.Millisecond, silence: 2 * time.Millisecond, pool: pool,
 	}
 }
 

@@ -15,6 +15,7 @@
 // server, and a listener of its own for each baseline. Both sides use one
 // connection with the same options, send the same memory, and receive into memory
 // from the same tensor.Pool. The baselines of routes run in two more processes
-// (bare.go), and so do programs of others (peers.go). An all-reduce has four processes
+// (bare.go), and so do programs of others (peers.go). The calls of a program, tryst.Step, run in two
+// tasks of a cluster (steps.go, stepper.go). An all-reduce has four processes
 // for each side (allreduce.go, gloo.go).
 package bench

@@ -35,6 +35,27 @@ const (
 	minRounds  = 3
 	maxRounds  = 10_000
 
+	// steppers is how many tasks a benchmark of steps has.
+	steppers = 2
+	// stepValues is how many values a task sends in turn: with two, each is another one than that
+	// before, and they stay in the caches as the one tensor of a bare socket does.
+	stepValues = 2
+	// wholeValues is how many values of a run are compared as a whole: each value twice.
+	wholeValues = 2 * stepValues
+	// manyCalls is how many small calls a program has at once. The blocks are those of KV caches.
+	manyCalls  = 16
+	smallBlock = 64 << 10
+	largeBlock = 256 << 10
+	// These are times without work before a call. All are longer than a waiting goroutine spins, and
+	// after the longest one the processors sleep deeply.
+	shortPause = time.Millisecond
+	idlePause  = 5 * time.Millisecond
+	longPause  = 100 * time.Millisecond
+	// minCalls is how many calls a run has at least, without a pause before each; maxCalls bounds
+	// what waits at the sender.
+	minCalls = 10
+	maxCalls = 100_000
+
 	// idleTime includes the probes of an idle channel.
 	idleTime = 30 * time.Second
 
@@ -42,10 +63,8 @@ const (
 	// back to the system 10 s and 20 s after the last use (release-after).
 	idleSettle = 25 * time.Second
 
-	// idlePeers are enough to divide the noise of a garbage collector, and idlePause is longer
-	// than any waiting goroutine spins.
+	// idlePeers are enough to divide the noise of a garbage collector.
 	idlePeers = 16
-	idlePause = 5 * time.Millisecond
 
 	// whole is the size of the largest tensor: above the limits of a protobuf
 	// message and of a 32-bit length.

@@ -20,6 +20,9 @@ const peerVariable = "TRYST_BENCH_TEST_PEER"
 func TestMain(m *testing.M) {
 	switch os.Getenv(peerVariable) {
 	case "":
+		if os.Getenv("GORACE") == "" { // by default each second process would take a second to end
+			_ = os.Setenv("GORACE", "atexit_sleep_ms=50")
+		}
 		goleak.VerifyTestMain(m)
 	case "serve":
 		if err := Serve(context.Background(), os.Stdin, os.Stdout); err != nil {

@@ -33,6 +33,8 @@ type setup struct {
 	Bare *bareSetup `json:"bare,omitempty"`
 	// Reduce makes it a member of an all-reduce, and nothing else.
 	Reduce *memberSetup `json:"reduce,omitempty"`
+	// Step makes it one of the two tasks of a benchmark of steps.
+	Step *memberSetup `json:"step,omitempty"`
 	// TLS has certificates that both processes use; none without it.
 	TLS server.TLS `json:"tls"`
 	verbsSetup
@@ -60,6 +62,7 @@ type command struct {
 	Resident bool       `json:"resident,omitempty"`
 	Run      *bareRun   `json:"run,omitempty"`
 	Reduce   *reduceRun `json:"reduce,omitempty"`
+	Step     *stepRun   `json:"step,omitempty"`
 }
 
 // sendCommand sends Count tensors of 8 bytes, of the names that edge gives.
@@ -82,7 +85,7 @@ type state struct {
 	Resident int64 `json:"resident,omitempty"`
 	// Echo is where messages are sent back from.
 	Echo *verbs.Endpoint `json:"echo,omitempty"`
-	// Run is the result of a bare baseline.
+	// Run is the result of a bare baseline, or of task 0 of a benchmark of steps.
 	Run *bareResult `json:"run,omitempty"`
 	// Rounds is how long each round of an all-reduce took at this member.
 	Rounds []time.Duration `json:"rounds,omitempty"`
@@ -154,8 +157,8 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer) (err error) {
 	}
 }
 
-// second is what a second process is: a peer, one of the bare baselines, or a member of an
-// all-reduce.
+// second is what a second process is: a peer, one of the bare baselines, a member of an all-reduce, or
+// a task of a benchmark of steps.
 type second interface {
 	hello() hello
 	obey(command) state
@@ -166,6 +169,8 @@ func startSecond(ctx context.Context, s setup) (second, error) {
 	switch {
 	case s.Reduce != nil:
 		return startMember(ctx, s)
+	case s.Step != nil:
+		return startStepper(ctx, s)
 	case s.Bare == nil:
 		return startPeer(ctx, s)
 	case s.Bare.From == nil:

@@ -10,7 +10,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/status"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
@@ -49,8 +48,10 @@ func ofPeers() (all []benchmark) {
 		for _, r := range []*route{overShm, overTCP} {
 			all = append(all, benchmark{
 				name: peerPrefix + program + "-" + r.name, transport: verbstransport.Name, group: peersFile, route: r,
-				takes: func(s *suite) time.Duration { return perReceive(1)(s) + contests(1)(s) },
-				run:   func(s *suite, ctx context.Context) error { return s.besideForeign(ctx, program) },
+				takes: func(s *suite) time.Duration {
+					return time.Duration(len(s.pollsOf(benchmark{route: r}))) * (perReceive(1)(s) + contests(2)(s))
+				},
+				run: func(s *suite, ctx context.Context) error { return s.besideForeign(ctx, program) },
 			})
 		}
 	}
@@ -73,22 +74,41 @@ func (s *suite) startForeign(ctx context.Context, program string, sizes []int64)
 	return s.startNIXL(ctx, sizes)
 }
 
-// besideForeign sets receives against the program. It is left out, with the reason, where it
-// does not run.
+// besideForeign sets the calls of a program against those of another one. It is left out, with the
+// reason, where it does not run.
 func (s *suite) besideForeign(ctx context.Context, program string) error {
-	sizes := append([]int64{smallSize}, s.Sizes...)
-	return s.withRoute(ctx, sizes, func(ctx context.Context, p *session, targets []target) error {
-		f, foreignCtx, err := s.startForeign(ctx, program, sizes)
+	if why := s.missingRoute(); why != "" {
+		s.say("left out: %s", why)
+		return nil
+	}
+	f, ctx, err := s.foreignOf(ctx, program)
+	if f == nil {
+		return err
+	}
+	defer f.close()
+	s.say("%s", f.how())
+	for _, poll := range s.pollsOf(s.now) {
+		err := s.withSteps(ctx, poll, func(ctx context.Context, ours func(stepRun) side) error {
+			return s.eachBesideForeign(ctx, poll, ours, f, program)
+		})
 		if err != nil {
-			return s.withoutForeign(ctx, err)
+			return err
 		}
-		defer f.close()
-		if _, err := f.side(smallSize, 1, true)(foreignCtx, time.Millisecond); err != nil {
-			return s.withoutForeign(ctx, err)
-		}
-		s.say("%s", f.how())
-		return s.eachBesideForeign(foreignCtx, p, targets, f, program)
-	})
+	}
+	return nil
+}
+
+// foreignOf starts the program and has it run once. It is nil where it does not run.
+func (s *suite) foreignOf(ctx context.Context, program string) (foreign, context.Context, error) {
+	f, within, err := s.startForeign(ctx, program, append([]int64{smallSize}, s.Sizes...))
+	if err != nil {
+		return nil, nil, s.withoutForeign(ctx, err)
+	}
+	if _, err := f.side(smallSize, 1, true)(within, time.Millisecond); err != nil {
+		f.close()
+		return nil, nil, s.withoutForeign(ctx, err)
+	}
+	return f, within, nil
 }
 
 func (s *suite) withoutForeign(ctx context.Context, err error) error {
@@ -99,33 +119,24 @@ func (s *suite) withoutForeign(ctx context.Context, err error) error {
 	return nil
 }
 
-func (s *suite) eachBesideForeign(ctx context.Context, p *session, targets []target, f foreign, program string) error {
-	for _, t := range targets {
-		if t.size != smallSize {
-			continue
-		}
-		s.say("%s, beside %s", config.FormatSize(t.size), program)
-		o, own, err := s.contest().compare(ctx, p.ours.callback(t), f.side(t.size, 1, true))
-		if err != nil {
+// eachBesideForeign compares receives and requests of a small value with its way there and back, and
+// receives of each size with as many of its transfers at once.
+func (s *suite) eachBesideForeign(ctx context.Context, poll string, ours func(stepRun) side, f foreign, program string) error {
+	for _, call := range []struct{ name, suffix string }{{callRecvInto, ""}, {callReply, "-reply"}} {
+		r := stepRun{Call: call.name, Size: smallSize, Inflight: 1, Median: true}
+		if err := s.compareStep(ctx, stepName(s.now.name+call.suffix, poll, 0), r, ours(r), f.side(r.Size, 1, true), program, Lower); err != nil {
 			return err
 		}
-		s.addSmall(&o, &own, program, 0)
 	}
-	for _, t := range targets {
-		if t.size == smallSize {
-			continue
-		}
+	for _, size := range s.Sizes {
 		for _, inflight := range s.Inflight {
-			s.say("%s, %d in flight, beside %s", config.FormatSize(t.size), inflight, program)
-			o, own, err := s.contest().compare(ctx, load(inflight, 1, p.ours.receive(t, inflight)), f.side(t.size, inflight, false))
-			if err != nil {
+			r := stepRun{Call: callRecvInto, Size: size, Inflight: inflight}
+			if size == smallSize {
+				continue
+			}
+			if err := s.compareStep(ctx, stepName(s.now.name, poll, 0), r, ours(r), f.side(size, inflight, false), program, Higher); err != nil {
 				return err
 			}
-			s.addPair(&o, &own, program, Higher, 0, func(r *Row) {
-				r.Inflight = inflight
-				r.moved(t.size)
-				s.over(r)
-			})
 		}
 	}
 	return nil

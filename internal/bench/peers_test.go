@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/tryst-rdma/tryst/server"
 )
 
 // programs is a directory like that of make bench-peers, whose programs behave as the real
@@ -54,8 +56,13 @@ func besidePrograms(t *testing.T, dir string, said *[]string, only ...string) Op
 	o := routes(t, only...)
 	o.Routes, o.Peers, o.Sizes = false, dir, []int64{100_000}
 	o.Progress = func(s string) { *said = append(*said, s) }
+	o.Client.RDMA.Poll = server.PollAdaptive
 	return o
 }
+
+// foreignRows are those of a program over a route under one poll: a small receive, a request and its
+// reply, a large receive, and the program's own rows.
+const foreignRows = 3 * 2
 
 func TestBesidePrograms(t *testing.T) {
 	var said []string
@@ -63,12 +70,15 @@ func TestBesidePrograms(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, strings.Join(said, "\n"))
 	}
-	if len(rows) != 4*2*2 { // a small and a large receive, and the program's own rows
+	if len(rows) != 4*foreignRows {
 		t.Errorf("%d rows", len(rows))
 	}
 	for _, r := range rows {
-		if r.file != peersFile || r.Count < 1 || r.Ratio <= 0 || r.Target != 0 || !r.OK || r.itself != (r.Provider == "") {
+		if r.file != peersFile || r.Count < 1 || r.Ratio <= 0 || r.itself != (r.Provider == "") {
 			t.Errorf("row %+v", r)
+		}
+		if want := stepTargets[stepKey{r.Name, r.Size, r.Inflight, r.Baseline}]; !r.itself && r.Target != want {
+			t.Errorf("row %+v has a target other than %v", r, want)
 		}
 		if r.itself && r.Baseline == UCXTag {
 			if want := map[bool]float64{true: 5, false: 0}[r.Size == smallSize]; r.P50 < want*0.98 || r.P50 > want*1.02 {
@@ -84,13 +94,29 @@ func TestBesidePrograms(t *testing.T) {
 	}
 }
 
+// TestBothPollsBesideAProgram: by default ours poll adaptively, and then busily.
+func TestBothPollsBesideAProgram(t *testing.T) {
+	var said []string
+	o := besidePrograms(t, programs(t, ucxOutput), &said, "peer-ucx-shm")
+	o.Client.RDMA.Poll = ""
+	rows, err := Run(t.Context(), o)
+	if err != nil || len(rows) != 2*foreignRows {
+		t.Fatalf("%d rows, %v\n%s", len(rows), err, strings.Join(said, "\n"))
+	}
+	for i, r := range rows {
+		if busy := strings.HasSuffix(r.Name, "-"+server.PollBusy); busy != (i >= foreignRows) {
+			t.Errorf("row %d is %s", i, r.Name)
+		}
+	}
+}
+
 // TestProgramThatDoesNotRun is left out with its reason, and the others are measured.
 func TestProgramThatDoesNotRun(t *testing.T) {
 	var said []string
 	dir := programs(t, "no table")
 	rows, err := Run(t.Context(), besidePrograms(t, dir, &said, "peer-ucx-tcp", "peer-nixl-tcp"))
 	text := strings.Join(said, "\n")
-	if err != nil || len(rows) != 2*2 || !strings.Contains(text, "peer-ucx-tcp: left out: ucx_perftest printed no 50.0_percentile_lat") {
+	if err != nil || len(rows) != foreignRows || !strings.Contains(text, "peer-ucx-tcp: left out: ucx_perftest printed no 50.0_percentile_lat") {
 		t.Errorf("%d rows, %v; it said\n%s", len(rows), err, text)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "bin", "python"), []byte("#!/bin/sh\necho 'ModuleNotFoundError: no NIXL' >&2; exit 1\n"), 0o755); err != nil {
@@ -174,7 +200,7 @@ func TestProgramOfNIXL(t *testing.T) {
 		return rows, strings.Join(said, "\n")
 	}
 	rows, said := run(`b"\x5a\xc3\x17\xe8"`)
-	if len(rows) != 2*2*2 || !strings.Contains(said, "NIXL 1.2.3 over UCX of unknown version: reads of a registered buffer, UCX_TLS=shm") {
+	if len(rows) != 2*foreignRows || !strings.Contains(said, "NIXL 1.2.3 over UCX of unknown version: reads of a registered buffer, UCX_TLS=shm") {
 		t.Errorf("%d rows; it said\n%s", len(rows), said)
 	}
 	for _, r := range rows {

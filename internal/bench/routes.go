@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/internal/config"
-	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
@@ -57,17 +56,18 @@ func ofRoutes() []benchmark {
 	idle := func(r *route) benchmark {
 		return all(benchmark{name: "route-idle-" + r.name, run: (*suite).idleRoute, takes: func(s *suite) time.Duration { return secondTime + s.settle + s.idle }}, r)
 	}
-	return []benchmark{
+	steps := func(r *route) []benchmark { return ofSteps("route-"+r.name, all(benchmark{}, r)) }
+	return slices.Concat([]benchmark{
 		bandwidth("route-shm-copy", overShm, oneCopy, severalCopies),
 		all(benchmark{name: "route-shm-grpc", takes: perReceive(1), run: (*suite).bandwidthBesideGRPC}, overShm),
 		small("route-shm-small", overShm, (*suite).busyBesideGRPC),
-		small("route-shm-wait", overShm, func(s *suite, ctx context.Context) error { return s.smallBesideBare(ctx, UnixSocket, 0, 0) }),
-		small("route-shm-paused", overShm, func(s *suite, ctx context.Context) error { return s.smallBesideBare(ctx, UnixSocket, idlePause, 0) }),
+		small("route-shm-wait", overShm, func(s *suite, ctx context.Context) error { return s.smallBesideBare(ctx, UnixSocket, 0) }),
 		bandwidth("route-tcp", overTCP, plainTCP),
-		small("route-tcp-small", overTCP, func(s *suite, ctx context.Context) error { return s.smallBesideBare(ctx, RawTCP, 0, tcpSmallTarget) }),
+		small("route-tcp-small", overTCP, func(s *suite, ctx context.Context) error { return s.smallBesideBare(ctx, RawTCP, tcpSmallTarget) }),
 		bandwidth("route-tls", overTLS, secretTCP),
+	}, steps(overShm), steps(overTCP), steps(overGRPC), []benchmark{
 		idle(overShm), idle(overTCP), idle(overRoCE), idle(overGRPC),
-	}
+	})
 }
 
 // The targets of routes, several receives in flight: of the bandwidth of each baseline by
@@ -138,7 +138,7 @@ func (s *suite) routeProvider() string {
 
 // missing reports why the route cannot be measured, or "".
 func (s *suite) missingRoute() string {
-	if r := s.now.route; r.provider != "" && s.routeProvider() == "" {
+	if r := s.now.route; r != nil && r.provider != "" && s.routeProvider() == "" {
 		return "this build has no provider " + r.provider
 	}
 	return ""
@@ -289,19 +289,14 @@ func (s *suite) busyBesideGRPC(ctx context.Context) error {
 	return nil
 }
 
-// smallBesideBare sets one small receive against a bare round trip of as much, each after a
-// pause, which may be 0.
-func (s *suite) smallBesideBare(ctx context.Context, baseline string, pause time.Duration, aim float64) error {
+// smallBesideBare sets one small receive against a bare round trip of as much.
+func (s *suite) smallBesideBare(ctx context.Context, baseline string, aim float64) error {
 	sizes := []int64{smallSize}
 	return s.withBare(ctx, sizes, func(ctx context.Context, p *session, b *bare, targets []target) error {
 		t := targets[0]
-		ours := p.ours.callback(t)
-		if pause > 0 {
-			ours = spaced(pause, p.ours.once(t))
-		}
-		theirs := b.side(bareRun{Baseline: baseline, Conns: 1, Inflight: 1, Size: t.size, Median: true, Pause: pause})
+		theirs := b.side(bareRun{Baseline: baseline, Conns: 1, Inflight: 1, Size: t.size, Median: true})
 		s.say("%s, beside %s", config.FormatSize(t.size), baseline)
-		o, own, err := s.contest().compare(ctx, ours, theirs)
+		o, own, err := s.contest().compare(ctx, p.ours.callback(t), theirs)
 		if err != nil {
 			return err
 		}
@@ -317,20 +312,4 @@ func (s *suite) addSmall(ours, own *outcome, baseline string, aim float64) {
 		r.Inflight, r.Size = 1, smallSize
 		s.over(r)
 	})
-}
-
-// once returns an operation for spaced: it receives t, and returns the time from the request
-// to the callback.
-func (r *receiver) once(t target) func(context.Context) (time.Duration, error) {
-	outcome := make(chan received, 1)
-	var asked time.Time
-	done := func(v rendezvous.Value, _ rendezvous.Args, err error) {
-		outcome <- received{v: v, err: err, took: time.Since(asked)}
-	}
-	return func(ctx context.Context) (time.Duration, error) {
-		asked = time.Now()
-		r.client.RecvAsync(ctx, t.step, t.key, done)
-		got := <-outcome
-		return got.took, t.check(&got)
-	}
 }

@@ -44,11 +44,14 @@ func hasDevice(t *testing.T, provider string) bool {
 // TestBenchmarksOfRoutes runs each of them.
 func TestBenchmarksOfRoutes(t *testing.T) {
 	rows := map[string]int{
-		"route-shm-copy": 2 * 2 * 2, "route-shm-grpc": 2 * 2, "route-shm-small": 2, "route-shm-wait": 2, "route-shm-paused": 2,
+		"route-shm-copy": 2 * 2 * 2, "route-shm-grpc": 2 * 2, "route-shm-small": 2, "route-shm-wait": 2,
 		"route-tcp": 2 * 2, "route-tcp-small": 2, "route-tls": 2 * 2,
 		"route-idle-shm": 1, "route-idle-tcp": 1, "route-idle-roce": 1, "route-idle-grpc": 1,
 	}
 	for _, b := range ofRoutes() {
+		if _, call, ok := strings.Cut(b.name, "-step-"); ok {
+			rows[b.name] = rowsOfSteps(b.route, call, "")
+		}
 		t.Run(b.name, func(t *testing.T) {
 			got, err := Run(t.Context(), routes(t, b.name))
 			if err != nil {
@@ -59,7 +62,8 @@ func TestBenchmarksOfRoutes(t *testing.T) {
 			}
 			for _, r := range got {
 				idle := strings.HasPrefix(b.name, "route-idle-")
-				if r.Name != b.name || r.file != routesFile || r.Count < 1 && !idle || r.Seconds <= 0 || r.Ratio <= 0 || r.itself != (r.Transport == "") {
+				named := r.Name == b.name || strings.HasPrefix(r.Name, b.name+"-") && strings.Contains(b.name, "-step-")
+				if !named || r.file != routesFile || r.Count < 1 && !idle || r.Seconds <= 0 || r.Ratio <= 0 || r.itself != (r.Transport == "") {
 					t.Errorf("row %+v", r)
 				}
 				if want := b.route.provider != "" && !r.itself; want != (r.Provider != "") {

@@ -88,6 +88,7 @@ const (
 	MemfdCopies = "memfd-copies"     // the same, as many at once as receives
 	UDPLoop     = "udp-loop"         // UDP sockets, one CRC for each packet and nothing above it
 	OneCore     = "one-core"         // a processor that does nothing else
+	OwnMedian   = "own-p50"          // the median of the same calls, beside their 99th percentile
 	None        = "none"
 )
 

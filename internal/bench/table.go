@@ -69,14 +69,16 @@ func (r *Row) ratioText() string {
 	return blankZero("%.2f", r.Ratio)
 }
 
-// figure is what a row is about: a bandwidth, the median of one operation, or how often an
-// idle process was woken.
+// figure is what a row is about: a bandwidth, operations in a second, the median of one, or how often
+// an idle process was woken.
 func (r *Row) figure() string {
 	switch {
 	case r.GBytesPerSecond > 0:
 		return fmt.Sprintf("%.2f GB/s", r.GBytesPerSecond)
 	case r.P50 == 0 && r.Seconds > 0:
 		return fmt.Sprintf("woken %.1f/s", float64(r.Count)/r.Seconds)
+	case r.Better == Higher && r.Seconds > 0:
+		return r.perSecond() + "/s"
 	}
 	return timeText(r.P50)
 }
@@ -128,7 +130,7 @@ func (r *Row) perSecond() string {
 }
 
 func (r *Row) quartiles() string {
-	if r.Ratio == 0 || r.RatioQ1 == r.RatioQ3 && r.Baseline == OneCore { // measured once
+	if r.Ratio == 0 || r.RatioQ1 == r.RatioQ3 && (r.Baseline == OneCore || r.Baseline == OwnMedian) { // measured once
 		return ""
 	}
 	return fmt.Sprintf("%.2f to %.2f", r.RatioQ1, r.RatioQ3)

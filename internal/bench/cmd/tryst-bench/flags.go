@@ -31,7 +31,9 @@ It starts a second process and measures what moves between the two, and what a
 local rendezvous costs, each beside a baseline: a bare gRPC call of the same
 size, the generated protobuf code, a TCP connection, UDP sockets, a map under a
 lock, the programs of perftest for RDMA, and for routes copies out of a memfd, TCP,
-TLS and unix sockets in two processes of their own. Each contest is the median of pairs that
+TLS and unix sockets in two processes of their own. The benchmarks with -step- in their names
+make the calls of a program, Step.Recv and others, under the poll of --poll, or by default
+adaptively, and some busily, too. Each contest is the median of pairs that
 take turns; the baseline beside itself tells how much of a difference is noise
 here.
 
