@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,10 +50,15 @@ func TestBenchmarksOfRoutes(t *testing.T) {
 		"route-idle-shm": 1, "route-idle-tcp": 1, "route-idle-roce": 1, "route-idle-grpc": 1,
 	}
 	for _, b := range ofRoutes() {
-		if _, call, ok := strings.Cut(b.name, "-step-"); ok {
+		_, call, step := strings.Cut(b.name, "-step-")
+		if step {
 			rows[b.name] = rowsOfSteps(b.route, call, "")
 		}
 		t.Run(b.name, func(t *testing.T) {
+			of := func(row string) bool {
+				rest, ok := strings.CutPrefix(row, b.name)
+				return ok && (rest == "" || rest[0] == '-' && step)
+			}
 			got, err := Run(t.Context(), routes(t, b.name))
 			if err != nil {
 				t.Fatal(err)
@@ -62,12 +68,18 @@ func TestBenchmarksOfRoutes(t *testing.T) {
 			}
 			for _, r := range got {
 				idle := strings.HasPrefix(b.name, "route-idle-")
-				named := r.Name == b.name || strings.HasPrefix(r.Name, b.name+"-") && strings.Contains(b.name, "-step-")
-				if !named || r.file != routesFile || r.Count < 1 && !idle || r.Seconds <= 0 || r.Ratio <= 0 || r.itself != (r.Transport == "") {
+				if !of(r.Name) || r.file != routesFile || r.Count < 1 && !idle || r.Seconds <= 0 || r.Ratio <= 0 || r.itself != (r.Transport == "") {
 					t.Errorf("row %+v", r)
 				}
 				if want := b.route.provider != "" && !r.itself; want != (r.Provider != "") {
 					t.Errorf("row %+v: the provider", r)
+				}
+			}
+			for k, target := range stepTargets {
+				if of(k.name) && !slices.ContainsFunc(got, func(r Row) bool {
+					return stepKey{r.Name, r.Size, r.Inflight, r.Baseline} == k && r.Target == target
+				}) {
+					t.Errorf("no row has the target %v of %+v", target, k)
 				}
 			}
 		})

@@ -227,6 +227,7 @@ func TestFailureOfATaskIsReported(t *testing.T) {
 }
 
 // TestEachTargetOfStepsHasARow: a target whose row has another name is never checked.
+// TestBenchmarksOfRoutes finds those of routes in the rows.
 func TestEachTargetOfStepsHasARow(t *testing.T) {
 	names := make(map[string]bool)
 	for _, b := range benchmarks() {
