@@ -123,6 +123,9 @@ func TestFilesOfServe(t *testing.T) {
 	if code := serve(Options{}, "--tensorflow-files", dir, "--tensorflow-files", missing); code == exitDone || !strings.Contains(log.String(), missing) || !strings.Contains(log.String(), "make the directory first") {
 		t.Errorf("exit status %d: %s", code, log.String())
 	}
+	if code := serve(Options{}, "--tensorflow-files", dir, "--kernels", config.KernelsNone); code == exitDone || !strings.Contains(log.String(), "runs no graphs") {
+		t.Errorf("exit status %d: %s", code, log.String())
+	}
 	var got []string
 	o := Options{Kernels: func(_ *slog.Logger, files []string) (graph.KernelSet, func(), error) {
 		got = files

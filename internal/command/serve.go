@@ -202,6 +202,8 @@ func (s streams) serve(ctx context.Context, cfg *sources.Loaded, offers []offer,
 func (s streams) kernels(log *slog.Logger, name string, files []string) (set graph.KernelSet, end func(), err error) {
 	open := s.options.Kernels
 	switch {
+	case name == config.KernelsNone && len(files) > 0:
+		return nil, nil, fmt.Errorf("--tensorflow-files %s: kernels is %q, so this server runs no graphs; leave one of the two out", files[0], name)
 	case name == config.KernelsNone:
 		return nil, func() {}, nil
 	case name == config.KernelsTensorFlow && open == nil:
