@@ -1046,7 +1046,7 @@ def broadcast_and_gather(chief, job, size, instance, source, n=10):
         return [r.tolist() for r in session.run(results, options=options)]
 
 
-def timed_graph(chief, on, kind, mib):
+def timed_graph(chief, on, kind, mib, ops):
     """The graph of a measurement: what initialises it, what a step fetches."""
     n = mib << 18
     with v1.device(on):
@@ -1054,7 +1054,7 @@ def timed_graph(chief, on, kind, mib):
             return tf.no_op()
         if kind == "chain":
             x = v = v1.get_variable("v", initializer=tf.ones([2]), use_resource=False)
-            for _ in range(200):
+            for _ in range(ops):
                 x = tf.raw_ops.AddV2(x=x, y=v)
             return x.op
         if kind == "from":  # the chief receives a tensor from the device
@@ -1069,6 +1069,12 @@ def timed_graph(chief, on, kind, mib):
             vs = [v1.get_variable(f"v{i}", initializer=tf.ones([2]), use_resource=False) for i in range(500)]
             with v1.device(chief.device):
                 return tf.add_n(vs).op
+        if kind == "variables":  # small ones: pull, push gradients, Adam
+            vs = [v1.get_variable(f"v{i}", initializer=tf.ones([16, 16]), use_resource=False) for i in range(ops)]
+            optimizer = OPTIMIZERS["adam"]()
+            with v1.device(chief.device):
+                gradients = [v * 0.5 for v in vs]
+            return optimizer.apply_gradients(zip(gradients, vs))
         if kind == "ps":  # pull, push a gradient, Adam
             v = v1.get_variable("v", initializer=tf.ones([n]), use_resource=False)
             optimizer = OPTIMIZERS["adam"]()
@@ -1079,10 +1085,10 @@ def timed_graph(chief, on, kind, mib):
 
 
 @program
-def timed(chief, on, kind, steps, mib=0):
+def timed(chief, on, kind, steps, mib=0, ops=0):
     """The seconds of each of some steps."""
-    with v1.variable_scope(f"{kind}{mib}"):  # sessions share variables by their names
-        fetch = timed_graph(chief, on, kind, mib)
+    with v1.variable_scope(f"{kind}{mib}-{ops}"):  # sessions share variables by their names
+        fetch = timed_graph(chief, on, kind, mib, ops)
     init = v1.global_variables_initializer()
     c = config(chief, task_of(on))
     c.graph_options.rewrite_options.disable_meta_optimizer = kind == "chain"  # else it becomes one AddN
