@@ -73,7 +73,7 @@ func (b *builder) fill(e *Executor, s State) error {
 		if err := b.prepare(it, s); err != nil {
 			return NodeError(it.node.Name, err)
 		}
-		if it.async != nil {
+		if it.async != nil || it.blocks {
 			e.waits++
 		}
 	}
@@ -118,7 +118,8 @@ func (b *builder) prepare(it *item, s State) (err error) {
 		return err
 	}
 	it.async, _ = it.kernel.(AsyncKernel)
-	it.cheap = it.cheap || it.async != nil
+	_, it.blocks = it.kernel.(BlockingKernel)
+	it.cheap = it.cheap || it.async != nil || it.blocks
 	return nil
 }
 

@@ -47,7 +47,8 @@ type State interface {
 // at once.
 type Kernel interface {
 	// Compute computes the outputs of the node from its inputs, and sets each of them. A kernel
-	// that may wait for others, such as a receive or a dequeue, implements AsyncKernel instead.
+	// that may wait for others, such as a receive or a dequeue, implements AsyncKernel or
+	// BlockingKernel instead.
 	Compute(c *Context) error
 }
 
@@ -57,6 +58,14 @@ type AsyncKernel interface {
 	// ComputeAsync begins the computation and does not block. It calls done once, from any
 	// goroutine, after the outputs are set. It ends soon after c.Ctx has ended.
 	ComputeAsync(c *Context, done func(error))
+}
+
+// BlockingKernel is a Kernel whose Compute may wait and keeps the thread of its caller, such as a call of
+// another library. The executor calls Compute on a goroutine that has nothing else to do.
+type BlockingKernel interface {
+	Kernel
+	// Blocks does nothing: it tells the executor.
+	Blocks()
 }
 
 // KernelFunc is a Kernel that is a function.

@@ -30,6 +30,7 @@ type item struct {
 
 	kernel Kernel
 	async  AsyncKernel // kernel, if it is one
+	blocks bool        // kernel is a BlockingKernel
 	cheap  bool        // it always is
 	cost   cost
 	refs   bool // an input is a reference, or may be the memory of a variable (alias.go)

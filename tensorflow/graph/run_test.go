@@ -148,6 +148,87 @@ func TestWorkersBoundKernels(t *testing.T) {
 	})
 }
 
+// blockingFunc is a BlockingKernel that is a function.
+type blockingFunc func(c *Context) error
+
+func (f blockingFunc) Compute(c *Context) error { return f(c) }
+func (blockingFunc) Blocks()                    {}
+
+// TestBlockingKernelsHoldNobodyBack: ten kernels that keep their threads until all of them run, with one worker,
+// beside what comes after a receive; the outputs of each are its own.
+func TestBlockingKernelsHoldNobodyBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const kernels = 10
+		s := newFakeSet()
+		var running, right atomic.Int32
+		all, resume := make(chan struct{}), make(chan func(error), 1)
+		s.ops["Block"] = fakeOp{def: s.ops["Const"].def, kernel: func(n *Node) (Kernel, error) {
+			return blockingFunc(func(c *Context) error {
+				if running.Add(1) == kernels+1 { // with the one after the receive
+					close(all)
+				}
+				<-all
+				v, err := tensor.FromSlice(tensor.Shape{}, []int32{int32(n.ID)})
+				c.Set(0, v)
+				return err
+			}), nil
+		}}
+		s.ops["Wait"] = fakeOp{def: s.ops["NoOp"].def, kernel: asyncKernel(func(_ *Context, done func(error)) { resume <- done })}
+		s.ops["Check"] = fakeOp{def: s.ops["Identity"].def, kernel: kernel(func(c *Context) error {
+			if scalar(t, c.Inputs[0]) == int32(c.Node.In[0].Node.ID) {
+				right.Add(1)
+			}
+			c.Forward(0, 0)
+			return nil
+		})}
+		lines := "w = Wait()\n"
+		for i := range kernels + 1 {
+			name := string(rune('a' + i))
+			after := ""
+			if i == kernels {
+				after = "^w"
+			}
+			lines += name + " = Block(" + after + ") value=#0 dtype=int32\nc" + name + " = Check(" + name + ") T=int32\n"
+		}
+		e, err := NewExecutor(importGraph(t, s, lines), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- e.Run(t.Context(), &Step{Workers: NewWorkers(1)}) }()
+		(<-resume)(nil)
+		if err := <-done; err != nil || right.Load() != kernels+1 {
+			t.Errorf("%d kernels had their own outputs: %v", right.Load(), err)
+		}
+	})
+}
+
+// TestBlockingKernelThatFails: an error, and a panic, end the step when all kernels have ended.
+func TestBlockingKernelThatFails(t *testing.T) {
+	for name, fails := range map[string]func() error{
+		"error": func() error { return status.New(status.InvalidArgument, "failed") },
+		"panic": func() error { var none []error; return none[0] },
+	} {
+		s := newFakeSet()
+		var running atomic.Int32
+		s.ops["Block"] = fakeOp{def: s.ops["NoOp"].def, kernel: func(n *Node) (Kernel, error) {
+			return blockingFunc(func(c *Context) error {
+				running.Add(1)
+				defer running.Add(-1)
+				if n.Name == "a" {
+					return fails()
+				}
+				<-c.Ctx.Done()
+				return status.From(c.Ctx.Err()).Derived()
+			}), nil
+		}}
+		_, err := runGraph(t, s, "a = Block()\nb = Block()")
+		if err == nil || !strings.Contains(err.Error(), "{{node a}}") || running.Load() != 0 {
+			t.Errorf("%s: %v, and %d kernels run", name, err, running.Load())
+		}
+	}
+}
+
 // TestCheapKernelsRunBesideExpensiveOnes: what comes after a receive does not wait for a worker.
 func TestCheapKernelsRunBesideExpensiveOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 type worker struct {
 	r       *run
 	limited bool          // it counts in Workers
+	apart   bool          // its goroutine runs nothing but the queue, and does not count
 	used    time.Duration // of the turn: what the tasks took, where a cheap one counts as cheapKernel
 	queue   []task        // to run on this goroutine
 	next    int           // index in queue
@@ -129,6 +130,25 @@ func (w *worker) run(t task) {
 		w.runAsync(t)
 		return
 	}
+	if t.item.blocks && (!w.apart || w.next < len(w.queue)) {
+		w.r.apart(func(w *worker) { w.compute(t) })
+		return
+	}
+	w.compute(t)
+}
+
+// apart begins with f on a goroutine of its own that does not count in Workers, and runs what becomes ready.
+func (r *run) apart(f func(*worker)) {
+	go func() {
+		w := newWorker(r)
+		w.apart = true
+		f(w)
+		w.loop()
+	}()
+}
+
+// compute runs a task on this goroutine.
+func (w *worker) compute(t task) {
 	n := len(t.item.node.OutTypes)
 	if cap(w.out) < n {
 		w.out = make([]Value, n)
@@ -218,11 +238,7 @@ func (a *asyncTask) done(err error) {
 	}
 	a.err = err
 	if a.ends.Add(1) == 2 {
-		go func() {
-			w := newWorker(a.r)
-			w.complete(a.t, &a.c, a.err, a.start)
-			w.loop()
-		}()
+		a.r.apart(func(w *worker) { w.complete(a.t, &a.c, a.err, a.start) })
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 )
 
 // Workers bounds the number of kernels that compute at once. Kernels that have been cheap so far
-// run where their inputs were made and do not count; neither do those that wait (AsyncKernel). The
+// run where their inputs were made and do not count; neither do those that wait (AsyncKernel, BlockingKernel). The
 // steps of a process share one. It is safe for concurrent use.
 type Workers struct {
 	limit int

@@ -346,14 +346,9 @@ func (p *program) node(ctx context.Context, n *graph.Node, in, out []graph.Value
 
 func (p *program) kernel(ctx context.Context, n *graph.Node, in, out []graph.Value) error {
 	c := &graph.Context{Ctx: ctx, Step: &graph.Step{Allocator: p.allocator}, Node: n, Inputs: in, Outputs: out}
-	k, ok := p.kernels[n.ID].(graph.AsyncKernel)
-	if !ok {
-		return p.kernels[n.ID].Compute(c)
-	}
-	end := make(chan error, 1)
-	k.ComputeAsync(c, func(err error) { end <- err })
-	err := <-end
-	if p.after != nil {
+	k := p.kernels[n.ID]
+	err := k.Compute(c)
+	if _, piece := k.(graph.BlockingKernel); piece && p.after != nil {
 		p.after(n, out)
 	}
 	return err

@@ -10,8 +10,8 @@ import (
 	"github.com/tryst-rdma/tryst/tensorflow/graph"
 )
 
-// kernel runs the function of a piece. It implements graph.AsyncKernel: a run has a thread, on which
-// TensorFlow's call waits, and never that of the caller.
+// kernel runs the function of a piece. It implements graph.BlockingKernel: TensorFlow's call waits on a thread of
+// the run's.
 type kernel struct {
 	s *state
 	f *function
@@ -31,10 +31,8 @@ func (k *kernel) Compute(c *graph.Context) error {
 	return k.run(c)
 }
 
-// ComputeAsync implements graph.AsyncKernel.
-func (k *kernel) ComputeAsync(c *graph.Context, done func(error)) {
-	go func() { done(k.Compute(c)) }()
-}
+// Blocks implements graph.BlockingKernel.
+func (*kernel) Blocks() {}
 
 // admit waits until the function may run. As many functions that compute run at once as there are
 // processors. Functions that may wait for others are not among them: they would keep those out that
