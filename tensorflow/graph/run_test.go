@@ -205,9 +205,9 @@ func TestBlockingKernelsHoldNobodyBack(t *testing.T) {
 
 // TestBlockingKernelThatFails: an error, and a panic, end the step when all kernels have ended.
 func TestBlockingKernelThatFails(t *testing.T) {
-	for name, fails := range map[string]func() error{
-		"error": func() error { return status.New(status.InvalidArgument, "failed") },
-		"panic": func() error { var none []error; return none[0] },
+	for name, fails := range map[string]func(*Context) error{
+		"error": func(*Context) error { return status.New(status.InvalidArgument, "failed") },
+		"panic": func(c *Context) error { return status.New(status.Internal, c.Input(0).Shape().String()) }, // it has no input
 	} {
 		s := newFakeSet()
 		var running atomic.Int32
@@ -216,7 +216,7 @@ func TestBlockingKernelThatFails(t *testing.T) {
 				running.Add(1)
 				defer running.Add(-1)
 				if n.Name == "a" {
-					return fails()
+					return fails(c)
 				}
 				<-c.Ctx.Done()
 				return status.From(c.Ctx.Err()).Derived()
