@@ -101,6 +101,16 @@ v1.train.SessionManager.__init__ = impatient
 KINDS = {f.__name__: f for f in (asynchronous, synchronous, queues, embedding, recurrent)}
 
 
+class LastStep(v1.train.SessionRunHook):
+    """The global step when a session ends. What a step fetches beside its update may be of a moment before it."""
+
+    def __init__(self, step):
+        self.variable, self.step = step, 0
+
+    def end(self, session):
+        self.step = int(session.run(self.variable))
+
+
 def tutorial(config, chief, ps, kind, directory, steps, tasks=1, pause=None, variables="ref"):
     """Trains until the global step, as the chief or another worker. Returns the losses of this worker, and its last step.
 
@@ -113,9 +123,9 @@ def tutorial(config, chief, ps, kind, directory, steps, tasks=1, pause=None, var
         optimizer, loss, hooks = KINDS[kind](chief, ps, step)
         gradients = optimizer.compute_gradients(loss, colocate_gradients_with_ops=kind == "recurrent")
         minimize = optimizer.apply_gradients(gradients, global_step=step)
-    losses, last = [], 0
+    losses, last = [], LastStep(step)
     with v1.train.MonitoredTrainingSession(
-        chief.target, is_chief=first, checkpoint_dir=directory, hooks=[*hooks, v1.train.StopAtStepHook(last_step=steps)],
+        chief.target, is_chief=first, checkpoint_dir=directory, hooks=[*hooks, v1.train.StopAtStepHook(last_step=steps), last],
         save_checkpoint_steps=20, save_summaries_steps=None, log_step_count_steps=None, stop_grace_period_secs=1, config=config(chief, ps),
     ) as session:
         if first:
@@ -123,9 +133,8 @@ def tutorial(config, chief, ps, kind, directory, steps, tasks=1, pause=None, var
         while not session.should_stop():
             if len(losses) == pause:
                 chief.event("half-way")
-            x, _, last = session.run([loss, minimize, step])
-            losses.append(float(x))
-    return {"losses": losses, "step": int(last)}
+            losses.append(float(session.run([loss, minimize])[0]))
+    return {"losses": losses, "step": last.step}
 
 
 PROGRAMS = [tutorial]
