@@ -51,6 +51,25 @@ func TestPartsWithoutElementsTakeNoTime(t *testing.T) {
 	b.want(outs[2], "int32[1]: 3")
 }
 
+// TestPartsThatNoMemoryHoldsAreRefused: what they take would overflow.
+func TestPartsThatNoMemoryHoldsAreRefused(t *testing.T) {
+	b := newBench(t)
+	b.pooled(1 << 20)
+	for _, n := range []int64{1 << 40, 1 << 48, 1<<48 + 1, 1 << 62} {
+		shape, err := tensor.NewShape(n, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		empty, err := tensor.Allocate(tensor.Heap{}, tensor.Float32, shape)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.fails("UniqueV2", nil, graph.Value{Tensor: empty}, vec[int64](0)); status.CodeOf(err) != status.ResourceExhausted {
+			t.Errorf("%d: got %v", n, err)
+		}
+	}
+}
+
 // A short text may have many parts, each of which takes more than its bytes.
 func TestTheNumberOfPartsOfAStringIsBounded(t *testing.T) {
 	b := newBench(t)

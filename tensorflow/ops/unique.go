@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 
+	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensorflow/graph"
 )
@@ -103,8 +104,9 @@ func dimensionOf(c *graph.Context) (dimension, error) {
 }
 
 // uniqueBytes is what unique takes for an element, in bytes: its place, and at most an entry of the map and of both lists.
-// partKeyBytes is what a key of uniqueParts takes beside its bytes.
+// partKeyBytes is what a key of uniqueParts takes beside its bytes. maxParts keeps the product of both from overflowing.
 const (
+	maxParts     = 1 << 48
 	uniqueBytes  = 8 + 64 + 32
 	partKeyBytes = 32
 )
@@ -135,6 +137,9 @@ func uniqueParts(c *graph.Context, p dimension, err error) error {
 		return err
 	}
 	t := c.Input(0)
+	if p.count > maxParts { // of a tensor without elements
+		return status.Errorf(status.ResourceExhausted, "the dimension %d has %d parts; at most %d are compared", p.axis, p.count, int64(maxParts))
+	}
 	size, row := int64(t.DType().Size()), p.outer*p.inner
 	bytes := t.Shape().Elements() * size
 	if t.DType() == tensor.String {

@@ -92,7 +92,7 @@ func TestNothingIsWrittenOutside(t *testing.T) {
 func TestOnlyRegularFilesAreRead(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mkfifo(filepath.Join(dir, "pipe.index"), 0o600); err != nil {
-		t.Skip("no named pipes: ", err)
+		t.Fatal(err)
 	}
 	one(t, in(t, dir, "f"), 1)
 	if err := os.Remove(filepath.Join(dir, "f.data-00000-of-00001")); err != nil {
