@@ -79,7 +79,7 @@ func verbsSettings(c *complete, at reach, maxWaiting int, o Options, log *slog.L
 	}
 	v.Fixed = devices.FixedOptions{
 		Takes: c.providers().Takes, Named: c.providers().Names, Settings: rdmaOf(c.RDMA), Rows: o.rows,
-		Options: providers.Options{Directory: c.SHMDir, Trusted: v.Security == verbstransport.MutualTLS, Logger: log},
+		Options: providers.Options{Directory: c.SHMDir, Trusted: v.Security == verbstransport.MutualTLS, Busy: mode == verbstransport.PollBusy, Logger: log},
 	}
 	return v, nil
 }

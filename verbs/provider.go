@@ -165,6 +165,16 @@ type CallbackCQ interface {
 	OnEvent(f func())
 }
 
+// DrivenCQ is a CallbackCQ whose Poll does the work of the device: it looks for what peers
+// have sent and handles it on the calling goroutine, which so waits for no other one.
+type DrivenCQ interface {
+	CallbackCQ
+	// Disarm takes back what Arm requested. Until the next Arm the caller polls all the
+	// time, so no event is delivered, the goroutines of the device may rest, and peers
+	// need not wake this process. It is no error to call it twice.
+	Disarm()
+}
+
 // PD is a protection domain. A queue pair can access only memory that is registered in
 // its own protection domain.
 type PD interface {

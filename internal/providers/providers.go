@@ -66,6 +66,8 @@ type Options struct {
 	// reports whether mutual TLS proves their names.
 	Directory string
 	Trusted   bool
+	// Busy reports whether goroutines spin for longer before they sleep: the setting poll is busy.
+	Busy bool
 	// Logger receives what an operator may want to change; nil discards.
 	Logger *slog.Logger
 }

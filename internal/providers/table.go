@@ -60,7 +60,7 @@ var table = []Row{
 		Name: shm.Name, Help: "shared memory within a host", Link: verbs.LinkShared, Order: 1,
 		Timeout: softwareTimeout,
 		New: func(o Options) verbs.Provider {
-			return shm.New(shm.Options{Dir: o.Directory, Trusted: o.Trusted, Logger: o.Logger})
+			return shm.New(shm.Options{Dir: o.Directory, Trusted: o.Trusted, Busy: o.Busy, Logger: o.Logger})
 		},
 		WrongSetting: wrongDirectory,
 		Metrics: []Metric{

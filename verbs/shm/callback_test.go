@@ -75,3 +75,50 @@ func TestPollsDoTheWork(t *testing.T) {
 	}
 	close(leave)
 }
+
+// TestAPollingSideIsNotRung: while a side polls its disarmed queue it need not be woken, and its polls do
+// the work. When it has armed the queue it is woken again.
+func TestAPollingSideIsNotRung(t *testing.T) {
+	x, y := newPair(t, New(Options{}), 1<<20)
+	y.post(y.to(x, 1, verbs.OpWrite, 0, 8, 0)) // they are connected then
+	y.ends(1, verbs.StatusOK)
+	l := x.qp.live.Load()
+	x.qp.pollUntil(t, func() bool { return asleep(l) })
+	as[verbs.DrivenCQ](x.cq).Disarm()
+	if asleep(l) {
+		t.Error("a side that polls says that it must be woken")
+	}
+	for i := range 100 {
+		x.recv(2, 0, 64)
+		y.post(y.to(x, verbs.WRID(i), verbs.OpSend, 0, 8, 0))
+		if wc := x.polled(); wc.ID != 2 || wc.Status != verbs.StatusOK {
+			t.Fatalf("%+v", wc)
+		}
+		y.ends(verbs.WRID(i), verbs.StatusOK)
+		if asleep(l) {
+			t.Fatal("a side that polls says that it must be woken")
+		}
+	}
+	if err := x.cq.Arm(false); err != nil {
+		t.Fatal(err)
+	}
+	x.qp.pollUntil(t, func() bool { return asleep(l) })
+	x.recv(3, 0, 64)
+	y.post(y.to(x, 1, verbs.OpSend, 0, 8, 0))
+	y.ends(1, verbs.StatusOK) // the goroutine of the queue pair executes it
+	x.ends(3, verbs.StatusOK)
+}
+
+// TestADisarmedQueueMayOutliveItsConnection: Arm does not touch the ring of a connection that is gone.
+func TestADisarmedQueueMayOutliveItsConnection(t *testing.T) {
+	x, y := newPair(t, New(Options{}), 1<<20)
+	y.post(y.to(x, 1, verbs.OpWrite, 0, 8, 0)) // they are connected then
+	y.ends(1, verbs.StatusOK)
+	as[verbs.DrivenCQ](x.cq).Disarm()
+	if err := x.qp.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.cq.Arm(false); err != nil {
+		t.Fatal(err)
+	}
+}

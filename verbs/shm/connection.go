@@ -52,13 +52,15 @@ type connection struct {
 	packet   [maxPacket]byte       // space for the packet that is read; guarded by drive
 	readable func(fd uintptr) bool // reports whether a packet waits, or the peer has closed the socket
 
-	sleeps atomic.Uint64 // own atAsleep: odd while asleep
-	rung   uint64        // the peer's atAsleep for which it was woken; guarded by the queue pair's lock
+	bell   bell
+	rang   atomic.Int32 // polls until the peer, which was woken, gets the processor of this side
+	rung   uint64       // the peer's atAsleep for which it was woken; guarded by the queue pair's lock
 	wakeFn func(fd uintptr) bool
 }
 
 func newConnection(d *device, conn *net.UnixConn, own *file, peer verbs.GID) *connection {
 	l := &connection{dev: d, conn: conn, own: own, peerGID: peer, gone: make(chan struct{}), ended: make(chan struct{}), nudges: make(chan struct{}, 1), files: make(map[uint32]*mapping), known: make(map[uint32]struct{}), dropping: make(map[uint32]chan struct{})}
+	l.bell.word = word(own.mem, atAsleep)
 	packet := []byte{kindWake}
 	fds := make([]unix.PollFd, 1)
 	l.readable = func(fd uintptr) bool {
@@ -110,7 +112,16 @@ func (l *connection) wake() {
 		default:
 		}
 	default:
+		l.rang.Store(wokenPolls)
 		_ = l.raw.Write(l.wakeFn) // a closed connection wakes nobody
+	}
+}
+
+// letWokenRun gives the processor up, some polls after the peer was woken: the kernel may have put its
+// thread on the processor of the one that woke it, where it would wait until that sleeps.
+func (l *connection) letWokenRun() {
+	if l.rang.Load() > 0 && l.rang.Add(-1) == 0 {
+		yield()
 	}
 }
 
@@ -138,8 +149,9 @@ func (l *connection) detach() {
 	}
 }
 
-// free releases the memory. Nobody uses the connection any more.
+// free releases the memory. Nobody uses the connection any more, except for its bell.
 func (l *connection) free() {
+	l.bell.end()
 	hangUp := func() {
 		if l.conn != nil {
 			l.dev.hangUp(l.conn, l.peerGID)

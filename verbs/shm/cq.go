@@ -4,18 +4,21 @@ package shm
 
 import (
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 )
 
-// cq implements verbs.CQ. A goroutine that polls it works on the rings of its queue pairs.
+// cq implements verbs.DrivenCQ. A goroutine that polls it works on the rings of its queue pairs.
 type cq struct {
 	*soft.CQ
-	// qps are those that use it, each once for each of their queues. The device's lock is held while
-	// the list is replaced.
+	// qps are those that use it, each once for each of their queues.
 	qps atomic.Pointer[[]*qp]
+
+	mu       sync.Mutex // held while the list is replaced and while disarmed changes
+	disarmed bool       // its caller polls, and each queue pair counts that as a poller
 }
 
 // CreateCQ implements verbs.Device.
@@ -35,18 +38,25 @@ func shared(c verbs.CQ) *soft.CQ {
 	return nil
 }
 
-// useLocked records that a queue pair uses the queue. The caller holds the device's lock.
-func (c *cq) useLocked(q *qp) {
+// use records that a queue pair uses the queue.
+func (c *cq) use(q *qp) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var list []*qp
 	if old := c.qps.Load(); old != nil {
 		list = slices.Clone(*old)
 	}
 	list = append(list, q)
 	c.qps.Store(&list)
+	if c.disarmed {
+		q.polled(1)
+	}
 }
 
-// unuseLocked is the opposite of useLocked.
-func (c *cq) unuseLocked(q *qp) {
+// unuse is the opposite of use.
+func (c *cq) unuse(q *qp) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	list := slices.Clone(*c.qps.Load())
 	i := slices.Index(list, q)
 	list = slices.Delete(list, i, i+1)
@@ -57,7 +67,7 @@ func (c *cq) unuseLocked(q *qp) {
 // another one.
 func (c *cq) drive() {
 	list := c.qps.Load()
-	if list == nil || len(*list) > maxPolled {
+	if list == nil {
 		return
 	}
 	for i, q := range *list {
@@ -80,10 +90,32 @@ func (c *cq) Arm(solicitedOnly bool) error {
 	if err := c.CQ.Arm(solicitedOnly); err != nil {
 		return err
 	}
-	if list := c.qps.Load(); list != nil {
+	c.polls(false)
+	return nil
+}
+
+// Disarm implements verbs.DrivenCQ.
+func (c *cq) Disarm() {
+	c.TakeArm()
+	c.polls(true)
+}
+
+// polls tells the queue pairs whether the caller polls.
+func (c *cq) polls(on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := c.qps.Load()
+	if c.disarmed == on || on && (list == nil || len(*list) > maxPolled) {
+		return
+	}
+	c.disarmed = on
+	change := int32(1)
+	if !on {
+		change = -1
+	}
+	if list != nil {
 		for _, q := range *list {
-			q.polledNoMore()
+			q.polled(change)
 		}
 	}
-	return nil
 }

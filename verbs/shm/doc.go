@@ -22,6 +22,10 @@
 // A unix socket connects the two queue pairs. Over it go the proofs of the handshake, the
 // descriptors, and a byte that wakes the other side when it sleeps. PROTOCOL.md, section 12, has every byte.
 //
+// Each step runs on the goroutine of the queue pair, which sleeps in a read of the socket, or on one that
+// polls the completion queue. While the queue is disarmed (verbs.DrivenCQ) peers wake nobody: what they
+// do is seen by the next poll.
+//
 // # Trust
 //
 // A peer that got a descriptor of an arena can read the whole arena. So a device accepts peers

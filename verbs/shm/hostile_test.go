@@ -265,7 +265,7 @@ func (x *testEnd) finishes(t *testing.T, breaks bool) {
 		if breaks {
 			return x.qp.machine.State() == verbs.StateErr
 		}
-		return x.qp.machine.State() == verbs.StateErr || x.qp.resp.deaf || x.qp.seen == readWords(l.peer) && l.sleeps.Load()%2 == 1
+		return x.qp.machine.State() == verbs.StateErr || x.qp.resp.deaf || x.qp.seen == readWords(l.peer) && asleep(l)
 	})
 }
 
@@ -492,4 +492,11 @@ func TestMappedBytesOfAPeerAreBounded(t *testing.T) {
 	if d.maps.bytes != 0 || len(d.maps.byPeer) != 0 {
 		t.Errorf("%d bytes still count, by process %v", d.maps.bytes, d.maps.byPeer)
 	}
+}
+
+// asleep reports whether a side says that it must be woken.
+func asleep(l *connection) bool {
+	l.bell.mu.Lock()
+	defer l.bell.mu.Unlock()
+	return l.bell.value%2 == 1
 }

@@ -75,18 +75,18 @@ const (
 	// threads for some 100 ms. verbs/tcp has the same.
 	minPatience = 500 * time.Millisecond
 	// spinTime is how long a goroutine looks for work before it sleeps. A peer that replies at
-	// once does so within this time; sleeping and waking costs about as much.
-	spinTime = 30 * time.Microsecond
-	// watchTime is how long a goroutine leaves the rings to one that polls, before it looks whether
-	// that one still does.
-	watchTime = 200 * time.Microsecond
-	// manyPolls is the number of polls during spinTime that only a goroutine makes that goes on
-	// polling.
-	manyPolls = 8
+	// once does so within this time; sleeping and waking costs about as much. busySpinTime is
+	// that of Options.Busy.
+	spinTime     = 30 * time.Microsecond
+	busySpinTime = time.Millisecond
+	// wokenPolls is how many polls, in some 20 µs, a goroutine makes after it has woken the peer before it
+	// gives up its processor once: a peer on another one has mostly answered by then. Two that
+	// yield more often stay on one processor, where each answer waits for a yield.
+	wokenPolls = 200
 	// pollBatch is maxBatch for a goroutine that polls: it wants to see completions.
 	pollBatch = 4
-	// maxPolled is the number of queues of queue pairs that a poll of an empty completion queue works
-	// on. With more of them each poll would take longer than it saves.
+	// maxPolled is the number of queues of queue pairs up to which a goroutine that polls the completion
+	// queue works for all of them. With more of them each poll would take longer than it saves.
 	maxPolled = 32
 	// spinLoads is the number of looks between two looks at the clock.
 	spinLoads = 64

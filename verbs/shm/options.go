@@ -29,6 +29,9 @@ type Options struct {
 	// Trusted accepts peers of other users and user namespaces. Set it only if the exchange of
 	// the endpoints proves who each peer is, as mutual TLS does.
 	Trusted bool
+	// Busy makes goroutines look for work of peers for longer before they sleep: 1 ms instead of
+	// 30 µs.
+	Busy bool
 }
 
 // Name is the name of the provider.

@@ -47,8 +47,7 @@ type driver struct {
 	more     bool         // the last step may have left something; guarded by drive
 	barrier  fence
 	live     atomic.Pointer[connection] // connection; the holder of drive may go on using an earlier one
-	polls    atomic.Uint64              // counts polls of completion queues of this queue pair
-	watched  atomic.Bool                // run relies on polls, and looks only now and then
+	pollers  atomic.Int32               // completion queues whose callers poll all the time
 }
 
 // connecting is the way of a queue pair to its connection. The queue pair's lock guards it.
@@ -97,8 +96,8 @@ func (p *pd) CreateQP(c verbs.QPConfig) (verbs.QP, error) {
 	q.machine.Init(q, rc.Config{
 		QPConfig: c, Device: name, Number: q.number, OnlyGID: "the only entry is 0", ReadAtomic: maxReadAtomic, MaxPost: maxMessage,
 	})
-	sendCQ.useLocked(q)
-	recvCQ.useLocked(q)
+	sendCQ.use(q)
+	recvCQ.use(q)
 	p.AddQPLocked(sendCQ.CQ, recvCQ.CQ)
 	return q, nil
 }

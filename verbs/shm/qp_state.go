@@ -192,8 +192,8 @@ func (q *qp) Close() error {
 	q.mu.Unlock()
 	q.drive.Unlock()
 	q.Purge()
-	q.sendCQ.unuseLocked(q)
-	q.recvCQ.unuseLocked(q)
+	q.sendCQ.unuse(q)
+	q.recvCQ.unuse(q)
 	q.pd.DropQPLocked(q.Send, q.Recv)
 	return nil
 }

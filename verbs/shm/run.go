@@ -88,19 +88,12 @@ func (q *qp) poll() {
 	if q.live.Load() != l {
 		return
 	}
-	q.polls.Add(1)
 	changed := true
+	l.letWokenRun()
 	if guard(func() { changed = readWords(l.peer) != q.seen }) == nil && !changed && !q.more {
 		return
 	}
 	q.stepDriving(l, false)
-}
-
-// polledNoMore tells run that nobody polls any more.
-func (q *qp) polledNoMore() {
-	if l := q.live.Load(); l != nil && q.watched.Load() {
-		q.nudge(l)
-	}
 }
 
 // run works on the rings until the queue pair gives the connection up. It is the only goroutine of a
@@ -116,12 +109,7 @@ func (q *qp) run(l *connection) {
 		q.nudged.Store(false)
 		seen, moved := q.step(l, true)
 		q.callBack(l)
-		polls := q.polls.Load()
 		if moved || q.spin(l, &seen) {
-			continue
-		}
-		if q.polls.Load()-polls >= manyPolls {
-			q.watch(l)
 			continue
 		}
 		if !q.sleep(l, &seen) {
@@ -193,30 +181,20 @@ func (q *qp) changed(l *connection, seen *words) bool {
 	return q.nudged.Load() || readWords(l.peer) != *seen
 }
 
-// watch leaves the rings to a polling goroutine for a while. Meanwhile the peer need not wake this
-// side.
-func (q *qp) watch(l *connection) {
-	q.watched.Store(true)
-	defer q.watched.Store(false)
-	t := time.NewTimer(watchTime)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-l.nudges:
-	case <-l.gone:
-	}
-}
-
-// spin looks for work for a bounded time, unless many others do that already.
+// spin looks for work for a bounded time, unless many others do that already, or a goroutine that
+// polls does it.
 func (q *qp) spin(l *connection, seen *words) (found bool) {
-	d := q.pd.dev
+	d, limit := q.pd.dev, spinTime
+	if d.provider.options.Busy {
+		limit = busySpinTime
+	}
 	if d.spinning.Add(1) > int32(max(1, runtime.GOMAXPROCS(0)/2)) { //nolint:gosec // a number of processors
 		d.spinning.Add(-1)
 		return false
 	}
 	defer d.spinning.Add(-1)
 	_ = guard(func() { // a fault is found by the next step
-		for start := time.Now(); time.Since(start) < spinTime; runtime.Gosched() {
+		for start := time.Now(); q.pollers.Load() == 0 && time.Since(start) < limit; runtime.Gosched() {
 			for range spinLoads {
 				if q.changed(l, seen) {
 					found = true
@@ -232,8 +210,7 @@ func (q *qp) spin(l *connection, seen *words) (found bool) {
 // looks again: a peer that publishes something afterwards sees that it must wake this side
 // (sleep_test.go searches all interleavings). It returns false when the connection has ended.
 func (q *qp) sleep(l *connection, seen *words) bool {
-	asleep := word(l.own.mem, atAsleep)
-	asleep.Store(l.sleeps.Add(1))
+	q.sleeps(l, true)
 	found := false
 	if err := guard(func() { found = q.changed(l, seen) }); err != nil {
 		found = true // the next step breaks the queue pair
@@ -242,7 +219,7 @@ func (q *qp) sleep(l *connection, seen *words) bool {
 	if !found {
 		ok = q.receive(l)
 	}
-	asleep.Store(l.sleeps.Add(1))
+	q.sleeps(l, false)
 	return ok
 }
 

@@ -17,6 +17,9 @@ import (
 //	  read the socket: waits for a byte
 //	  asleep = next even number
 //
+// A goroutine that polls (bell.go) takes what was posted in place of the sleeper. While it does, asleep is
+// even. When it stops, asleep becomes odd if the sleeper sleeps, and it looks once more.
+//
 // A third goroutine, which polls or closes a region, may read the byte in place of the sleeper (run.go,
 // drain). It nudges the sleeper then: the sleeper sees that when it looks, and it ends the read.
 //
@@ -26,6 +29,10 @@ type wakeState struct {
 	// sleeper
 	at, seen int
 	nudged   bool
+	sleeps   bool
+	// poller
+	pollerAt int
+	polls    bool
 	// poster
 	posterAt, loaded, posts int
 }
@@ -37,6 +44,8 @@ type wakeRules struct {
 	sleepsLate bool // the sleeper says that it sleeps after it looked
 	ringsOnce  bool // the poster rings only for the first sleep
 	noNudge    bool // another goroutine that reads the socket keeps that to itself
+	noLastPoll bool // the poller does not look again when it has stopped
+	staysEven  bool // the poller does not say that it has stopped
 }
 
 const (
@@ -57,12 +66,43 @@ func (r wakeRules) next(s wakeState) (list []wakeState) {
 	if x, ok := r.poster(s); ok {
 		list = append(list, x)
 	}
+	if x, ok := r.poller(s); ok {
+		list = append(list, x)
+	}
 	if s.bytes > 0 {
 		s.bytes--
 		s.nudged = s.nudged || !r.noNudge
 		list = append(list, s)
 	}
 	return list
+}
+
+// rings makes asleep say what is true.
+func (s *wakeState) rings() {
+	if (s.sleeps && !s.polls) != (s.asleep%2 == 1) {
+		s.asleep++
+	}
+}
+
+// poller is a goroutine that polls once, with a look before it stops and one after.
+func (r wakeRules) poller(s wakeState) (wakeState, bool) {
+	switch s.pollerAt {
+	case 0:
+		s.polls = true
+		s.rings()
+	case 2:
+		if s.polls = false; !r.staysEven {
+			s.rings()
+		}
+	case 1, 3:
+		if s.pollerAt == 1 || !r.noLastPoll {
+			s.seen = s.posted
+		}
+	default:
+		return s, false
+	}
+	s.pollerAt++
+	return s, true
 }
 
 func (r wakeRules) sleeper(s wakeState) (wakeState, bool) {
@@ -80,13 +120,14 @@ func (r wakeRules) sleeper(s wakeState) (wakeState, bool) {
 			s.at = sleeperSays
 		}
 	case says:
-		s.asleep++
+		s.sleeps = true
+		s.rings()
 		s.at++
 	case looks:
 		s.at++
 		if (s.posted != s.seen || s.nudged) && !r.noLook {
 			s.at = sleeperWakes
-			if s.asleep%2 == 0 { // with sleepsLate it has said nothing yet
+			if !s.sleeps { // with sleepsLate it has said nothing yet
 				s.at = sleeperStep
 			}
 		}
@@ -97,7 +138,8 @@ func (r wakeRules) sleeper(s wakeState) (wakeState, bool) {
 		s.bytes = max(0, s.bytes-1)
 		s.at = sleeperWakes
 	case sleeperWakes:
-		s.asleep++
+		s.sleeps = false
+		s.rings()
 		s.at = sleeperStep
 	}
 	return s, true
@@ -158,11 +200,13 @@ func TestNoWakeUpIsLostInAnyInterleaving(t *testing.T) {
 		t.Errorf("a wake-up is lost: %v, in %d states", found, states)
 	}
 	for name, r := range map[string]wakeRules{
-		"no second look":           {noLook: true},
-		"asleep read too early":    {readsFirst: true},
-		"asleep stored too late":   {sleepsLate: true},
-		"rung for the first sleep": {ringsOnce: true},
-		"a byte read in secret":    {noNudge: true},
+		"no second look":                         {noLook: true},
+		"asleep read too early":                  {readsFirst: true},
+		"asleep stored too late":                 {sleepsLate: true},
+		"rung for the first sleep":               {ringsOnce: true},
+		"a byte read in secret":                  {noNudge: true},
+		"no poll after the last":                 {noLastPoll: true},
+		"a poller that still says that it polls": {staysEven: true},
 	} {
 		if found, _ := r.sleepsForever(); !found {
 			t.Errorf("%s: no wake-up is lost without the rule", name)

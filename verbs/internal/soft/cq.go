@@ -190,6 +190,13 @@ func (c *CQ) Arm(solicitedOnly bool) error {
 	return nil
 }
 
+// TakeArm takes back what Arm requested. A device whose Poll does its work has it in its Disarm.
+func (c *CQ) TakeArm() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.armed = notArmed
+}
+
 // Wait implements verbs.CQ.
 func (c *CQ) Wait(ctx context.Context) error {
 	c.mu.Lock()

@@ -30,7 +30,10 @@
 // so which goroutine polls.
 //
 // A software device may call a function for its events (verbs.CallbackCQ). Then the
-// device's goroutine polls in place of the poller, and no goroutine spins.
+// device's goroutine polls in place of the poller, and no goroutine spins. If polls do the
+// work of the device (verbs.DrivenCQ), a waiter spins: it disarms the queue, and with that
+// the device's goroutine and the peer's doorbell rest until it arms the queue again. The
+// poller never spins there.
 //
 // A goroutine that would only sleep can have a function called instead (Waiter.Watch).
 //

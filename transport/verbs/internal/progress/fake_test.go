@@ -126,3 +126,44 @@ var fakes = map[string]func(*fakeCQ) testCQ{
 	"waits": func(c *fakeCQ) testCQ { return c },
 	"calls": func(c *fakeCQ) testCQ { return &callingCQ{fakeCQ: c} },
 }
+
+// drivenCQ is a callingCQ whose polls do the work of the device: work, if it is set, at the first poll
+// of a queue that is disarmed.
+type drivenCQ struct {
+	*callingCQ
+	work     func()
+	disarmed int // calls of Disarm
+	polling  bool
+	armings  int // that ended a time of polling
+}
+
+func (c *drivenCQ) Disarm() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.disarmed++
+	c.armed, c.polling = false, true
+}
+
+func (c *drivenCQ) Arm(solicitedOnly bool) error {
+	c.mu.Lock()
+	if c.polling {
+		c.polling = false
+		c.armings++
+	}
+	c.mu.Unlock()
+	return c.fakeCQ.Arm(solicitedOnly)
+}
+
+func (c *drivenCQ) Poll(wcs []verbs.WC) (int, error) {
+	c.mu.Lock()
+	work := c.work
+	if c.polling {
+		c.work = nil
+	}
+	polling := c.polling
+	c.mu.Unlock()
+	if polling && work != nil {
+		work()
+	}
+	return c.fakeCQ.Poll(wcs)
+}

@@ -12,6 +12,12 @@ const (
 	// at most a few times the processor time of the better of the two choices.
 	spinFor = 50 * time.Microsecond
 
+	// drivenSpin is the same on a queue whose polls do the work of the device: sleeping and
+	// being woken includes the goroutine of the device and, in a virtual machine, a
+	// processor that had no work, 50 to 100 µs in all. busySpin is its time in ModeBusy.
+	drivenSpin = 100 * time.Microsecond
+	busySpin   = time.Millisecond
+
 	// checkEvery is how many polls a spinning goroutine makes before it checks the clock
 	// and its context, each of which costs as much as a few polls.
 	checkEvery = 16

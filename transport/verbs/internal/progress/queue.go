@@ -3,6 +3,7 @@ package progress
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,15 +12,17 @@ import (
 )
 
 // Mode says which goroutines poll, and when. A queue that calls a function for its events
-// (verbs.CallbackCQ) is always in ModeEvent: no goroutine has to be woken, and spinning
-// would take the processor from the software device.
+// (verbs.CallbackCQ) is always in ModeEvent, unless its polls do the work of the device
+// (verbs.DrivenCQ): otherwise spinning would take the processor from the software device.
 type Mode uint8
 
 const (
 	// ModeAdaptive spins for a bounded time without a completion, then sleeps.
 	ModeAdaptive Mode = iota
 	// ModeBusy always spins: the poller, or a waiter in its place. It takes a processor
-	// for each queue.
+	// for each queue. A queue whose polls do the work of the device (verbs.DrivenCQ) has
+	// only its waiters spin, for longer than in ModeAdaptive: its peer is a process of
+	// this host, or may be one, and needs a processor, too.
 	ModeBusy
 	// ModeEvent never spins: the poller handles everything, or the calling goroutine of
 	// the device.
@@ -34,6 +37,20 @@ func (m Mode) String() string {
 }
 
 var modes = [...]string{"adaptive", "busy", "event"}
+
+// spins returns how long a goroutine spins without a completion, on a queue whose polls do the work of
+// the device (driven) or on another one.
+func (m Mode) spins(driven bool) time.Duration {
+	switch {
+	case m == ModeBusy && driven:
+		return busySpin
+	case m == ModeBusy:
+		return forever
+	case driven:
+		return drivenSpin
+	}
+	return spinFor
+}
 
 // ParseMode is the reverse of String.
 func ParseMode(s string) (Mode, error) {
@@ -66,12 +83,13 @@ type Config struct {
 	// Spinners is shared by the queues of a process; nil means one of its own.
 	Spinners *Spinners
 
-	maxSpin time.Duration // 0 for spinFor; tests set it
+	maxSpin time.Duration // 0 for that of the mode; tests set it
 }
 
 // Queue polls one completion queue, from Start to Stop.
 type Queue struct {
 	cq       verbs.CQ
+	driven   verbs.DrivenCQ // cq, or nil
 	handle   func([]verbs.WC, time.Time)
 	failed   func(error)
 	mode     Mode
@@ -109,19 +127,21 @@ func Start(c Config) *Queue {
 	if c.Failed == nil {
 		c.Failed = func(error) {}
 	}
-	if c.maxSpin == 0 {
-		c.maxSpin = spinFor
-	}
 	q := &Queue{
 		cq: c.CQ, handle: c.Handle, failed: c.Failed, mode: c.Mode, spinners: c.Spinners, maxSpin: c.maxSpin, wcs: make([]verbs.WC, c.Batch),
 		ended: make(chan struct{}), stopperTurn: make(chan struct{}), pollerCall: make(chan struct{}, 1),
 	}
 	if e, ok := c.CQ.(verbs.CallbackCQ); ok {
-		q.mode = ModeEvent
 		e.OnEvent(q.event)
+		if q.driven, ok = c.CQ.(verbs.DrivenCQ); !ok {
+			q.mode = ModeEvent
+		}
 	}
-	if q.mode == ModeBusy {
-		q.maxSpin = forever
+	if q.maxSpin == 0 {
+		q.maxSpin = q.mode.spins(q.driven != nil)
+	}
+	if q.driven != nil && q.mode == ModeBusy {
+		q.mode = ModeAdaptive // with a longer time
 	}
 	q.sleep, q.wake = context.WithCancel(context.Background())
 	q.token = token[*Waiter]{holder: poller}
@@ -168,7 +188,7 @@ func (q *Queue) pollerTurn() {
 	s := spin{ctx: context.Background()}
 	if q.mode == ModeBusy {
 		s.limit = forever
-	} else if q.mode == ModeAdaptive && q.spinners.enter() {
+	} else if q.mode == ModeAdaptive && q.driven == nil && q.spinners.enter() {
 		s.limit = q.maxSpin
 		q.pollerSpins.Store(true)
 		defer func() {
@@ -212,6 +232,9 @@ func (q *Queue) PollOnce() bool {
 // poller. s bounds it.
 func (q *Queue) poll(w *Waiter, s spin) {
 	t := turn{poller: w == nil, busy: q.mode == ModeBusy}
+	if q.driven != nil && w != nil {
+		q.driven.Disarm()
+	}
 	for {
 		n, err := q.pollBatch()
 		if err != nil {
@@ -219,6 +242,9 @@ func (q *Queue) poll(w *Waiter, s spin) {
 			return
 		}
 		leaves := t.leaving || q.stopped.Load() || w != nil && w.done() || w == nil && q.contenders.Load() > 0
+		if n > 0 && w != nil && !leaves {
+			runtime.Gosched() // what came was for others
+		}
 		if s.goesOn(n > 0) && !leaves {
 			continue
 		}

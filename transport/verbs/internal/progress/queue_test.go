@@ -558,3 +558,32 @@ func TestEachWatchIsCalledOnce(t *testing.T) {
 		})
 	})
 }
+
+// TestAWaiterDrivesTheDevice: on a queue whose polls do the work of the device a waiter disarms it and
+// polls, in ModeAdaptive and ModeBusy, and arms it when it leaves. In ModeEvent it sleeps.
+func TestAWaiterDrivesTheDevice(t *testing.T) {
+	for mode, drives := range map[Mode]bool{ModeAdaptive: true, ModeBusy: true, ModeEvent: false} {
+		t.Run(mode.String(), func(t *testing.T) {
+			cq := &drivenCQ{callingCQ: &callingCQ{fakeCQ: newFakeCQ()}}
+			var w *Waiter
+			q := Start(Config{CQ: cq, Mode: mode, Spinners: NewSpinners(1), maxSpin: time.Minute, Handle: func([]verbs.WC, time.Time) { w.Done() }})
+			w = q.NewWaiter()
+			if drives {
+				cq.mu.Lock()
+				cq.work = func() { cq.complete(1) } // nobody else does it
+				cq.mu.Unlock()
+			} else {
+				go cq.complete(1)
+			}
+			if err := w.Wait(t.Context()); err != nil {
+				t.Error(err)
+			}
+			cq.mu.Lock()
+			if got := cq.disarmed > 0; got != drives || cq.polling || cq.armings != cq.disarmed {
+				t.Errorf("disarmed %d times, armed again %d times, still polling: %v", cq.disarmed, cq.armings, cq.polling)
+			}
+			cq.mu.Unlock()
+			stop(t, q)
+		})
+	}
+}

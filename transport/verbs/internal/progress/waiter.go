@@ -40,11 +40,12 @@ func (w *Waiter) Done() {
 
 // Watch arranges that ready is called once when w is done: by the goroutine that calls
 // Done, or at once. Then no goroutine has to sleep in Wait. Where a waiter would poll,
-// Watch returns false and ready is not called; the caller then calls Wait soon. A wait
-// that a context may end needs Wait.
+// Watch returns false and ready is not called; the caller then calls Wait soon: unless
+// polls do the work of the device, whose goroutine does it as fast for many receives that
+// only call back. A wait that a context may end needs Wait.
 func (w *Waiter) Watch(ready func()) bool {
 	q := w.q
-	if q.spins() && q.spinners.free() {
+	if q.driven == nil && q.spins() && q.spinners.free() {
 		return false
 	}
 	q.stats.parks.Add(1)
