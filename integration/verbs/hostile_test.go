@@ -32,7 +32,6 @@ import (
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
-	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs"
 	libibverbs "github.com/tryst-rdma/tryst/verbs/cgo"
 )
@@ -62,7 +61,7 @@ func newVictim(p *process, peer int) victim {
 
 func (v victim) Task() cluster.Task { return task(v.task) }
 
-func (v victim) Answer(ctx context.Context, own verbstransport.Offer) (verbstransport.Offer, error) {
+func (v victim) Answer(ctx context.Context, own handshake.Offer) (handshake.Offer, error) {
 	return v.exchange.Exchange(ctx, v.Task(), own)
 }
 
@@ -322,17 +321,17 @@ func TestRxeGetRemoteAddress(t *testing.T) {
 	incarnation := response.GetIncarnation()
 
 	run("from both sides at once", func(t *testing.T) {
-		calls := make(chan verbstransport.Offer)
-		replies := make(chan verbstransport.Offer)
-		bed.serveBootstrap(2, func(ctx context.Context, from verbstransport.Offer) (verbstransport.Offer, error) {
+		calls := make(chan handshake.Offer)
+		replies := make(chan handshake.Offer)
+		bed.serveBootstrap(2, func(ctx context.Context, from handshake.Offer) (handshake.Offer, error) {
 			if from.Task != task(1) {
-				return verbstransport.Offer{}, status.New(status.Unavailable, "only task 1 may call")
+				return handshake.Offer{}, status.New(status.Unavailable, "only task 1 may call")
 			}
 			select {
 			case calls <- from:
 				return <-replies, nil
 			case <-ctx.Done():
-				return verbstransport.Offer{}, ctx.Err()
+				return handshake.Offer{}, ctx.Err()
 			}
 		})
 		for range 2 {
@@ -414,7 +413,7 @@ func TestRxeGetRemoteAddress(t *testing.T) {
 }
 
 // requestOf returns the request that carries an offer to a peer.
-func requestOf(t *testing.T, peer cluster.Task, own verbstransport.Offer) *tfpb.GetRemoteAddressRequest {
+func requestOf(t *testing.T, peer cluster.Task, own handshake.Offer) *tfpb.GetRemoteAddressRequest {
 	t.Helper()
 	var r recorder
 	_, _ = bootstrap.NewExchanger(func(cluster.Task) (grpc.ClientConnInterface, error) { return &r, nil }).Exchange(t.Context(), peer, own)
@@ -450,12 +449,12 @@ func (bytesCodec) Unmarshal(b []byte, v any) error {
 }
 
 // serveBootstrap serves only the bootstrap, at the address of a task, until the test ends.
-func (bed *testbed) serveBootstrap(index int, answer func(context.Context, verbstransport.Offer) (verbstransport.Offer, error)) {
+func (bed *testbed) serveBootstrap(index int, answer func(context.Context, handshake.Offer) (handshake.Offer, error)) {
 	bed.t.Helper()
 	s := grpc.NewServer()
 	bootstrap.Register(s, bootstrap.ServiceOptions{
 		Self: task(index), Host: func(cluster.Task) (string, bool) { return "127.0.0.1", true },
-		Answer: func(ctx context.Context, _ string, from verbstransport.Offer) (verbstransport.Offer, error) {
+		Answer: func(ctx context.Context, _ string, from handshake.Offer) (handshake.Offer, error) {
 			return answer(ctx, from)
 		},
 	})

@@ -32,11 +32,8 @@ import (
 	"github.com/tryst-rdma/tryst/internal/protocoltest"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/status"
-	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs"
 )
-
-var _ verbstransport.Exchanger = (*Exchanger)(nil)
 
 func TestBothSidesAtOnce(t *testing.T) {
 	w := newFakeCluster(t)

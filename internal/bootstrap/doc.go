@@ -1,6 +1,6 @@
 // Package bootstrap exchanges the offers of verbs channels over
-// /tensorflow.VerbsService/GetRemoteAddress (PROTOCOL.md section 9). It has the
-// Exchanger of package verbstransport, and the service for its calls.
+// /tensorflow.VerbsService/GetRemoteAddress (PROTOCOL.md section 9). Package
+// verbstransport makes its calls by the Exchanger, and answers those of peers by the service.
 //
 // The message has TensorFlow's fields 1 to 3, filled from rail 0 for TensorFlow's tools.
 // Tryst reads the fields from 16 up. A message without them does not come from a Tryst

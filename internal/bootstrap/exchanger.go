@@ -15,8 +15,8 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 )
 
-// Exchanger shows offers to peers over gRPC. It implements
-// verbstransport.Exchanger.
+// Exchanger shows offers to peers over gRPC. It is safe for concurrent use. Its errors are
+// *status.Error.
 type Exchanger struct {
 	conn func(cluster.Task) (grpc.ClientConnInterface, error)
 }

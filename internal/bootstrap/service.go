@@ -22,9 +22,8 @@ type ServiceOptions struct {
 	// that the cluster does not have.
 	Host func(cluster.Task) (host string, ok bool)
 	// Answer takes the validated offer of a peer, which may use its name, and the source
-	// address of the call (identity.Source). It returns this side's offer, as
-	// (*verbstransport.RdmaRemoteRendezvous).Answer does. It ends with ctx, which has a
-	// deadline.
+	// address of the call (identity.Source). It returns this side's offer. It ends with ctx,
+	// which has a deadline.
 	Answer func(ctx context.Context, source string, from handshake.Offer) (handshake.Offer, error)
 }
 

@@ -7,25 +7,25 @@ import (
 	"testing"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/internal/handshake"
+	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
 // slowHandshake makes no bootstrap call before gRPC has answered Hello.
 type slowHandshake struct {
-	verbstransport.Exchanger
 	once     sync.Once
 	answered chan struct{}
 }
 
-func (s *slowHandshake) Exchange(ctx context.Context, to cluster.Task, own handshake.Offer) (handshake.Offer, error) {
+func (s *slowHandshake) call(ctx context.Context, _ *tfpb.GetRemoteAddressRequest, next func() error, _ *tfpb.GetRemoteAddressResponse) error {
 	select {
 	case <-s.answered:
 	case <-ctx.Done():
-		return handshake.Offer{}, ctx.Err()
+		return status.From(ctx.Err())
 	}
-	return s.Exchanger.Exchange(ctx, to, own)
+	return next()
 }
 
 // helloConn reports that Hello was answered.
@@ -44,9 +44,10 @@ func (c helloConn) Hello(ctx context.Context) (transport.Peer, error) {
 
 // slowly makes the handshakes of all processes slow.
 func slowly(o *verbstransport.Options) {
-	s := &slowHandshake{Exchanger: o.Exchanger, answered: make(chan struct{})}
+	s := &slowHandshake{answered: make(chan struct{})}
+	o.Wrap(s.call)
 	conn := o.GRPC
-	o.Exchanger, o.GRPC = s, func(task cluster.Task) (transport.Conn, error) {
+	o.GRPC = func(task cluster.Task) (transport.Conn, error) {
 		c, err := conn(task)
 		return helloConn{c, s}, err
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/discovery"
-	"github.com/tryst-rdma/tryst/internal/handshake"
+	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
@@ -136,16 +136,15 @@ func TestRepliesRunOutsideThePeersLock(t *testing.T) {
 
 // slowExchange delays bootstrap calls.
 type slowExchange struct {
-	verbstransport.Exchanger
 	entered chan struct{}
 	open    chan struct{}
 	once    *sync.Once
 }
 
-func (e slowExchange) Exchange(ctx context.Context, peer cluster.Task, own handshake.Offer) (handshake.Offer, error) {
+func (e slowExchange) call(_ context.Context, _ *tfpb.GetRemoteAddressRequest, next func() error, _ *tfpb.GetRemoteAddressResponse) error {
 	e.once.Do(func() { close(e.entered) })
 	<-e.open
-	return e.Exchanger.Exchange(ctx, peer, own)
+	return next()
 }
 
 // TestOfferFollowsTheAddress: an offer with an address that is gone is never connected.
@@ -154,7 +153,7 @@ func TestOfferFollowsTheAddress(t *testing.T) {
 	var once [2]sync.Once
 	p := newPair(t, clusterOptions{tune: func(task cluster.Task, o *verbstransport.Options) {
 		o.Again = discovery.Again
-		o.Exchanger = slowExchange{o.Exchanger, entered[task.Index], open, &once[task.Index]}
+		o.Wrap(slowExchange{entered[task.Index], open, &once[task.Index]}.call)
 	}})
 	<-entered[0]
 	<-entered[1]
@@ -191,7 +190,7 @@ func TestNewAddressIsLoggedWithoutAnEvent(t *testing.T) {
 		wrap: func(_ cluster.Task, d verbs.Device) verbs.Device { return eventless{d} },
 		tune: func(task cluster.Task, o *verbstransport.Options) {
 			o.Again = discovery.Again
-			o.Exchanger = slowExchange{o.Exchanger, entered[task.Index], open, &once[task.Index]}
+			o.Wrap(slowExchange{entered[task.Index], open, &once[task.Index]}.call)
 			if task.Index == 0 {
 				o.Logger = slog.New(slog.NewTextHandler(said, nil))
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -56,7 +57,7 @@ func newLeftPair(t *testing.T) *leftPair {
 				Device: device, Address: gids[0],
 				Path: verbs.Path{Port: 1, Timeout: verbs.TimeoutCode(2 * time.Millisecond), Retry: 6, RNRRetry: 6},
 			},
-			Exchanger: p, Callable: func(cluster.Task) bool { return true },
+			Bootstrap: InMemory(p.end), Callable: func(cluster.Task) bool { return true },
 			GRPC:  func(cluster.Task) (transport.Conn, error) { return nil, errors.New("nothing goes by gRPC") },
 			Cache: kept, Check: func(rendezvous.Key) error { return nil }, Memory: regmem.Options{Arena: 1 << 20},
 		})
@@ -106,14 +107,9 @@ func (l *link) isOpen() bool {
 	return l.state == linkOpen
 }
 
-// Exchange implements Exchanger.
-func (p *leftPair) Exchange(ctx context.Context, peer cluster.Task, own handshake.Offer) (handshake.Offer, error) {
-	for i, task := range p.tasks {
-		if task == peer && p.ends[i] != nil {
-			return p.ends[i].Answer(ctx, "", own)
-		}
-	}
-	return handshake.Offer{}, status.Errorf(status.Unavailable, "%v is not up", peer)
+// end returns the end of a task; nil while it is not up.
+func (p *leftPair) end(task cluster.Task) *RdmaRemoteRendezvous {
+	return p.ends[slices.Index(p.tasks[:], task)]
 }
 
 // RecvLocalAsync, TakeLocal and Restore implement delivery.Values.
@@ -322,7 +318,7 @@ func TestUnverifiedPeersAreBounded(t *testing.T) {
 	calls := func(i int) (*peer, error) {
 		offer := p.up(t, 1).own
 		offer.Task, offer.Incarnation, offer.Generation = cluster.Task{Job: "client", Index: i}, uint64(i)+100, 1 //nolint:gosec // a few
-		if _, err := end.Answer(t.Context(), "", offer); err != nil {
+		if _, err := end.answer(t.Context(), "", offer); err != nil {
 			return nil, err
 		}
 		return end.peer(offer.Task)
@@ -378,7 +374,7 @@ func TestUnverifiedPeersOfOneSourceLeaveSpaceForOthers(t *testing.T) {
 			calls := func(i int, source string) error {
 				offer := p.up(t, 1).own
 				offer.Task, offer.Incarnation, offer.Generation = cluster.Task{Job: "client", Index: i}, uint64(i)+100, 1 //nolint:gosec // a few
-				_, err := end.Answer(t.Context(), source, offer)
+				_, err := end.answer(t.Context(), source, offer)
 				return err
 			}
 			for i := range 2 {

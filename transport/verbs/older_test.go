@@ -6,18 +6,16 @@ import (
 	"testing"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/internal/handshake"
+	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
-// olderExchange carries what a build carries that knows no other devices than RDMA.
-type olderExchange struct{ verbstransport.Exchanger }
-
-func (e olderExchange) Exchange(ctx context.Context, peer cluster.Task, own handshake.Offer) (handshake.Offer, error) {
-	own.Inventory = nil
-	theirs, err := e.Exchanger.Exchange(ctx, peer, own)
-	theirs.Inventory = nil
-	return theirs, err
+// older carries what a build carries that knows no other devices than RDMA.
+func older(_ context.Context, own *tfpb.GetRemoteAddressRequest, next func() error, theirs *tfpb.GetRemoteAddressResponse) error {
+	own.Devices, own.User, own.Tls, own.Serial = nil, 0, 0, 0
+	err := next()
+	theirs.Devices, theirs.User, theirs.Tls, theirs.Serial = nil, 0, 0, 0
+	return err
 }
 
 // TestPeerOfAnEarlierRelease: a process with all kinds of devices and one of a build that knows RDMA
@@ -29,7 +27,7 @@ func TestPeerOfAnEarlierRelease(t *testing.T) {
 		if tune != nil {
 			tune(task, to)
 		}
-		to.Exchanger = olderExchange{to.Exchanger}
+		to.Wrap(older)
 	}
 	s := newStage(t, o)
 	from, to := s.pair()

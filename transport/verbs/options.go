@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/handshake"
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -28,9 +30,9 @@ type Options struct {
 	// Target returns the address of a task as "host:port", for queue pairs that need it
 	// (verbs.Endpoint.Target); empty when the task has none. Nil where no device needs it.
 	Target func(cluster.Task) string
-	// Exchanger makes the bootstrap calls. Callable reports whether a task has an
-	// address that this process can call.
-	Exchanger Exchanger
+	// Bootstrap returns the gRPC connection to a task, for bootstrap calls; the transport does not
+	// close it. Callable reports whether a task has an address that this process can call.
+	Bootstrap func(cluster.Task) (grpc.ClientConnInterface, error)
 	Callable  func(cluster.Task) bool
 	// GRPC returns the gRPC connection to a task, which is the fallback.
 	GRPC func(cluster.Task) (transport.Conn, error)

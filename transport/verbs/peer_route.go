@@ -240,7 +240,7 @@ func (r *peerRoute) call(id uint64, own handshake.Offer) {
 	own.Inventory = r.peer.inventory()
 	r.peer.mu.Unlock()
 	ctx, cancel := context.WithTimeout(r.peer.transport.base, handshake.CallTimeout)
-	offer, err := r.peer.transport.opts.Exchanger.Exchange(ctx, r.peer.task, own)
+	offer, err := r.peer.transport.exchanger.Exchange(ctx, r.peer.task, own)
 	cancel()
 	on := r.peer.transport.present(r.over)
 	r.peer.mu.Lock()

@@ -252,7 +252,7 @@ func (p *peer) ask() {
 	own.Inventory = p.inventory()
 	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(t.base, handshake.CallTimeout)
-	offer, err := t.opts.Exchanger.Exchange(ctx, p.task, own)
+	offer, err := t.exchanger.Exchange(ctx, p.task, own)
 	cancel()
 	if err == nil {
 		err = handshake.Validate(offer)
@@ -290,7 +290,7 @@ func (p *peer) tell() {
 	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(t.base, handshake.CallTimeout)
 	defer cancel()
-	_, err := t.opts.Exchanger.Exchange(ctx, p.task, own)
+	_, err := t.exchanger.Exchange(ctx, p.task, own)
 	if err != nil {
 		t.opts.Logger.Debug("a peer was not told that a route to it has failed", "peer", p.task.String(), "reason", err)
 	}

@@ -13,11 +13,9 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/delivery"
-	"github.com/tryst-rdma/tryst/internal/handshake"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/internal/transporttest"
 	"github.com/tryst-rdma/tryst/rendezvous"
-	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
@@ -164,20 +162,13 @@ func (c *suiteCluster) node(task cluster.Task) *suiteNode {
 	return c.nodes[task]
 }
 
-// exchange makes bootstrap calls from node to node, as long as the proxy of the peer has
-// a target.
-type exchange struct{ c *suiteCluster }
-
-func (e exchange) Exchange(ctx context.Context, peer cluster.Task, own handshake.Offer) (handshake.Offer, error) {
-	n := e.c.node(peer)
-	if n == nil || e.c.proxies[peer].Target() == "" {
-		return handshake.Offer{}, status.Errorf(status.Unavailable, "%w", &handshake.UnreachedError{Err: fmt.Errorf("%v is not up", peer)})
+// called returns the transport that bootstrap calls of a task reach, as long as its proxy has a target.
+func (c *suiteCluster) called(task cluster.Task) *verbstransport.RdmaRemoteRendezvous {
+	n := c.node(task)
+	if n == nil || c.proxies[task].Target() == "" {
+		return nil
 	}
-	answer, err := n.transport.Answer(ctx, "", own)
-	if err != nil { // as package bootstrap quotes it
-		err = status.Errorf(status.CodeOf(err), "%w", &status.Said{Peer: peer.String(), Text: status.From(err).Message()})
-	}
-	return answer, err
+	return n.transport
 }
 
 // suiteNode is a transporttest.Node: the parts of a server without the server.
@@ -220,7 +211,7 @@ func (c *suiteCluster) Start(task cluster.Task, o transporttest.NodeOptions) tra
 	options := verbstransport.Options{
 		Self: self, Task: task,
 		PortOptions: verbstransport.PortOptions{Device: n.device, Address: address, Path: c.path},
-		Exchanger:   exchange{c}, Callable: func(cluster.Task) bool { return true }, GRPC: n.grpc.Conn, Cache: n.kept,
+		Bootstrap:   verbstransport.InMemory(c.called), Callable: func(cluster.Task) bool { return true }, GRPC: n.grpc.Conn, Cache: n.kept,
 		Check:   rendezvous.NewSession(task, o.Incarnation, 1).CheckSource,
 		Require: c.require, Allocator: o.Allocator, PeerTimeout: o.PeerTimeout,
 		// When a link is held, only a part of a tensor may be posted.

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/bootstrap"
 	"github.com/tryst-rdma/tryst/internal/delivery"
-	"github.com/tryst-rdma/tryst/internal/handshake"
 	"github.com/tryst-rdma/tryst/internal/idle"
 	"github.com/tryst-rdma/tryst/internal/wire"
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -30,6 +30,7 @@ const Name = "verbs"
 // rendezvous.Remoter. It implements transport.Transport.
 type RdmaRemoteRendezvous struct {
 	opts      Options
+	exchanger *bootstrap.Exchanger
 	requester *delivery.Requester
 	base      context.Context
 	stop      context.CancelFunc
@@ -73,7 +74,7 @@ func New(o Options) (*RdmaRemoteRendezvous, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	t := &RdmaRemoteRendezvous{opts: o, peers: make(map[cluster.Task]*peer), spinners: progress.NewSpinners(0)}
+	t := &RdmaRemoteRendezvous{opts: o, exchanger: bootstrap.NewExchanger(o.Bootstrap), peers: make(map[cluster.Task]*peer), spinners: progress.NewSpinners(0)}
 	t.sweeps = idle.NewTimer(sweepInterval, t.sweep)
 	t.opts.Memory.Active, t.opts.Memory.Logger = t.sweeps.Start, t.opts.Logger
 	var err error
@@ -137,28 +138,6 @@ func (t *RdmaRemoteRendezvous) Conn(task cluster.Task) (transport.Conn, error) {
 		return nil, err
 	}
 	return &conn{peer: p, grpc: g}, nil
-}
-
-// Answer answers the bootstrap call of a peer: from is its offer, source is its address.
-// The caller has checked that the peer may use the name in its offer.
-func (t *RdmaRemoteRendezvous) Answer(ctx context.Context, source string, from handshake.Offer) (handshake.Offer, error) {
-	if from.Task == t.opts.Task {
-		return handshake.Offer{}, status.Errorf(status.InvalidArgument,
-			"%v is the name of this process: it cannot be its own peer", from.Task)
-	}
-	for {
-		p, err := t.peerFrom(from.Task, source)
-		if errors.Is(err, errTransportClosed) {
-			err = handshake.Stopping(t.opts.Task)
-		}
-		if err != nil {
-			return handshake.Offer{}, err
-		}
-		offer, err := p.request(ctx, from)
-		if err != errForgotten { //nolint:errorlint // never wrapped
-			return offer, err
-		}
-	}
 }
 
 // LeftGeneration checks a requester's report, received over gRPC, that it has left a

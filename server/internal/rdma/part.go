@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/internal/bootstrap"
 	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/internal/discovery"
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -145,7 +144,7 @@ func (r *Part) newTransport(s devices.Selection, set Options) (*verbstransport.R
 	if o.TLS == verbstransport.MutualTLS {
 		o.Receiver, o.Refused = set.Receiver, set.Refused
 	}
-	o.Exchanger, o.Callable = bootstrap.NewExchanger(set.Conns.Conn), r.Callable
+	o.Bootstrap, o.Callable = set.Conns.Conn, r.Callable
 	o.GRPC, o.Cache, o.Check = set.GRPC.Conn, set.Cache, set.CheckSource
 	o.Require, o.Allocator, o.Memory, o.MaxWaiting = r.Required, set.Allocator, set.Memory, set.MaxWaiting
 	o.Poll, o.PeerTimeout, o.Transfers, o.Logger = set.Poll, set.PeerTimeout, set.Transfers, set.Logger
@@ -216,16 +215,12 @@ func (r *Part) Selection() (devices.Selection, bool) {
 
 // Register registers the bootstrap service.
 func (r *Part) Register(s grpc.ServiceRegistrar) {
-	bootstrap.Register(grpctransport.Guard(s), bootstrap.ServiceOptions{Self: r.task, Host: r.host, Answer: r.answer})
+	r.Transport.Register(grpctransport.Guard(s), verbstransport.BootstrapOptions{Host: r.host, Answered: r.answered})
 }
 
-// answer answers a bootstrap call. When the connection of the call ends, the peer may be gone.
-func (r *Part) answer(ctx context.Context, source string, from verbstransport.Offer) (verbstransport.Offer, error) {
-	o, err := r.Transport.Answer(ctx, source, from)
-	if err == nil {
-		grpctransport.WhenDisconnected(ctx, from.Task, func() { r.Transport.CheckPeer(from.Task) })
-	}
-	return o, err
+// answered follows the connection of a peer's bootstrap call: when it ends, the peer may be gone.
+func (r *Part) answered(ctx context.Context, peer cluster.Task) {
+	grpctransport.WhenDisconnected(ctx, peer, func() { r.Transport.CheckPeer(peer) })
 }
 
 // Connect makes the transport set up channels with all tasks of the cluster, now and whenever one is lost.
