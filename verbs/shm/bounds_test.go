@@ -100,13 +100,13 @@ func TestBreakEndsALongCopy(t *testing.T) {
 	p := New(Options{})
 	var y *testEnd
 	slices := 0
-	p.mistakes.onSlice = func() {
+	p.afterSlices(func() {
 		if slices++; slices == 1 {
 			if err := y.qp.ToErr(); err != nil {
 				t.Error(err)
 			}
 		}
-	}
+	})
 	x := newTestEnd(t, p, 4<<20)
 	y = newTestEnd(t, p, 4<<20)
 	x.connect(y.endpoint())
@@ -127,7 +127,7 @@ func TestLongMessagesAreCopiedInLongSlices(t *testing.T) {
 	for n, want := range map[int]int{sliceSize + 1: 2, longMessage - 1: longMessage / sliceSize, longMessage: longMessage / longSlice} {
 		p := New(Options{})
 		slices := 0
-		p.mistakes.onSlice = func() { slices++ }
+		p.inSlices(func() { slices++ })
 		x, y := newTestEnd(t, p, n), newTestEnd(t, p, n)
 		x.connect(y.endpoint())
 		y.connect(x.endpoint())

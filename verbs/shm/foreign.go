@@ -31,18 +31,19 @@ import (
 // it from the moment of their connection on, so a listener sets it before listen(2). Before Linux 6.16
 // it does nothing.
 func (d *device) passRights(fd uintptr, on bool) error {
-	if d.provider.mistakes.oldKernel {
-		return nil
-	}
-	n := 0
-	if on {
-		n = 1
-	}
-	err := unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSRIGHTS, n)
+	err := d.provider.setRights(fd, on)
 	if errors.Is(err, unix.ENOPROTOOPT) {
 		return nil
 	}
 	return err
+}
+
+func setPassRights(fd uintptr, on bool) error {
+	n := 0
+	if on {
+		n = 1
+	}
+	return unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSRIGHTS, n)
 }
 
 // noRights is the function that prepares a socket before it listens or connects.

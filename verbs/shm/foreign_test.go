@@ -120,18 +120,20 @@ func works(t testing.TB, x, y *testEnd) {
 }
 
 // kernels are what this kernel can do, and what one before Linux 6.16 can do.
-var kernels = map[string]bool{"this kernel": false, "without SO_PASSRIGHTS": true}
+var kernels = map[string]func(uintptr, bool) error{"this kernel": setPassRights, "without SO_PASSRIGHTS": oldKernel}
+
+func oldKernel(uintptr, bool) error { return unix.ENOPROTOOPT }
 
 // TestDescriptorsOfStrangersHoldNobodyUp: many packets without a proof bring descriptors whose close blocks.
 // Others connect meanwhile, the number of goroutines and threads stays small, and Close of the device
 // returns.
 func TestDescriptorsOfStrangersHoldNobodyUp(t *testing.T) {
 	const packets = maxUnproven + 50
-	for name, old := range kernels {
+	for name, kernel := range kernels {
 		t.Run(name, func(t *testing.T) {
 			newSocket, letGo := lingering(t)
 			p := New(Options{Trusted: true}) // as with mutual TLS: strangers of all users wait for their proof
-			p.mistakes.oldKernel = old
+			p.setRights = kernel
 			x, y := newTestEnd(t, p, 4096), newTestEnd(t, p, 4096)
 			d := as[*device](x.dev)
 			e := ends{gids: [2]verbs.GID{{15: 9}, d.gid}, qpns: [2]verbs.QPN{77, x.qp.QPN()}}
@@ -163,7 +165,7 @@ func TestDescriptorsOfStrangersHoldNobodyUp(t *testing.T) {
 			}
 			x.close(x.qp, x.cq, x.mr, x.pd)
 			inTime(t, "Close of the device", func() { x.close(x.dev) })
-			if s := p.Stats(); old != (s.Refused > 0) || int(s.Closing) != d.closer.open() {
+			if s := p.Stats(); (name != "this kernel") != (s.Refused > 0) || int(s.Closing) != d.closer.open() {
 				t.Errorf("the numbers are %+v, %d are being closed", s, d.closer.open())
 			}
 			letGo()
@@ -228,11 +230,11 @@ func TestSocketsTakeNoDescriptorsBeforeTheProof(t *testing.T) {
 
 // TestDescriptorsBeforeTheWelcomeHoldNobodyUp: a stranger listens in place of the peer.
 func TestDescriptorsBeforeTheWelcomeHoldNobodyUp(t *testing.T) {
-	for name, old := range kernels {
+	for name, kernel := range kernels {
 		t.Run(name, func(t *testing.T) {
 			newSocket, letGo := lingering(t)
 			p := New(Options{})
-			p.mistakes.oldKernel = old
+			p.setRights = kernel
 			x, y, z := newTestEnd(t, p, 4096), newTestEnd(t, p, 4096), newTestEnd(t, p, 4096)
 			d := as[*device](x.dev)
 			l := must(net.ListenUnix("unixpacket", &net.UnixAddr{Name: "@" + nowhere, Net: "unixpacket"}))(t)
@@ -261,7 +263,7 @@ func TestDescriptorsBeforeTheWelcomeHoldNobodyUp(t *testing.T) {
 func TestStrangersStopNoMoreThanAccepting(t *testing.T) {
 	newSocket, letGo := lingering(t)
 	p := New(Options{})
-	p.mistakes.oldKernel = true
+	p.setRights = oldKernel
 	x, y := newPair(t, p, 4096)
 	x.post(x.to(y, 1, verbs.OpWrite, 0, 64, 0))
 	x.ends(1, verbs.StatusOK)

@@ -3,7 +3,6 @@ package shm
 import (
 	"fmt"
 	"log/slog"
-	"net"
 	"sync/atomic"
 	"time"
 )
@@ -42,27 +41,12 @@ const DeviceName = "shm0"
 
 // Provider implements verbs.Provider.
 type Provider struct {
+	system
 	options  Options
 	order    *order
-	mistakes mistakes
 	refused  atomic.Uint64 // Stats.Refused
 	closing  atomic.Int64  // Stats.Closing
 	dropTime time.Duration // how long a peer may keep memory that its owner closed
-
-	// ownNS and peerNS return the user namespaces of this process and of a peer. Tests replace them.
-	ownNS  func() (uint64, error)
-	peerNS func(*net.UnixConn) (uint64, error)
-}
-
-// mistakes are rules that tests switch off, to see that the suite finds it.
-type mistakes struct {
-	skipEpoch bool // the responder does not look whether the poster took its memory back
-	// onSlice is called after each slice that was copied; nil for none.
-	onSlice func()
-	// inSlice is called while a slice is copied; nil for none.
-	inSlice func()
-	// oldKernel does without SO_PASSRIGHTS, as before Linux 6.16.
-	oldKernel bool
 }
 
 // New returns the provider of shared memory.
@@ -70,7 +54,7 @@ func New(o Options) *Provider {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Provider{options: o, order: new(order), dropTime: 10 * time.Second, ownNS: userNamespace, peerNS: peerNamespace}
+	return &Provider{system: newSystem(), options: o, order: new(order), dropTime: 10 * time.Second}
 }
 
 // Stats are numbers of all devices of a provider.

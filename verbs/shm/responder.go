@@ -297,9 +297,6 @@ func (q *qp) copyPart(l *connection, e *entry, b []byte, place *rc.Place) outcom
 				return r
 			}
 			src, place.Off = src[n:], place.Off+uint64(n) //nolint:gosec // not negative
-			if f := q.pd.dev.provider.mistakes.onSlice; f != nil {
-				f()
-			}
 			if !q.alive(l) || q.ending(l) {
 				return takenBack
 			}
@@ -337,11 +334,8 @@ func (q *qp) copySlice(src []byte, place *rc.Place) outcome {
 	if !ok {
 		return misplaced
 	}
-	if f := q.pd.dev.provider.mistakes.inSlice; f != nil {
-		f()
-	}
 	for _, to := range pieces {
-		if err := guardedCopy(to, src[:len(to)]); err != nil {
+		if err := q.pd.dev.provider.copy(to, src[:len(to)]); err != nil {
 			return badSource
 		}
 		src = src[len(to):]
@@ -366,13 +360,13 @@ func (q *qp) findLocked(k *soft.Keys, p *rc.Place, n uint64) (pieces [][]byte, o
 // alive reports whether the memory that the peer posted is still the peer's to give. It is read
 // after each copy: if it is set then, the content was copied before the peer took it back.
 func (q *qp) alive(l *connection) bool {
-	if q.pd.dev.provider.mistakes.skipEpoch {
-		return true
-	}
 	q.barrier.order() // the loads of the copy come before the load of the epoch
-	var epoch uint64
-	if guard(func() { epoch = word(l.peer, atEpoch).Load() }) != nil {
-		return false
-	}
-	return epoch == epochAlive
+	epoch, err := q.pd.dev.provider.peerEpoch(l)
+	return err == nil && epoch == epochAlive
+}
+
+// peerEpoch reads the epoch of the peer.
+func (l *connection) peerEpoch() (epoch uint64, err error) {
+	err = guard(func() { epoch = word(l.peer, atEpoch).Load() })
+	return epoch, err
 }

@@ -15,12 +15,12 @@ func TestLongMessageIsNoMissingReceive(t *testing.T) {
 	p := New(Options{})
 	const delay = 5 * time.Millisecond
 	var began time.Time
-	p.mistakes.onSlice = func() {
+	p.afterSlices(func() {
 		if began.IsZero() {
 			began = time.Now()
 			wait(t, func() bool { return time.Since(began) > 20*delay })
 		}
-	}
+	})
 	x, y := newPair(t, p, 4*sliceSize)
 	x.retryWithoutReceive(6, delay)
 	x.post(x.to(y, 1, verbs.OpSend, 0, 2*sliceSize, 0))
