@@ -46,4 +46,8 @@
 // No message of a peer makes the package panic. An invalid message closes the channel with
 // an error that says what was wrong. A message for a receive that has ended is dropped
 // (PROTOCOL.md section 8.6).
+//
+// SearchCopy and AppendSearchState (search.go) are for tests alone, and archtest lets nothing else call them.
+// They are in no test file because the tests of package delivery search channels and ledger together,
+// and Go shows the test files of a package to no other package.
 package channel

@@ -187,7 +187,7 @@ func (w *world) copy() *world {
 	n.staleImms = slices.Clone(w.staleImms)
 	for i := range n.sides {
 		s := &n.sides[i]
-		s.ch = s.ch.Clone()
+		s.ch = s.ch.SearchCopy()
 		s.posted, s.cq = slices.Clone(s.posted), slices.Clone(s.cq)
 		s.recvs, s.requests, s.values = slices.Clone(s.recvs), slices.Clone(s.requests), slices.Clone(s.values)
 		s.dests = slices.Clone(s.dests)
@@ -223,7 +223,7 @@ func (w *world) state() [2]uint64 {
 	flag(w.down)
 	for i := range w.sides {
 		s := &w.sides[i]
-		b = s.ch.AppendState(b)
+		b = s.ch.AppendSearchState(b)
 		flag(s.ready, s.left, s.close, s.gone)
 		num(uint64(len(s.cq)))
 		for _, c := range s.cq {

@@ -618,7 +618,7 @@ func (w *duo) after(m duoMove) *duo {
 		s.table, s.requests = cloneResponses(s.table), cloneRequests(s.requests)
 		for g := range s.ends {
 			if e := &s.ends[g]; e.state != endGone {
-				e.ch, e.sources = e.ch.Clone(), slices.Clone(e.sources)
+				e.ch, e.sources = e.ch.SearchCopy(), slices.Clone(e.sources)
 			}
 		}
 	}
@@ -769,7 +769,7 @@ func (w *duo) appendEnd(b []byte, i, g int) []byte {
 		return b
 	}
 	if e.state != endGone { // else it only drops what comes
-		b = e.ch.AppendState(b)
+		b = e.ch.AppendSearchState(b)
 		num(uint64(e.posted), uint64(len(e.cq))) //nolint:gosec // not negative
 		for _, c := range e.cq {
 			b = appendFlags(b, c.sent, c.message != nil)

@@ -8,11 +8,8 @@ import (
 	"time"
 )
 
-// Clone and AppendState are for the searches in tests, which try every order of events. They
-// are in no test file since tests of package delivery search channels, too.
-
-// Clone returns a copy. Neither channel changes memory of the other.
-func (c *Channel) Clone() *Channel {
+// SearchCopy returns a copy. Neither channel changes memory of the other.
+func (c *Channel) SearchCopy() *Channel {
 	n := *c
 	n.byID, n.requestsByID = maps.Clone(c.byID), maps.Clone(c.requestsByID)
 	n.receives.items = slices.Clone(c.receives.items)
@@ -53,9 +50,9 @@ func cloneQueue[T any](q queue[T]) queue[T] {
 	return q
 }
 
-// AppendState encodes the state that later behaviour depends on: two channels with the same
+// AppendSearchState encodes the state that later behaviour depends on: two channels with the same
 // encoding behave alike. Of counts it has the differences, of times whether they are set.
-func (c *Channel) AppendState(b []byte) []byte {
+func (c *Channel) AppendSearchState(b []byte) []byte {
 	e := stateEncoder{b}
 	e.num(uint64(c.state), uint64(len(c.acts)))
 	e.flag(c.helloSent, c.helloReceived, c.bye.wanted, c.bye.posted, c.watched)
