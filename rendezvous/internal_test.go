@@ -31,7 +31,7 @@ func TestPublishedIsNotRestored(t *testing.T) {
 	m := NewManager(ManagerOptions{})
 	defer m.Close()
 	s := everything{v}
-	m.AddSource(s)
+	m.AddPublisher(s)
 	m.Find(7) // the program uses this step
 	k, err := ParseKey(CreateKey("/job:p/replica:0/task:0/device:CPU:0", 1, "/job:c/replica:0/task:0/device:CPU:0", "publication:x@1/t", FrameIter{}))
 	if err != nil {
@@ -50,7 +50,7 @@ func TestPublishedIsNotRestored(t *testing.T) {
 	if !m.Republishes(k) {
 		t.Error("a published tensor counts as one that is received once")
 	}
-	m.RemoveSource(s)
+	m.RemovePublisher(s)
 	if m.Republishes(k) {
 		t.Error("nobody publishes it any more, and it counts as published")
 	}
@@ -62,7 +62,7 @@ func TestPublishedIsNotRestored(t *testing.T) {
 	}
 }
 
-// once is a Source whose values are received once.
+// once is a Publisher whose values are received once.
 type once struct {
 	everything
 	back []Value
@@ -82,14 +82,14 @@ func TestWhatASourceGivesOnceIsRestoredToIt(t *testing.T) {
 	}
 	defer v.Release()
 	s := &once{everything: everything{v}}
-	m := NewManager(ManagerOptions{Sources: []Source{s}})
+	m := NewManager(ManagerOptions{Publishers: []Publisher{s}})
 	defer m.Close()
 	k, err := ParseKey(CreateKey("/job:p/replica:0/task:0/device:CPU:0", 1, "/job:c/replica:0/task:0/device:CPU:0", "buffer:1:x", FrameIter{}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !m.Restore(7, k, Value{Tensor: v}) || len(s.back) != 1 || s.back[0].Tensor != v {
-		t.Errorf("the source has got %v back", s.back)
+		t.Errorf("the publisher has got %v back", s.back)
 	}
 	if m.Republishes(k) {
 		t.Error("it counts as one that each receive gets")

@@ -23,16 +23,16 @@ type ManagerOptions struct {
 	// SendBound is the bound of SendWait: the bytes that a step has sent to a task and that
 	// the task does not have yet. 0 is DefaultSendBound.
 	SendBound int64
-	// Sources are the publications, in the order in which they are searched.
-	Sources []Source
+	// Publishers are searched in this order.
+	Publishers []Publisher
 }
 
-// Source is a publication: a set of tensors that does not change. A receive of
+// Publisher has publications: sets of tensors that do not change. A receive of
 // one of its keys succeeds in every step, any number of times, and gets a
 // reference to the tensor, not a copy.
-type Source interface {
+type Publisher interface {
 	// RecvPublished receives a published tensor. When key is not one of the
-	// source's it returns false and does nothing. Otherwise it returns true
+	// publisher's it returns false and does nothing. Otherwise it returns true
 	// and calls done once, from any goroutine, with an error or a tensor of
 	// which the callback owns a reference.
 	RecvPublished(ctx context.Context, key Key, done DoneFunc) bool
@@ -42,15 +42,15 @@ type Source interface {
 	// nobody.
 	TakePublished(key Key) (v Value, ok bool)
 
-	// Publishes reports whether key is one of the source's, so that
+	// Publishes reports whether key is one of the publisher's, so that
 	// RecvPublished would return true.
 	Publishes(key Key) bool
 }
 
-// Restorer is a Source whose values are received once. RestorePublished takes back one whose receive
+// Restorer is a Publisher whose values are received once. RestorePublished takes back one whose receive
 // was cancelled, as Manager.Restore does.
 type Restorer interface {
-	Source
+	Publisher
 	RestorePublished(key Key, v Value) bool
 }
 
@@ -61,10 +61,10 @@ type Restorer interface {
 // use, which this process has not begun, exists until the last of their receives
 // has ended.
 type Manager struct {
-	session *Session
-	remoter Remoter
-	bound   int64
-	sources atomic.Pointer[[]Source]
+	session    *Session
+	remoter    Remoter
+	bound      int64
+	publishers atomic.Pointer[[]Publisher]
 
 	// mu protects the fields below. It is held for a look-up or a change of
 	// the maps only, never while a method of a step runs.
@@ -96,26 +96,26 @@ func NewManager(o ManagerOptions) *Manager {
 		delayed: make(map[int64]struct{}),
 		closing: make(chan struct{}),
 	}
-	sources := slices.Clone(o.Sources)
-	m.sources.Store(&sources)
+	publishers := slices.Clone(o.Publishers)
+	m.publishers.Store(&publishers)
 	return m
 }
 
-// AddSource adds a publication, to be searched after the present ones.
-func (m *Manager) AddSource(s Source) {
+// AddPublisher adds a publisher, to be searched after the present ones.
+func (m *Manager) AddPublisher(s Publisher) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	sources := append(slices.Clone(*m.sources.Load()), s)
-	m.sources.Store(&sources)
+	publishers := append(slices.Clone(*m.publishers.Load()), s)
+	m.publishers.Store(&publishers)
 }
 
-// RemoveSource removes a publication. Receives that have begun are not affected.
+// RemovePublisher removes a publisher. Receives that have begun are not affected.
 // It does nothing when s was not added.
-func (m *Manager) RemoveSource(s Source) {
+func (m *Manager) RemovePublisher(s Publisher) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	sources := slices.DeleteFunc(slices.Clone(*m.sources.Load()), func(other Source) bool { return other == s })
-	m.sources.Store(&sources)
+	publishers := slices.DeleteFunc(slices.Clone(*m.publishers.Load()), func(other Publisher) bool { return other == s })
+	m.publishers.Store(&publishers)
 }
 
 // Find returns the rendezvous of a step, and makes it when there is none. All
@@ -198,7 +198,7 @@ func (m *Manager) RecvLocalAsync(ctx context.Context, step int64, key Key, done 
 		done(Value{}, Args{}, err)
 		return
 	}
-	for _, s := range *m.sources.Load() {
+	for _, s := range *m.publishers.Load() {
 		if s.RecvPublished(ctx, key, done) {
 			return
 		}
@@ -231,7 +231,7 @@ func (m *Manager) TakeLocal(step int64, key Key) (v Value, ok bool) {
 	if over {
 		return Value{}, false
 	}
-	for _, s := range *m.sources.Load() {
+	for _, s := range *m.publishers.Load() {
 		if v, ok = s.TakePublished(key); ok {
 			return v, true
 		}
@@ -301,7 +301,7 @@ func (m *Manager) peerRecvEnded(step int64, e *stepEntry) {
 // the reference, when the step has ended and when the key is a publication's,
 // which belongs to no step.
 func (m *Manager) Restore(step int64, key Key, v Value) bool {
-	for _, s := range *m.sources.Load() {
+	for _, s := range *m.publishers.Load() {
 		if s.Publishes(key) {
 			once, ok := s.(Restorer)
 			return ok && once.RestorePublished(key, v)
@@ -315,7 +315,7 @@ func (m *Manager) Restore(step int64, key Key, v Value) bool {
 
 // Republishes reports whether key is a publication's, so that each receive of it gets the value.
 func (m *Manager) Republishes(key Key) bool {
-	for _, s := range *m.sources.Load() {
+	for _, s := range *m.publishers.Load() {
 		if s.Publishes(key) {
 			_, once := s.(Restorer)
 			return !once

@@ -436,7 +436,7 @@ func TestContract1PublicationsTouchNoTable(t *testing.T) {
 	c := counted(t)
 	p := &publication{key(t, "published"), c.make(1)}
 	defer p.t.Release()
-	m := rendezvous.NewManager(rendezvous.ManagerOptions{Session: session(t), Sources: []rendezvous.Source{p}})
+	m := rendezvous.NewManager(rendezvous.ManagerOptions{Session: session(t), Publishers: []rendezvous.Publisher{p}})
 	defer m.Close()
 	for i := range 10 {
 		v, err := m.RecvLocal(t.Context(), int64(i/2), p.key)
@@ -461,29 +461,29 @@ func TestContract1PublicationsTouchNoTable(t *testing.T) {
 
 	q := &publication{key(t, "later"), c.make(2)}
 	defer q.t.Release()
-	m.AddSource(q)
+	m.AddPublisher(q)
 	ask(t.Context(), m, 2, q.key).mustGet(t, 2)
 	ask(t.Context(), m, 2, p.key).mustGet(t, 1)
-	m.RemoveSource(p)
+	m.RemovePublisher(p)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	ask(ctx, m, 2, p.key).mustFail(t, context.Canceled)
 	ask(t.Context(), m, 2, q.key).mustGet(t, 2)
-	m.RemoveSource(p)
+	m.RemovePublisher(p)
 }
 
-func TestAddSourceRacesReceives(t *testing.T) {
+func TestAddPublisherRacesReceives(t *testing.T) {
 	c, m := counted(t), manager(t)
 	var wg sync.WaitGroup
 	for i, name := range []string{"a", "b", "c", "d"} {
 		p := &publication{key(t, name), c.make(i)}
 		defer p.t.Release()
 		wg.Go(func() {
-			m.AddSource(p)
+			m.AddPublisher(p)
 			for range 100 {
 				ask(t.Context(), m, step, p.key).mustGet(t, i)
 			}
-			m.RemoveSource(p)
+			m.RemovePublisher(p)
 		})
 	}
 	wg.Wait()

@@ -18,7 +18,7 @@ func TestCloseAtABreakLosesNoAcknowledgement(t *testing.T) {
 		w.up(a, b.Task())
 		w.up(b, a.Task())
 		w.exchange(1, a, b, 1)
-		w.fabric.Link("host0", "host1").Cut()
+		w.fabric.Wires("host0", "host1").Cut()
 		ticks := time.NewTicker(100 * time.Microsecond)
 		for broken := false; !broken; <-ticks.C {
 			for _, l := range b.Links() {

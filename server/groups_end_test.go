@@ -164,7 +164,7 @@ func (w *groupTown) stops(i int) {
 	close(w.fronts[i].stopped)
 	for other := range w.servers {
 		if other != i {
-			w.fabric.Link(fmt.Sprintf("host%d", i), fmt.Sprintf("host%d", other)).Cut()
+			w.fabric.Wires(fmt.Sprintf("host%d", i), fmt.Sprintf("host%d", other)).Cut()
 		}
 	}
 }

@@ -138,7 +138,7 @@ func TestLinksOverVerbs(t *testing.T) {
 	}
 	w.exchange(1, a, b, 1)
 
-	link := w.fabric.Link("host0", "host1")
+	link := w.fabric.Wires("host0", "host1")
 	link.Cut()
 	down := linked(t, a.Links, peer, "over gRPC", func(l Link) bool { return l.Route == "grpc" && l.Reason != "" && l.State == LinkUp })
 	if down.Breaks == 0 || down.Device+down.LocalAddress+down.RemoteAddress != "" || down.QueuePairs != 0 || down.Generation != 0 || !down.Since.After(up.Since) {

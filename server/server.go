@@ -187,15 +187,15 @@ func (s *Server) startSteps(sendBound int64) error {
 func (s *Server) stopSteps(ctx context.Context) error {
 	err := s.node.stopSteps(ctx)
 	s.incarnations.Wait()
-	s.manager.RemoveSource(s.catalog)
+	s.manager.RemovePublisher(s.catalog)
 	return err
 }
 
 // startWorker starts the part that runs graphs, with the collectives. o has the settings.
 func (s *Server) startWorker(o worker.Options, leader cluster.Task) error {
 	s.collective = s.newCollectives(leader)
-	s.manager.AddSource(s.collective.Source())
-	s.manager.AddSource(s.catalog)
+	s.manager.AddPublisher(s.collective.Publisher())
+	s.manager.AddPublisher(s.catalog)
 	o.Task, o.Incarnation, o.Session, o.Manager, o.Cache = s.task, s.incarnation, s.place, s.manager, s.cache
 	peers := sessions.New(sessions.Options{
 		Task: s.task, Spec: s.spec, Transport: s.remoter(), Process: s.process(), Local: s.self, Dial: s.dial, Idle: s.releaseAfter,
@@ -241,7 +241,7 @@ func (s *Server) stopWorker(ctx context.Context) error {
 func (s *Server) endRequests(context.Context) error {
 	s.incarnations.End()
 	s.collective.Close()
-	s.manager.RemoveSource(s.collective.Source())
+	s.manager.RemovePublisher(s.collective.Publisher())
 	s.manager.Shutdown()
 	s.cache.Close()
 	return nil

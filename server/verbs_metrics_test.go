@@ -130,7 +130,7 @@ func TestVerbsMetricsOfABreak(t *testing.T) {
 		return values
 	}
 	before := grows(metricsText(a.gatherer))
-	w.fabric.Link("host0", "host1").Cut()
+	w.fabric.Wires("host0", "host1").Cut()
 	w.exchange(2, b, a, 2) // asked over the channel, and again over gRPC
 	ticks := time.NewTicker(5 * time.Millisecond)
 	defer ticks.Stop()
@@ -170,7 +170,7 @@ func TestVerbsMetricsOfABreak(t *testing.T) {
 	if got := metric(t, sent, `tryst_sent_bytes_total{peer="`+a.Task().String()+`"}`); got != 4 {
 		t.Errorf("the sender says that %v bytes went over gRPC", got)
 	}
-	w.fabric.Link("host0", "host1").Restore()
+	w.fabric.Wires("host0", "host1").Restore()
 }
 
 // TestVerbsMetricsOfFallbacks: each reason for which a receive takes another route counts,
@@ -237,7 +237,7 @@ func TestVerbsMetricsOfFallbacks(t *testing.T) {
 
 	quarantined := func() float64 { return metric(t, metricsText(a.gatherer), "tryst_verbs_quarantined_bytes") }
 	arrives(send(b, a, "y", 1<<20)) // the next request for it brings its destination
-	link := w.fabric.Link("host0", "host1").Hold()
+	link := w.fabric.Wires("host0", "host1").Hold()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	a.RecvAsync(ctx, 1, b.Task().String(), "y", func(_ rendezvous.Value, err error) { ended <- err })

@@ -18,7 +18,7 @@ import (
 // netdev returns the network interface of a device.
 func (bed *testbed) netdev(device string) netlink.Link {
 	bed.t.Helper()
-	links, err := softroce.Links()
+	links, err := softroce.Devices()
 	if err != nil {
 		bed.t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func (bed *testbed) remove(device string) (add func()) {
 	netdev := bed.netdev(device).Attrs().Name
 	removed := make(chan error, 1)
 	since := time.Now()
-	go func() { removed <- softroce.RemoveLink(device) }()
+	go func() { removed <- softroce.RemoveDevice(device) }()
 	var err error
 	late := false
 	select {
@@ -188,7 +188,7 @@ func (bed *testbed) remove(device string) (add func()) {
 			return
 		}
 		gone = false
-		if err := softroce.AddLink(device, netdev); err != nil {
+		if err := softroce.AddDevice(device, netdev); err != nil {
 			bed.t.Error(err)
 		}
 		bed.active(device)

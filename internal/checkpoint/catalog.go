@@ -63,7 +63,7 @@ type CatalogOptions struct {
 	Logger *slog.Logger
 }
 
-// Catalog has the publications of one server. It is the rendezvous.Source of their tensors, and
+// Catalog has the publications of one server. It is the rendezvous.Publisher of their tensors, and
 // implements the service tryst.Publications (Register). It is safe for concurrent use.
 type Catalog struct {
 	o       CatalogOptions
@@ -371,7 +371,7 @@ func (c *Catalog) findLocked(name, version string) (*publication, error) {
 	return p, nil
 }
 
-// Publishes implements rendezvous.Source.
+// Publishes implements rendezvous.Publisher.
 func (c *Catalog) Publishes(key rendezvous.Key) bool {
 	_, _, _, _, ok := parseEdge(key.Edge())
 	return ok && (key.SrcEmpty() || key.Src() == c.o.Device)
@@ -414,7 +414,7 @@ func (c *Catalog) pieceLocked(name string) content {
 	return content{e, p}
 }
 
-// RecvPublished implements rendezvous.Source. It calls done on this goroutine for a tensor in
+// RecvPublished implements rendezvous.Publisher. It calls done on this goroutine for a tensor in
 // memory, and on a goroutine of the catalog for a tensor that must be read.
 func (c *Catalog) RecvPublished(ctx context.Context, key rendezvous.Key, done rendezvous.DoneFunc) bool {
 	name := key.Edge()
@@ -447,7 +447,7 @@ func (c *Catalog) RecvPublished(ctx context.Context, key rendezvous.Key, done re
 	return true
 }
 
-// TakePublished implements rendezvous.Source.
+// TakePublished implements rendezvous.Publisher.
 func (c *Catalog) TakePublished(key rendezvous.Key) (v rendezvous.Value, ok bool) {
 	_, held, _, _ := c.find(key.Edge(), &key)
 	return rendezvous.Value{Tensor: held}, held != nil

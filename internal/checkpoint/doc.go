@@ -4,7 +4,7 @@
 //	files, tensors ─► Catalog                                Puller ─► file, iterator
 //	                   │  └──── Publications service, gRPC ────► │
 //	                   │        (List, Describe, Open: the keys) │
-//	                   └─ rendezvous.Source ◄─── transport ◄─── Receiver
+//	                   └─ rendezvous.Publisher ◄─── transport ◄─── Receiver
 //	                      (the tensors)
 //
 // A publication is immutable; its version is derived from its content. Open gives a puller a

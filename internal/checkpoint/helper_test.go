@@ -71,7 +71,7 @@ func serve(t testing.TB, change ...func(*checkpoint.CatalogOptions)) *host {
 	if h.catalog, err = checkpoint.NewCatalog(o); err != nil {
 		t.Fatal(err)
 	}
-	h.manager.AddSource(h.catalog)
+	h.manager.AddPublisher(h.catalog)
 	h.lis = bufconn.Listen(1 << 20)
 	h.grpc = grpc.NewServer()
 	h.catalog.Register(h.grpc)

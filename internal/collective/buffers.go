@@ -50,19 +50,19 @@ func parseBuffer(edge string) (step int64, key string, ok bool) {
 // so that no other one finds it: TensorFlow's keys name the sender alone.
 func forDevice(key string, to cluster.Device) string { return key + " for " + to.String() }
 
-// Source returns the buffers as a publication, for rendezvous.Manager.AddSource: the ledger of
+// Publisher returns the buffers as publications, for rendezvous.Manager.AddPublisher: the ledger of
 // receives takes them from it.
-func (c *Collectives) Source() rendezvous.Source { return source{c} }
+func (c *Collectives) Publisher() rendezvous.Publisher { return publisher{c} }
 
-// source implements rendezvous.Source and Restorer. Unlike a published tensor a buffer is taken once.
-type source struct{ c *Collectives }
+// publisher implements rendezvous.Publisher and Restorer. Unlike a published tensor a buffer is taken once.
+type publisher struct{ c *Collectives }
 
-func (source) Publishes(key rendezvous.Key) bool {
+func (publisher) Publishes(key rendezvous.Key) bool {
 	return strings.HasPrefix(key.Edge(), rendezvous.BufferPrefix)
 }
 
-func (s source) RecvPublished(ctx context.Context, key rendezvous.Key, done rendezvous.DoneFunc) bool {
-	if !s.Publishes(key) {
+func (p publisher) RecvPublished(ctx context.Context, key rendezvous.Key, done rendezvous.DoneFunc) bool {
+	if !p.Publishes(key) {
 		return false
 	}
 	step, buffer, ok := parseBuffer(key.Edge())
@@ -70,21 +70,21 @@ func (s source) RecvPublished(ctx context.Context, key rendezvous.Key, done rend
 		done(rendezvous.Value{}, rendezvous.Args{}, status.Errorf(status.InvalidArgument, "%s: the name of a buffer is %sSTEP:KEY", key.Describe(), rendezvous.BufferPrefix))
 		return true
 	}
-	s.c.consume(ctx, step, buffer, key.Src(), key.SrcIncarnation(), key.Dst(), func(t *tensor.Tensor, err error) {
+	p.c.consume(ctx, step, buffer, key.Src(), key.SrcIncarnation(), key.Dst(), func(t *tensor.Tensor, err error) {
 		done(rendezvous.Value{Tensor: t}, rendezvous.Args{}, err)
 	})
 	return true
 }
 
-func (s source) TakePublished(key rendezvous.Key) (rendezvous.Value, bool) {
+func (p publisher) TakePublished(key rendezvous.Key) (rendezvous.Value, bool) {
 	step, buffer, ok := parseBuffer(key.Edge())
 	if !ok {
 		return rendezvous.Value{}, false
 	}
-	s.c.mu.Lock()
-	st := s.c.steps[step]
-	s.c.mu.Unlock()
-	if st == nil || s.c.checkSource(key.Src(), key.SrcIncarnation()) != nil {
+	p.c.mu.Lock()
+	st := p.c.steps[step]
+	p.c.mu.Unlock()
+	if st == nil || p.c.checkSource(key.Src(), key.SrcIncarnation()) != nil {
 		return rendezvous.Value{}, false
 	}
 	t := st.bufs.take(forDevice(buffer, key.Dst()))
@@ -92,14 +92,14 @@ func (s source) TakePublished(key rendezvous.Key) (rendezvous.Value, bool) {
 }
 
 // RestorePublished implements rendezvous.Restorer.
-func (s source) RestorePublished(key rendezvous.Key, v rendezvous.Value) bool {
+func (p publisher) RestorePublished(key rendezvous.Key, v rendezvous.Value) bool {
 	step, buffer, ok := parseBuffer(key.Edge())
 	if !ok {
 		return false
 	}
-	s.c.mu.Lock()
-	st := s.c.steps[step]
-	s.c.mu.Unlock()
+	p.c.mu.Lock()
+	st := p.c.steps[step]
+	p.c.mu.Unlock()
 	return st != nil && st.bufs.restore(forDevice(buffer, key.Dst()), v.Tensor)
 }
 

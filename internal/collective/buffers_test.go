@@ -27,7 +27,7 @@ func TestABufferIsForTheMemberItNames(t *testing.T) {
 	x := slice[float32](t, 1, 2)
 	provided := make(chan error, 1)
 	c.Step(step).bufs.provide(t.Context(), forDevice(key, device(1, 0)), x, func(err error) { provided <- err })
-	if _, taken := c.Source().TakePublished(k); taken {
+	if _, taken := c.Publisher().TakePublished(k); taken {
 		t.Error("another device took the buffer")
 	}
 	select {

@@ -93,12 +93,12 @@ func TestBufferKeys(t *testing.T) {
 		if _, _, ok := parseBuffer(edge); ok {
 			t.Errorf("%q is parsed", edge)
 		}
-		if _, ok := p.Source().TakePublished(k); ok {
+		if _, ok := p.Publisher().TakePublished(k); ok {
 			t.Errorf("%q has a value", edge)
 		}
 		ended := false
-		answers := p.Source().RecvPublished(t.Context(), k, func(_ rendezvous.Value, _ rendezvous.Args, err error) { ended = err != nil })
-		if answers != p.Source().Publishes(k) || answers != ended {
+		answers := p.Publisher().RecvPublished(t.Context(), k, func(_ rendezvous.Value, _ rendezvous.Args, err error) { ended = err != nil })
+		if answers != p.Publisher().Publishes(k) || answers != ended {
 			t.Errorf("%q: answers %v, ended %v", edge, answers, ended)
 		}
 	}

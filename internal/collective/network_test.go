@@ -192,10 +192,10 @@ func (r *receive) Wait(ctx context.Context) (v rendezvous.Value, err error) {
 		}
 		defer r.into.End(func(f func()) { f() })
 	}
-	got, ok := from.Source().TakePublished(r.key)
+	got, ok := from.Publisher().TakePublished(r.key)
 	if !ok {
 		c := make(chan error, 1)
-		from.Source().RecvPublished(ctx, r.key, func(v rendezvous.Value, _ rendezvous.Args, err error) {
+		from.Publisher().RecvPublished(ctx, r.key, func(v rendezvous.Value, _ rendezvous.Args, err error) {
 			got = v
 			c <- err
 		})

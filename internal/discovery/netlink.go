@@ -11,16 +11,16 @@ import (
 // Netlink is what the kernel tells about RDMA devices by netlink and not, or not
 // so surely, by sysfs.
 type Netlink interface {
-	// Links lists the devices. An error with verbs.ErrUnavailable says that the
+	// Devices lists the devices. An error with verbs.ErrUnavailable says that the
 	// kernel has no RDMA; without devices the list is empty.
-	Links() ([]Link, error)
+	Devices() ([]NetlinkDevice, error)
 	// Ports lists the ports of a device.
-	Ports(index uint32) ([]LinkPort, error)
+	Ports(index uint32) ([]NetlinkPort, error)
 	// Objects counts the objects of a device by their kind, as the kernel names
 	// it: "qp", "cq", "mr", "pd", "cm_id", "ctx", "srq".
 	Objects(index uint32) (map[string]uint64, error)
 	// Driver tells the driver's number and the node under /dev/infiniband.
-	Driver(index uint32) (LinkDriver, error)
+	Driver(index uint32) (NetlinkDriver, error)
 	// Exclusive reports whether a device belongs to one network namespace
 	// (`rdma system show netns`).
 	Exclusive() (bool, error)
@@ -29,8 +29,8 @@ type Netlink interface {
 	PFC(netdev string) (PFC, error)
 }
 
-// Link is a device as netlink has it.
-type Link struct {
+// NetlinkDevice is a device as netlink has it.
+type NetlinkDevice struct {
 	Index    uint32 // names it in further requests
 	Name     string
 	NodeGUID uint64
@@ -39,8 +39,8 @@ type Link struct {
 	Protocol string // "ib", "roce", "iw"; "" from kernels before 5.4
 }
 
-// LinkPort is a port as netlink has it.
-type LinkPort struct {
+// NetlinkPort is a port as netlink has it.
+type NetlinkPort struct {
 	Number   uint32
 	State    verbs.PortState
 	Physical uint8
@@ -48,8 +48,8 @@ type LinkPort struct {
 	Netdev   string // "" when it has none in this namespace
 }
 
-// LinkDriver is enum rdma_driver_id of <rdma/ib_user_ioctl_verbs.h>, and a node.
-type LinkDriver struct {
+// NetlinkDriver is enum rdma_driver_id of <rdma/ib_user_ioctl_verbs.h>, and a node.
+type NetlinkDriver struct {
 	ID   uint64
 	Node string // "uverbs0"
 }
@@ -189,8 +189,8 @@ func fields(b []byte, places map[uint16]any) error {
 	return nil
 }
 
-func parseLinkMessage(b []byte) (Link, error) {
-	var l Link
+func parseDeviceMessage(b []byte) (NetlinkDevice, error) {
+	var l NetlinkDevice
 	err := fields(b, map[uint16]any{
 		attrDevIndex: &l.Index, attrDevName: &l.Name, attrPortIndex: &l.Ports,
 		attrNodeGUID: &l.NodeGUID, attrFirmware: &l.Firmware, attrProtocol: &l.Protocol,
@@ -201,8 +201,8 @@ func parseLinkMessage(b []byte) (Link, error) {
 	return l, err
 }
 
-func parsePortMessage(b []byte) (LinkPort, error) {
-	var p LinkPort
+func parsePortMessage(b []byte) (NetlinkPort, error) {
+	var p NetlinkPort
 	err := fields(b, map[uint16]any{
 		attrPortIndex: &p.Number, attrPortState: &p.State, attrPhysState: &p.Physical,
 		attrLID: &p.LID, attrNetdevName: &p.Netdev,
@@ -213,8 +213,8 @@ func parsePortMessage(b []byte) (LinkPort, error) {
 	return p, err
 }
 
-func parseDriverMessage(b []byte) (LinkDriver, error) {
-	var d LinkDriver
+func parseDriverMessage(b []byte) (NetlinkDriver, error) {
+	var d NetlinkDriver
 	err := fields(b, map[uint16]any{attrDriverID: &d.ID, attrChardevName: &d.Node})
 	return d, err
 }

@@ -75,9 +75,9 @@ func device(index uint32) *nl.RtAttr {
 	return nl.NewRtAttr(attrDevIndex, binary.NativeEndian.AppendUint32(nil, index))
 }
 
-func (kernelNetlink) Links() ([]Link, error) { return dump(parseLinkMessage, cmdGet) }
+func (kernelNetlink) Devices() ([]NetlinkDevice, error) { return dump(parseDeviceMessage, cmdGet) }
 
-func (kernelNetlink) Ports(index uint32) ([]LinkPort, error) {
+func (kernelNetlink) Ports(index uint32) ([]NetlinkPort, error) {
 	return dump(parsePortMessage, cmdPortGet, device(index))
 }
 
@@ -89,10 +89,10 @@ func (kernelNetlink) Objects(index uint32) (map[string]uint64, error) {
 	return parseObjectsMessage(b)
 }
 
-func (kernelNetlink) Driver(index uint32) (LinkDriver, error) {
+func (kernelNetlink) Driver(index uint32) (NetlinkDriver, error) {
 	b, err := one(cmdGetChardev, device(index), nl.NewRtAttr(attrChardevType, nl.ZeroTerminated("uverbs")))
 	if err != nil {
-		return LinkDriver{}, err
+		return NetlinkDriver{}, err
 	}
 	return parseDriverMessage(b)
 }

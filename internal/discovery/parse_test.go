@@ -97,17 +97,17 @@ func message(parts ...any) []byte {
 }
 
 func TestParseNetlink(t *testing.T) {
-	link, err := parseLinkMessage(message(attrDevIndex, uint32(7), attrDevName, "mlx5_0", attrPortIndex, uint32(2), 4, uint64(99),
+	link, err := parseDeviceMessage(message(attrDevIndex, uint32(7), attrDevName, "mlx5_0", attrPortIndex, uint32(2), 4, uint64(99),
 		attrFirmware, "16.35", attrNodeGUID, uint64(0x0c42a10300654ca2), attrProtocol, "roce", 9999, "a thing of the future"))
-	if want := (Link{Index: 7, Name: "mlx5_0", Ports: 2, Firmware: "16.35", NodeGUID: 0x0c42a10300654ca2, Protocol: "roce"}); err != nil || link != want {
+	if want := (NetlinkDevice{Index: 7, Name: "mlx5_0", Ports: 2, Firmware: "16.35", NodeGUID: 0x0c42a10300654ca2, Protocol: "roce"}); err != nil || link != want {
 		t.Errorf("link %+v, %v; want %+v", link, err, want)
 	}
 	port, err := parsePortMessage(message(attrDevIndex, uint32(7), attrPortIndex, uint32(2), attrPortState, uint8(4), attrPhysState, uint8(5), attrLID, uint32(9), attrNetdevName, "eth0"))
-	if want := (LinkPort{Number: 2, State: verbs.PortActive, Physical: 5, LID: 9, Netdev: "eth0"}); err != nil || port != want {
+	if want := (NetlinkPort{Number: 2, State: verbs.PortActive, Physical: 5, LID: 9, Netdev: "eth0"}); err != nil || port != want {
 		t.Errorf("port %+v, %v; want %+v", port, err, want)
 	}
 	driver, err := parseDriverMessage(message(attrChardevName, "uverbs3", attrDriverID, uint32(14)))
-	if want := (LinkDriver{ID: 14, Node: "uverbs3"}); err != nil || driver != want {
+	if want := (NetlinkDriver{ID: 14, Node: "uverbs3"}); err != nil || driver != want {
 		t.Errorf("driver %+v, %v; want %+v", driver, err, want)
 	}
 	entry := func(name string, n uint64) []byte { return message(attrResName, name, attrResCurrent, n) }
@@ -121,7 +121,7 @@ func TestParseNetlink(t *testing.T) {
 // What the netlink module drops is an error here.
 func TestParseNetlinkRefuses(t *testing.T) {
 	objects := func(b []byte) error { _, err := parseObjectsMessage(b); return err }
-	link := func(b []byte) error { _, err := parseLinkMessage(b); return err }
+	link := func(b []byte) error { _, err := parseDeviceMessage(b); return err }
 	port := func(b []byte) error { _, err := parsePortMessage(b); return err }
 	for _, tt := range []struct {
 		name  string
@@ -200,7 +200,7 @@ func FuzzParseNetlink(f *testing.F) {
 	f.Add(message(attrResSummary, message(attrResEntry, message(attrResName, "qp", attrResCurrent, uint64(3)))))
 	f.Add([]byte{5, 0, 1, 0, 9})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if l, err := parseLinkMessage(b); err == nil && l.Name == "" {
+		if l, err := parseDeviceMessage(b); err == nil && l.Name == "" {
 			t.Error("a device without a name")
 		}
 		if p, err := parsePortMessage(b); err == nil && (p.Number == 0 || p.State > verbs.PortActiveDefer) {

@@ -25,7 +25,7 @@ func (s System) Read() (Inventory, error) {
 	}
 	r := reader{sysfs: s.sysfs()}
 	r.readNetdevs(s.Addrs)
-	links := r.readLinks(s.Netlink)
+	links := r.readNetlink(s.Netlink)
 	for _, name := range names {
 		r.inv.Devices = append(r.inv.Devices, r.device(name, s.Netlink, links))
 	}
@@ -83,19 +83,19 @@ func (r *reader) netdev(name string) Netdev {
 	return n
 }
 
-// readLinks asks netlink for its view; without one sysfs alone has to do.
-func (r *reader) readLinks(kernel Netlink) map[string]Link {
+// readNetlink returns what netlink has of each device; without it sysfs alone has to do.
+func (r *reader) readNetlink(kernel Netlink) map[string]NetlinkDevice {
 	if kernel == nil {
 		return nil
 	}
-	links, err := kernel.Links()
+	links, err := kernel.Devices()
 	if err != nil {
 		if !errors.Is(err, verbs.ErrUnavailable) { // then there are no devices, as sysfs says as well
 			r.problem("what netlink knows of RDMA devices is missing: %w", err)
 		}
 		return nil
 	}
-	byName := make(map[string]Link, len(links))
+	byName := make(map[string]NetlinkDevice, len(links))
 	for _, l := range links {
 		byName[l.Name] = l
 	}
@@ -136,7 +136,7 @@ func optional[T any](r *deviceReader, parse func(string) (T, error), fallback T,
 
 func verbatim(s string) (string, error) { return s, nil }
 
-func (r *reader) device(name string, kernel Netlink, links map[string]Link) Device {
+func (r *reader) device(name string, kernel Netlink, links map[string]NetlinkDevice) Device {
 	d := Device{Name: name, NUMA: -1}
 	dr := &deviceReader{r, path.Join(classRDMA, name), &d}
 	d.NodeGUID = attr(dr, parseGUID, "node_guid")
@@ -157,7 +157,7 @@ func (r *reader) device(name string, kernel Netlink, links map[string]Link) Devi
 	}
 	d.Uverbs = dr.node()
 
-	var ports []LinkPort
+	var ports []NetlinkPort
 	if link, ok := links[name]; ok {
 		ports = dr.link(kernel, link)
 	} else if links != nil {
@@ -207,7 +207,7 @@ func (r *deviceReader) node() string {
 }
 
 // link adds what netlink knows, and returns its view of the ports.
-func (r *deviceReader) link(kernel Netlink, link Link) []LinkPort {
+func (r *deviceReader) link(kernel Netlink, link NetlinkDevice) []NetlinkPort {
 	if r.dev.Firmware == "" {
 		r.dev.Firmware = link.Firmware
 	}
@@ -290,7 +290,7 @@ func (r *deviceReader) gid(port, entry string, index int, link verbs.LinkLayer) 
 // netdevOf finds the port's own netdev: netlink knows it; else Soft-RoCE names
 // its parent, IPoIB's address ends in the port's GUID, and the first entries of
 // a RoCE table are of the port's own netdev (or of the bond that it is in).
-func (r *deviceReader) netdevOf(p *Port, links []LinkPort, parent string) {
+func (r *deviceReader) netdevOf(p *Port, links []NetlinkPort, parent string) {
 	for _, l := range links {
 		if l.Number == uint32(p.Number) && l.Netdev != "" {
 			p.Netdev = l.Netdev

@@ -39,7 +39,7 @@ func (s System) Resources(device string) (ResourceCounts, error) {
 	if s.Netlink == nil {
 		return ResourceCounts{}, verbs.Errorf(op, device, verbs.ErrUnavailable, "netlink is not available")
 	}
-	links, err := s.Netlink.Links()
+	links, err := s.Netlink.Devices()
 	if err != nil {
 		return ResourceCounts{}, &verbs.Error{Op: op, Object: device, Err: err}
 	}

@@ -132,7 +132,7 @@ var hosts = []struct {
 			}
 			h.Set("class/infiniband/mlx5_0/ports/1/hw_counters/np_cnp_sent", "12")
 			h.Remove("class/infiniband/mlx5_1")
-			h.Netlink.LinkList = h.Netlink.LinkList[:1]
+			h.Netlink.DeviceList = h.Netlink.DeviceList[:1]
 			for i := range 8 {
 				h.Set(fmt.Sprintf("class/net/eth0/ecn/roce_np/enable/%d", i), map[bool]string{true: "1", false: "0"}[i == 3])
 			}

@@ -19,16 +19,16 @@ import (
 // linkType is the driver's name in RDMA_NLDEV_ATTR_LINK_TYPE (drivers/infiniband/sw/rxe/rxe.c).
 const linkType = "rxe"
 
-// Link is an RDMA device of the driver rdma_rxe.
-type Link struct {
+// Device is an RDMA device of the driver rdma_rxe.
+type Device struct {
 	Name   string // of the RDMA device, as in libibverbs
 	Netdev string // the network interface under it
 }
 
-// AddLink adds the RDMA device name on the network interface netdev; rdma-link(8), "rdma link
-// add". The device exists when AddLink returns. Its port becomes active when the interface is
+// AddDevice adds the RDMA device name on the network interface netdev; rdma-link(8), "rdma link
+// add". The device exists when AddDevice returns. Its port becomes active when the interface is
 // up, see [WaitActive].
-func AddLink(name, netdev string) error {
+func AddDevice(name, netdev string) error {
 	if err := checkName("RDMA device", name, nameMax); err != nil {
 		return err
 	}
@@ -38,27 +38,27 @@ func AddLink(name, netdev string) error {
 	return addError(name, netdev, netlink.RdmaLinkAdd(name, linkType, netdev))
 }
 
-// RemoveLink removes the RDMA device name; rdma-link(8), "rdma link delete". It refuses a device
+// RemoveDevice removes the RDMA device name; rdma-link(8), "rdma link delete". It refuses a device
 // of another driver. It blocks until all processes have closed the device, so the caller must
 // not have it open.
-func RemoveLink(name string) error {
-	links, err := Links()
+func RemoveDevice(name string) error {
+	links, err := Devices()
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(links, func(l Link) bool { return l.Name == name }) {
+	if !slices.ContainsFunc(links, func(l Device) bool { return l.Name == name }) {
 		return status.Errorf(status.NotFound, "remove RDMA link %s: no Soft-RoCE device has that name; existing devices: %s", name, list(links))
 	}
 	return removeError(name, netlink.RdmaLinkDel(name))
 }
 
-// Links returns the Soft-RoCE devices of this machine, sorted by name. It returns none, without
+// Devices returns the Soft-RoCE devices of this machine, sorted by name. It returns none, without
 // an error, if the kernel has no RDMA.
-func Links() ([]Link, error) { return linksIn("/sys/class/infiniband") }
+func Devices() ([]Device, error) { return linksIn("/sys/class/infiniband") }
 
 // linksIn reads the devices from sysfs. Only rdma_rxe has the file parent, with the name of the
 // interface (rxe_verbs.c, parent_show).
-func linksIn(class string) ([]Link, error) {
+func linksIn(class string) ([]Device, error) {
 	entries, err := os.ReadDir(class)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -66,13 +66,13 @@ func linksIn(class string) ([]Link, error) {
 	if err != nil {
 		return nil, status.Errorf(status.Internal, "list Soft-RoCE devices: %w", err)
 	}
-	var links []Link
+	var links []Device
 	for _, e := range entries {
 		parent, err := os.ReadFile(filepath.Join(class, e.Name(), "parent"))
 		if err != nil {
 			continue // a device of another driver, or just removed
 		}
-		links = append(links, Link{Name: e.Name(), Netdev: strings.TrimSpace(string(parent))})
+		links = append(links, Device{Name: e.Name(), Netdev: strings.TrimSpace(string(parent))})
 	}
 	return links, nil
 }
@@ -171,7 +171,7 @@ func removeError(name string, err error) error {
 }
 
 // list returns the names of the links, for an error.
-func list(links []Link) string {
+func list(links []Device) string {
 	if len(links) == 0 {
 		return "none"
 	}

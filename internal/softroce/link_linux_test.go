@@ -25,7 +25,7 @@ func TestLinksAreDevicesWithAParent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []Link{{"rxe0", "eth0"}, {"rxe1", "eth1"}}; !slices.Equal(got, want) {
+	if want := []Device{{"rxe0", "eth0"}, {"rxe1", "eth1"}}; !slices.Equal(got, want) {
 		t.Errorf("links %v, want %v", got, want)
 	}
 }
@@ -91,9 +91,9 @@ func TestAddLinkRefusesInvalidNames(t *testing.T) {
 		{"rxe0", "", `network interface "": the name must have 1 to 15 bytes`},
 		{"rxe0", strings.Repeat("e", 16), "the name must have 1 to 15 bytes"},
 	} {
-		err := AddLink(tt.name, tt.netdev)
+		err := AddDevice(tt.name, tt.netdev)
 		if status.CodeOf(err) != status.InvalidArgument || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("AddLink(%q, %q): error %v, want InvalidArgument with %q", tt.name, tt.netdev, err, tt.want)
+			t.Errorf("AddDevice(%q, %q): error %v, want InvalidArgument with %q", tt.name, tt.netdev, err, tt.want)
 		}
 	}
 }

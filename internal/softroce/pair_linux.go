@@ -16,7 +16,7 @@ import (
 
 // End is one end of a pair: a network interface with its addresses, and the RDMA device on it.
 type End struct {
-	Link
+	Device
 	IPv4, IPv6 netip.Prefix
 }
 
@@ -28,8 +28,8 @@ type Pair [2]End
 // ranges for documentation (RFC 5737, RFC 3849), which real networks do not use.
 func DefaultPair() Pair {
 	return Pair{
-		{Link{"rxe0", "v0"}, netip.MustParsePrefix("192.0.2.1/24"), netip.MustParsePrefix("2001:db8::1/64")},
-		{Link{"rxe1", "v1"}, netip.MustParsePrefix("192.0.2.2/24"), netip.MustParsePrefix("2001:db8::2/64")},
+		{Device{"rxe0", "v0"}, netip.MustParsePrefix("192.0.2.1/24"), netip.MustParsePrefix("2001:db8::1/64")},
+		{Device{"rxe1", "v1"}, netip.MustParsePrefix("192.0.2.2/24"), netip.MustParsePrefix("2001:db8::2/64")},
 	}
 }
 
@@ -57,7 +57,7 @@ func SetupPair(ctx context.Context, p Pair) (err error) {
 		}
 	}
 	for _, end := range p {
-		if err := AddLink(end.Name, end.Netdev); err != nil {
+		if err := AddDevice(end.Name, end.Netdev); err != nil {
 			return err
 		}
 	}
@@ -73,14 +73,14 @@ func SetupPair(ctx context.Context, p Pair) (err error) {
 func RemovePair(p Pair) error { return p.remove() }
 
 func (p Pair) remove() error {
-	links, err := Links()
+	links, err := Devices()
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, l := range links {
-		if l == p[0].Link || l == p[1].Link {
-			errs = append(errs, RemoveLink(l.Name))
+		if l == p[0].Device || l == p[1].Device {
+			errs = append(errs, RemoveDevice(l.Name))
 		}
 	}
 	veth, err := netlink.LinkByName(p[0].Netdev)

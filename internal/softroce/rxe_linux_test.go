@@ -24,13 +24,13 @@ const deadline = time.Minute
 
 // The two devices that package tier promises exist, are active, and have the largest MTU.
 func TestRxeDefaultPair(t *testing.T) {
-	links, err := Links()
+	links, err := Devices()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, end := range DefaultPair() {
-		if !slices.Contains(links, end.Link) {
-			t.Errorf("links %v, want %v among them", links, end.Link)
+		if !slices.Contains(links, end.Device) {
+			t.Errorf("links %v, want %v among them", links, end.Device)
 		}
 		if name := strings.Split(os.Getenv("TRYST_TEST_DEVICES"), ",")[i]; name != end.Name {
 			t.Errorf("TRYST_TEST_DEVICES names %s, want %s", name, end.Name)
@@ -86,19 +86,19 @@ func TestRxeClockSourceIsTheProcessor(t *testing.T) {
 
 func TestRxeAddAndRemoveLink(t *testing.T) {
 	dummy(t, "d0", "198.51.100.1/24")
-	if err := AddLink("rxe7", "d0"); err != nil {
+	if err := AddDevice("rxe7", "d0"); err != nil {
 		t.Fatal(err)
 	}
 	if err := WaitActive(within(t), "rxe7"); err != nil {
 		t.Error(err)
 	}
-	if links, err := Links(); err != nil || !slices.Contains(links, Link{"rxe7", "d0"}) {
+	if links, err := Devices(); err != nil || !slices.Contains(links, Device{"rxe7", "d0"}) {
 		t.Errorf("links %v, error %v, want rxe7 among them", links, err)
 	}
-	if err := RemoveLink("rxe7"); err != nil {
+	if err := RemoveDevice("rxe7"); err != nil {
 		t.Fatal(err)
 	}
-	if links, err := Links(); err != nil || slices.Contains(links, Link{"rxe7", "d0"}) {
+	if links, err := Devices(); err != nil || slices.Contains(links, Device{"rxe7", "d0"}) {
 		t.Errorf("links %v, error %v, want rxe7 removed", links, err)
 	}
 }
@@ -112,10 +112,10 @@ func TestRxeKernelErrorsAreExplained(t *testing.T) {
 		code status.Code
 		want string
 	}{
-		{"no interface", AddLink("rxe8", "nonesuch"), status.NotFound, "there is no network interface nonesuch"},
-		{"the name is taken", AddLink(pair[0].Name, "d1"), status.AlreadyExists, "the name is taken"},
-		{"the interface has one", AddLink("rxe8", pair[0].Netdev), status.AlreadyExists, "the interface has a Soft-RoCE device already"},
-		{"no such device", RemoveLink("rxe8"), status.NotFound, "existing devices: rxe0, rxe1"},
+		{"no interface", AddDevice("rxe8", "nonesuch"), status.NotFound, "there is no network interface nonesuch"},
+		{"the name is taken", AddDevice(pair[0].Name, "d1"), status.AlreadyExists, "the name is taken"},
+		{"the interface has one", AddDevice("rxe8", pair[0].Netdev), status.AlreadyExists, "the interface has a Soft-RoCE device already"},
+		{"no such device", RemoveDevice("rxe8"), status.NotFound, "existing devices: rxe0, rxe1"},
 		{"the pair exists", SetupPair(t.Context(), pair), status.AlreadyExists, "one of them exists already"},
 	} {
 		if status.CodeOf(tt.err) != tt.code || !strings.Contains(tt.err.Error(), tt.want) {
@@ -135,7 +135,7 @@ func TestRxeKernelErrorsAreExplained(t *testing.T) {
 func TestRxeMissingCapabilityIsNamed(t *testing.T) {
 	const inChild = "TRYST_RXE_ADD_LINK"
 	if os.Getenv(inChild) != "" {
-		t.Fatal(AddLink("rxe9", "d2"))
+		t.Fatal(AddDevice("rxe9", "d2"))
 	}
 	dummy(t, "d2", "198.51.100.3/24")
 	child := exec.CommandContext(within(t), "setpriv", "--bounding-set=-net_admin", os.Args[0], "-test.run=^"+t.Name()+"$")
@@ -150,8 +150,8 @@ func TestRxeMissingCapabilityIsNamed(t *testing.T) {
 // removes all of it.
 func TestRxePairCarriesWrites(t *testing.T) {
 	pair := Pair{
-		{Link{"rxe2", "v2"}, netip.MustParsePrefix("198.51.100.129/28"), netip.MustParsePrefix("2001:db8:1::1/64")},
-		{Link{"rxe3", "v3"}, netip.MustParsePrefix("198.51.100.130/28"), netip.MustParsePrefix("2001:db8:1::2/64")},
+		{Device{"rxe2", "v2"}, netip.MustParsePrefix("198.51.100.129/28"), netip.MustParsePrefix("2001:db8:1::1/64")},
+		{Device{"rxe3", "v3"}, netip.MustParsePrefix("198.51.100.130/28"), netip.MustParsePrefix("2001:db8:1::2/64")},
 	}
 	if err := SetupPair(within(t), pair); err != nil {
 		t.Fatal(err)
@@ -160,8 +160,8 @@ func TestRxePairCarriesWrites(t *testing.T) {
 		if err := RemovePair(pair); err != nil {
 			t.Error(err)
 		}
-		links, err := Links()
-		if err != nil || slices.ContainsFunc(links, func(l Link) bool { return l.Netdev == "v2" || l.Netdev == "v3" }) {
+		links, err := Devices()
+		if err != nil || slices.ContainsFunc(links, func(l Device) bool { return l.Netdev == "v2" || l.Netdev == "v3" }) {
 			t.Errorf("links %v, error %v, want the pair removed", links, err)
 		}
 		for _, name := range []string{"v2", "v3"} {
@@ -202,8 +202,8 @@ func TestRxePairCarriesWrites(t *testing.T) {
 // A SetupPair that cannot add its devices leaves no interface behind.
 func TestRxeFailedPairIsUndone(t *testing.T) {
 	pair := Pair{
-		{Link{"rxe2", "v2"}, netip.MustParsePrefix("198.51.100.129/28"), netip.MustParsePrefix("2001:db8:1::1/64")},
-		{Link{"rxe0", "v3"}, netip.MustParsePrefix("198.51.100.130/28"), netip.MustParsePrefix("2001:db8:1::2/64")},
+		{Device{"rxe2", "v2"}, netip.MustParsePrefix("198.51.100.129/28"), netip.MustParsePrefix("2001:db8:1::1/64")},
+		{Device{"rxe0", "v3"}, netip.MustParsePrefix("198.51.100.130/28"), netip.MustParsePrefix("2001:db8:1::2/64")},
 	}
 	if err := SetupPair(within(t), pair); status.CodeOf(err) != status.AlreadyExists {
 		t.Errorf("error %v, want AlreadyExists for rxe0", err)
@@ -211,7 +211,7 @@ func TestRxeFailedPairIsUndone(t *testing.T) {
 	if _, err := netlink.LinkByName("v2"); !errors.As(err, new(netlink.LinkNotFoundError)) {
 		t.Errorf("interface v2: error %v, want that it was removed", err)
 	}
-	if links, err := Links(); err != nil || !slices.Equal(links, []Link{{"rxe0", "v0"}, {"rxe1", "v1"}}) {
+	if links, err := Devices(); err != nil || !slices.Equal(links, []Device{{"rxe0", "v0"}, {"rxe1", "v1"}}) {
 		t.Errorf("links %v, error %v, want rxe0 and rxe1 unchanged", links, err)
 	}
 }

@@ -20,7 +20,7 @@ func publicationCases() []testCase {
 	}
 }
 
-// publication is a rendezvous.Source of one tensor.
+// publication is a rendezvous.Publisher of one tensor.
 type publication struct {
 	name string
 	x    *tensor.Tensor
@@ -48,9 +48,9 @@ const published = 300 * kib
 // publish publishes a blob under a name until the returned function is called.
 func (n *node) publish(name string) (end func()) {
 	p := &publication{name, n.w.blob(1, published)}
-	n.Manager().AddSource(p)
+	n.Manager().AddPublisher(p)
 	return func() {
-		n.Manager().RemoveSource(p)
+		n.Manager().RemovePublisher(p)
 		p.x.Release()
 	}
 }

@@ -43,10 +43,10 @@ const (
 	// tableEntryBytes is an entry of a table, without its key and its value if they are strings: in the map, and in the list
 	// of keys.
 	tableEntryBytes = 96
-	// slotBytes is a place of a TensorArray, and stepPiece how many bytes of a stack or a TensorArray are reserved at a time:
+	// slotBytes is a place of a TensorArray, and stepBlock how many bytes of a stack or a TensorArray are reserved at a time:
 	// the gradient of a loop has some for each of its values.
 	slotBytes = 64
-	stepPiece = 4 << 10
+	stepBlock = 4 << 10
 	// placeBytes is a place of a TensorList, which grows as a slice does.
 	placeBytes = 128
 	// waitBytes is a kernel that waits for a queue or an accumulator: 700 bytes, and the stack of a goroutine when its

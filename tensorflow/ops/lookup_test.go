@@ -131,7 +131,7 @@ func TestWhatATableHoldsIsCounted(t *testing.T) {
 			for i := range n - 1 {
 				b.run("LookupTableRemoveV2", nil, m, vec(int64(i)))
 			}
-			if held := pool.Stats().InUse; held > 2*overheadPiece {
+			if held := pool.Stats().InUse; held > 2*overheadBlock {
 				t.Errorf("one entry takes %d bytes", held)
 			}
 			b.state.Reset(nil)

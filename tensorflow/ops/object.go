@@ -193,36 +193,36 @@ func (o *object) inputs(n *graph.Node, more ...tensor.DType) []tensor.DType {
 	return append([]tensor.DType{n.InTypes[0]}, more...)
 }
 
-// overhead counts what the elements of an object take beside their tensors, in pieces.
+// overhead counts what the elements of an object take beside their tensors, in blocks.
 type overhead struct {
-	least int64 // bytes of a piece; overheadPiece when 0
+	least int64 // bytes of a block; overheadBlock when 0
 
 	mu       sync.Mutex // guards the fields below
 	used     int64
 	reserved int64
-	pieces   []piece
+	blocks   []block
 }
 
-// piece is memory that an overhead has reserved.
-type piece struct {
+// block is memory that an overhead has reserved.
+type block struct {
 	held *tensor.Buffer
 	size int64
 }
 
-// overheadPiece is how many bytes are reserved at a time, or as many as are needed.
-const overheadPiece = 64 << 10
+// overheadBlock is how many bytes are reserved at a time, or as many as are needed.
+const overheadBlock = 64 << 10
 
 // add counts n bytes, before they are used.
 func (o *overhead) add(a tensor.Allocator, n int64) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.used+n > o.reserved {
-		size := max(cmp.Or(o.least, overheadPiece), o.used+n-o.reserved)
+		size := max(cmp.Or(o.least, overheadBlock), o.used+n-o.reserved)
 		held, err := tensor.Reserve(a, size)
 		if err != nil {
 			return err
 		}
-		o.pieces = append(o.pieces, piece{held, size})
+		o.blocks = append(o.blocks, block{held, size})
 		o.reserved += size
 	}
 	o.used += n
@@ -234,11 +234,11 @@ func (o *overhead) give(n int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.used -= n
-	for last := len(o.pieces) - 1; last >= 0 && o.used <= o.reserved-o.pieces[last].size; last-- {
-		o.reserved -= o.pieces[last].size
-		o.pieces[last].held.Release()
-		o.pieces[last] = piece{}
-		o.pieces = o.pieces[:last]
+	for last := len(o.blocks) - 1; last >= 0 && o.used <= o.reserved-o.blocks[last].size; last-- {
+		o.reserved -= o.blocks[last].size
+		o.blocks[last].held.Release()
+		o.blocks[last] = block{}
+		o.blocks = o.blocks[:last]
 	}
 }
 

@@ -74,7 +74,7 @@ func TestWhatAStackHoldsIsCounted(t *testing.T) {
 	for range n - 1 {
 		b.pop(s, tensor.Int32).Release()
 	}
-	if held := pool.Stats().InUse; held > 2*stepPiece {
+	if held := pool.Stats().InUse; held > 2*stepBlock {
 		t.Errorf("one element takes %d bytes", held)
 	}
 	s.Release()

@@ -39,7 +39,7 @@ func (o *stepObject) begin(c *graph.Context, name string, end func()) error {
 	if err != nil {
 		return err
 	}
-	o.name, o.held, o.end, o.overhead.least = name, held, end, stepPiece
+	o.name, o.held, o.end, o.overhead.least = name, held, end, stepBlock
 	o.refs.Store(1)
 	return nil
 }

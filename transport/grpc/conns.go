@@ -53,13 +53,13 @@ type Conns struct {
 
 	mu       sync.Mutex // guards the fields below
 	peers    map[cluster.Task]*peerConn
-	channels map[string]link // by address: tasks with one address share a channel
+	channels map[string]connections // by address: tasks with one address share a channel
 	closed   bool
 }
 
 // peerConn is the channel and the stub of one task.
 type peerConn struct {
-	channel link
+	channel connections
 	worker  *RemoteWorker
 }
 
@@ -73,7 +73,7 @@ func NewConns(o ConnsOptions) *Conns {
 		bounds.Rest = DefaultRest
 		o.Bounds = &bounds
 	}
-	return &Conns{opts: o, frames: newFramePool(o.Idle), peers: make(map[cluster.Task]*peerConn), channels: make(map[string]link)}
+	return &Conns{opts: o, frames: newFramePool(o.Idle), peers: make(map[cluster.Task]*peerConn), channels: make(map[string]connections)}
 }
 
 // KeptFrames returns the bytes of the buffers that are kept for the next frames.
@@ -130,7 +130,7 @@ func (c *Conns) peer(task cluster.Task) (*peerConn, error) {
 	ch := c.channels[address]
 	if ch == nil {
 		var err error
-		if ch, err = c.link(address); err != nil {
+		if ch, err = c.connect(address); err != nil {
 			return nil, err
 		}
 		c.channels[address] = ch
@@ -147,8 +147,8 @@ func errConnsClosed() error {
 	return status.New(status.Cancelled, "the connections of this process are closed")
 }
 
-// link returns the connections to an address.
-func (c *Conns) link(address string) (link, error) {
+// connect returns the connections to an address.
+func (c *Conns) connect(address string) (connections, error) {
 	if b := c.opts.Bounds; b != nil {
 		return &resting{address: address, bounds: b, number: max(c.opts.Dial.Connections, 1), dial: func() (*channel, error) {
 			return dial(address, c.opts.Dial, c.frames, c.opts.Responses, nil)

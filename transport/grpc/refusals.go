@@ -43,14 +43,14 @@ type refusalLog struct {
 	log *slog.Logger
 
 	mu     sync.Mutex // guards what follows
-	logged map[refusalSource]*refusalCount
+	logged map[refusalKey]*refusalCount
 	since  time.Time // begin of the minute of the last line
 	lines  int       // in this minute
 	rest   int       // refusals in this minute that have no line and no refusalCount
 }
 
-// refusalSource is what a line of the log stands for.
-type refusalSource struct {
+// refusalKey is what a line of the log stands for.
+type refusalKey struct {
 	host string
 	kind refusalKind
 }
@@ -61,7 +61,7 @@ type refusalCount struct {
 }
 
 func newRefusalLog(log *slog.Logger) *refusalLog {
-	return &refusalLog{log: log, logged: make(map[refusalSource]*refusalCount)}
+	return &refusalLog{log: log, logged: make(map[refusalKey]*refusalCount)}
 }
 
 // add logs a refusal, unless one of this kind and host was logged within the last minute.
@@ -69,7 +69,7 @@ func (l *refusalLog) add(from net.Addr, r refusal) {
 	if r.kind == refusedNot {
 		return
 	}
-	silent, rest, again, ok := l.count(refusalSource{identity.SourceOf(from), r.kind}, time.Now())
+	silent, rest, again, ok := l.count(refusalKey{identity.SourceOf(from), r.kind}, time.Now())
 	if rest > 0 {
 		l.log.Warn("refused more connections than the log names; limit which hosts reach this port", "not_logged", rest)
 	}
@@ -96,7 +96,7 @@ func (l *refusalLog) add(from net.Addr, r refusal) {
 // count counts a refusal. ok reports whether to log it, with the number of those of its source that
 // were not logged before; again says that the source was logged within the last two minutes. rest is
 // the number of others that the last minute has left out.
-func (l *refusalLog) count(of refusalSource, now time.Time) (silent, rest int, again, ok bool) {
+func (l *refusalLog) count(of refusalKey, now time.Time) (silent, rest int, again, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if now.Sub(l.since) >= refusalPause {

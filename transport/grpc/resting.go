@@ -21,8 +21,8 @@ type Bounds struct {
 	Rest time.Duration
 }
 
-// link is the connection to one address.
-type link interface {
+// connections are those to one address.
+type connections interface {
 	grpc.ClientConnInterface
 	at() (address string)
 	state() PeerState

@@ -207,7 +207,7 @@ func (h *handed) wrap() net.Conn {
 	case *tls.Conn:
 		return &handedTLS{conn, h}
 	default:
-		return &handedOther{conn, h}
+		return &handedConn{conn, h}
 	}
 }
 
@@ -307,26 +307,26 @@ func (c *handedTLS) NetConn() net.Conn {
 	return c.Conn.NetConn()
 }
 
-// handedOther is a handed connection of another network.
-type handedOther struct {
+// handedConn is a handed connection of another network.
+type handedConn struct {
 	net.Conn
 	h *handed
 }
 
 // Read implements net.Conn.
-func (c *handedOther) Read(b []byte) (int, error) { return c.h.read(b) }
+func (c *handedConn) Read(b []byte) (int, error) { return c.h.read(b) }
 
 // Close implements net.Conn.
-func (c *handedOther) Close() error { return c.h.close() }
+func (c *handedConn) Close() error { return c.h.close() }
 
 // SetDeadline implements net.Conn.
-func (c *handedOther) SetDeadline(t time.Time) error {
+func (c *handedConn) SetDeadline(t time.Time) error {
 	c.h.deadline(t)
 	return c.Conn.SetDeadline(t)
 }
 
 // SetReadDeadline implements net.Conn.
-func (c *handedOther) SetReadDeadline(t time.Time) error {
+func (c *handedConn) SetReadDeadline(t time.Time) error {
 	c.h.deadline(t)
 	return c.Conn.SetReadDeadline(t)
 }

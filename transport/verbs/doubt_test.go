@@ -31,7 +31,7 @@ func TestGoneRequesterIsNotConnected(t *testing.T) {
 	p := newLeftPair(t)
 	l := p.up(t, 1)
 	p.wantConnected(t, 1, 1)
-	p.fabric.Link(p.tasks[0].String(), p.tasks[1].String()).Cut()
+	p.fabric.Wires(p.tasks[0].String(), p.tasks[1].String()).Cut()
 	p.ends[1].CheckPeer(p.tasks[0])
 	p.wantConnected(t, 1, 0)
 	if l.isOpen() {

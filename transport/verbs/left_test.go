@@ -198,8 +198,8 @@ func leftGeneration(t *testing.T, at *RdmaRemoteRendezvous, requester transport.
 func TestLeftGenerationWhileTheNextIsBootstrapped(t *testing.T) {
 	p := newLeftPair(t)
 	first, requester := p.up(t, 1), p.ends[0].opts.Self
-	p.fabric.Link(p.tasks[0].String(), p.tasks[1].String()).Hold() // no BYE arrives
-	defer p.fabric.Link(p.tasks[0].String(), p.tasks[1].String()).Release()
+	p.fabric.Wires(p.tasks[0].String(), p.tasks[1].String()).Hold() // no BYE arrives
+	defer p.fabric.Wires(p.tasks[0].String(), p.tasks[1].String()).Release()
 	first.peer.mu.Lock()
 	first.route.do(first.route.machine.Stop(time.Now())) // as for a higher generation: the pair of offers is dropped
 	leftGeneration(t, p.ends[1], transport.Process{Name: requester.Name, Incarnation: 9}, 1)

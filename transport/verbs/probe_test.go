@@ -50,7 +50,7 @@ func TestProbeWhoseFullPacketsAreLost(t *testing.T) {
 func TestProbeWithoutAnyPacket(t *testing.T) {
 	p := newPair(t, clusterOptions{})
 	p.until("verbs at first", isUp)
-	p.to.c.fabric.Link(p.to.task.String(), p.from.task.String()).Cut()
+	p.to.c.fabric.Wires(p.to.task.String(), p.from.task.String()).Cut()
 	p.exchange() // detects the broken path
 	ctx, cancel := context.WithTimeout(t.Context(), p.slow)
 	defer cancel()

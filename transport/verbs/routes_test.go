@@ -33,7 +33,7 @@ func (a *actor) overRoute(b *actor, kind string) {
 }
 
 // wiresOf is the connection of two processes over their devices with a link layer.
-func (s *stage) wiresOf(a, b *actor, link verbs.LinkLayer) *verbstest.Link {
+func (s *stage) wiresOf(a, b *actor, link verbs.LinkLayer) *verbstest.Wires {
 	return s.c.fabric.Between(a.host().NIC(link.String()), b.host().NIC(link.String()))
 }
 

@@ -222,12 +222,12 @@ func (s *stage) happens(what string, c <-chan struct{}) {
 
 // wires is the RDMA connection between two processes, in both directions. Unlike the
 // suite's Link it does not affect gRPC.
-func (s *stage) wires(a, b *actor) *verbstest.Link {
-	return s.c.fabric.Link(a.task.String(), b.task.String())
+func (s *stage) wires(a, b *actor) *verbstest.Wires {
+	return s.c.fabric.Wires(a.task.String(), b.task.String())
 }
 
 // oneWay is the direction of wires in which content goes from one process to the other.
-func (s *stage) oneWay(from, to *actor) *verbstest.Link {
+func (s *stage) oneWay(from, to *actor) *verbstest.Wires {
 	return s.c.fabric.OneWay(from.task.String(), to.task.String())
 }
 

@@ -304,9 +304,9 @@ func (n *suiteNode) Kill() {
 		d.kill()
 	} else if n.c.fabric != nil {
 		link := &suiteLink{c: n.c, task: n.task}
-		link.wires(func(w *verbstest.Link) { w.Cut() }) // packets under way are lost
+		link.wires(func(w *verbstest.Wires) { w.Cut() }) // packets under way are lost
 		n.c.fabric.Host(n.task.String()).Kill()
-		link.wires(func(w *verbstest.Link) { w.Restore() })
+		link.wires(func(w *verbstest.Wires) { w.Restore() })
 	}
 	n.proxy.SetTarget("")
 	n.proxy.CutAfter(0)
@@ -381,31 +381,31 @@ func (c *suiteCluster) Link(task cluster.Task) transporttest.Link {
 }
 
 // wires calls do with each link of the fabric between the task and its requesters.
-func (l *suiteLink) wires(do func(*verbstest.Link)) {
+func (l *suiteLink) wires(do func(*verbstest.Wires)) {
 	for _, other := range l.c.tasks {
 		if other != l.task {
-			do(l.c.fabric.Link(l.task.String(), other.String()))
+			do(l.c.fabric.Wires(l.task.String(), other.String()))
 		}
 	}
 }
 
 // CutAfter breaks the queue pairs by dropping all packets for a while.
 func (l *suiteLink) CutAfter(n int64) <-chan struct{} {
-	return l.after(n, (*verbstest.Link).CutAfter, l.proxy.CutAfter, func() {
-		l.wires(func(w *verbstest.Link) { w.Cut() })
+	return l.after(n, (*verbstest.Wires).CutAfter, l.proxy.CutAfter, func() {
+		l.wires(func(w *verbstest.Wires) { w.Cut() })
 		<-time.After(retryTime)
-		l.wires(func(w *verbstest.Link) { w.Restore() })
+		l.wires(func(w *verbstest.Wires) { w.Restore() })
 	})
 }
 
 func (l *suiteLink) HoldAfter(n int64) <-chan struct{} {
-	return l.after(n, (*verbstest.Link).HoldAfter, l.proxy.HoldAfter, func() {
-		l.wires(func(w *verbstest.Link) { w.Hold() })
+	return l.after(n, (*verbstest.Wires).HoldAfter, l.proxy.HoldAfter, func() {
+		l.wires(func(w *verbstest.Wires) { w.Hold() })
 	})
 }
 
 // after disturbs both connections when one of them has carried n bytes.
-func (l *suiteLink) after(n int64, fabric func(*verbstest.Link, uint64) <-chan struct{}, proxy func(int64) <-chan struct{}, do func()) <-chan struct{} {
+func (l *suiteLink) after(n int64, fabric func(*verbstest.Wires, uint64) <-chan struct{}, proxy func(int64) <-chan struct{}, do func()) <-chan struct{} {
 	l.stop = make(chan struct{})
 	stop, done := l.stop, make(chan struct{})
 	happened := make(chan struct{}, len(l.c.tasks)+1)
@@ -446,10 +446,10 @@ func (l *suiteLink) Release() {
 		l.stop = nil
 	}
 	l.proxy.Release()
-	l.wires(func(w *verbstest.Link) { w.Release().Restore() })
+	l.wires(func(w *verbstest.Wires) { w.Release().Restore() })
 }
 
 func (l *suiteLink) Throttle(bytesPerSecond int64) {
 	l.proxy.Throttle(bytesPerSecond)
-	l.wires(func(w *verbstest.Link) { w.SetBandwidth(bytesPerSecond) })
+	l.wires(func(w *verbstest.Wires) { w.SetBandwidth(bytesPerSecond) })
 }

@@ -14,7 +14,7 @@
 //	            └── Provider ── Open ──► verbs.Device and its objects
 //
 // Hosts are created when they are first named. Two wires connect each pair of ports, one
-// per direction. A wire has latency, bandwidth, loss and faults (Link): cut and hold.
+// per direction. A wire has latency, bandwidth, loss and faults (Wires): cut and hold.
 // Bytes are copied when they arrive, in the order of the wire, so a late write shows
 // late in memory. Packets in flight still arrive when their sender breaks, closes or dies.
 //

@@ -94,7 +94,7 @@ func ExampleFabric() {
 	copy(a.mem, "hello")
 	fmt.Println(a.write(b, 5), string(b.mem[:5]))
 
-	f.Link("a", "b").Cut()
+	f.Wires("a", "b").Cut()
 	fmt.Println(a.write(b, 5))
 	// Output:
 	// success hello

@@ -20,7 +20,7 @@ type Options struct {
 	Devices []DeviceOptions
 	// Latency, Bandwidth and Loss are the initial values of all wires: the time
 	// from sender to receiver, bytes per second (0 means unlimited), and the
-	// probability that a packet of the path MTU is lost, 0 to 1. Link changes them.
+	// probability that a packet of the path MTU is lost, 0 to 1. Wires change them.
 	Latency   time.Duration
 	Bandwidth int64
 	Loss      float64

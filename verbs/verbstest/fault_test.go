@@ -77,7 +77,7 @@ func TestBandwidthIsKept(t *testing.T) {
 		a.expect(2, verbs.StatusOK)
 		took(t, start, 22*time.Millisecond, time.Microsecond)
 		// Far slower than the retry timer: nothing is sent twice.
-		f.Link("a", "b").SetBandwidth(1 << 20)
+		f.Wires("a", "b").SetBandwidth(1 << 20)
 		carried := f.OneWay("a", "b").Carried()
 		start = time.Now()
 		a.post(a.write(3, b, 0, 1<<20), a.write(4, b, 0, 1<<20))
@@ -89,7 +89,7 @@ func TestBandwidthIsKept(t *testing.T) {
 		}
 		// Likewise the answer of a read, of which nothing is known when it is
 		// asked for.
-		f.Link("a", "b").SetBandwidth(512 << 10)
+		f.Wires("a", "b").SetBandwidth(512 << 10)
 		carried, start = f.OneWay("b", "a").Carried(), time.Now()
 		read := a.write(5, b, 0, 1<<20)
 		read.Op = verbs.OpRead
@@ -133,7 +133,7 @@ func TestLossCostsTimeAndNoBytes(t *testing.T) {
 
 func TestCutAndRestored(t *testing.T) {
 	virtual(t, Options{Latency: time.Microsecond}, func(t *testing.T, f *Fabric, a, b *side) {
-		l := f.Link("a", "b").Cut()
+		l := f.Wires("a", "b").Cut()
 		a.mem[0] = 5
 		a.post(a.write(1, b, 0, 8))
 		time.Sleep(verbs.TimeoutDuration(sidePath.Timeout) * 2)
@@ -204,7 +204,7 @@ func TestRetrySevenIsForEver(t *testing.T) {
 		if err := p.Connect(b.qp, b.psn, a.endpoint()); err != nil {
 			t.Fatal(err)
 		}
-		l := f.Link("a", "b").Cut()
+		l := f.Wires("a", "b").Cut()
 		a.post(a.write(1, b, 0, 8))
 		time.Sleep(time.Minute)
 		a.idle()
@@ -476,7 +476,7 @@ func TestRegionClosedUnderWay(t *testing.T) {
 
 func TestHoldAndCutAfterBytes(t *testing.T) {
 	virtual(t, Options{}, func(t *testing.T, f *Fabric, a, b *side) {
-		l := f.Link("a", "b")
+		l := f.Wires("a", "b")
 		held := l.HoldAfter(3 * segmentSize)
 		fill(a.mem, 1)
 		a.post(a.write(1, b, 0, sideMemory))
@@ -488,7 +488,7 @@ func TestHoldAndCutAfterBytes(t *testing.T) {
 		a.expect(1, verbs.StatusOK)
 		clear(b.mem)
 		held = l.HoldAfter(20 * segmentSize) // stays, and does not happen
-		cut := f.Link("a", "b").CutAfter(5 * segmentSize)
+		cut := f.Wires("a", "b").CutAfter(5 * segmentSize)
 		a.post(a.write(2, b, 0, sideMemory))
 		<-cut
 		a.expect(2, verbs.StatusRetryExceeded)

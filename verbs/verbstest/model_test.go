@@ -182,21 +182,21 @@ func runModel(t *testing.T, program []byte) {
 		case opPoll:
 			poll()
 		case opCut:
-			[]*Link{link, back}[arg%2].Cut()
+			[]*Wires{link, back}[arg%2].Cut()
 		case opRestore:
 			link.Restore()
 			back.Restore()
 		case opHold:
-			[]*Link{link, back}[arg%2].Hold()
+			[]*Wires{link, back}[arg%2].Hold()
 		case opRelease:
 			link.Release()
 			back.Release()
 		case opLoss:
-			[]*Link{link, back}[arg%2].SetLoss(float64(arg%8) / 100)
+			[]*Wires{link, back}[arg%2].SetLoss(float64(arg%8) / 100)
 		case opLatency:
-			[]*Link{link, back}[arg%2].SetLatency(time.Duration(arg) * 10 * time.Microsecond)
+			[]*Wires{link, back}[arg%2].SetLatency(time.Duration(arg) * 10 * time.Microsecond)
 		case opBandwidth:
-			[]*Link{link, back}[arg%2].SetBandwidth(int64(arg) << 20)
+			[]*Wires{link, back}[arg%2].SetBandwidth(int64(arg) << 20)
 		case opPort:
 			n := f.Host([]string{"a", "b"}[arg%2]).NIC("mem0")
 			n.PortDown(1)
@@ -212,7 +212,7 @@ func runModel(t *testing.T, program []byte) {
 		}
 	}
 	// All faults end, and a receive is posted for each message.
-	for _, l := range []*Link{link, back} {
+	for _, l := range []*Wires{link, back} {
 		l.Restore().Release().SetLoss(0)
 	}
 	for ; recvs < modelWRs; recvs++ {

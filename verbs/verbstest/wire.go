@@ -43,16 +43,16 @@ func (f *Fabric) wireLocked(from, to *port) *wire {
 	return w
 }
 
-// Link is a set of wires between two hosts or NICs. Its methods change their properties and
-// inject faults, and return the link for chaining.
-type Link struct {
+// Wires are wires between two hosts or NICs. The methods change their properties and
+// inject faults, and return them for chaining.
+type Wires struct {
 	f     *Fabric
 	wires []*wire
 }
 
-// Link returns all wires between two hosts, in both directions. The link of a host to
-// itself is its loopback.
-func (f *Fabric) Link(a, b string) *Link {
+// Wires returns all wires between two hosts, in both directions. Those of a host to
+// itself are its loopback.
+func (f *Fabric) Wires(a, b string) *Wires {
 	ab, ba := f.OneWay(a, b), f.OneWay(b, a)
 	if a != b {
 		ab.wires = append(ab.wires, ba.wires...)
@@ -61,10 +61,10 @@ func (f *Fabric) Link(a, b string) *Link {
 }
 
 // OneWay returns the wires in one direction. Acknowledgements travel in the other one.
-func (f *Fabric) OneWay(from, to string) *Link {
+func (f *Fabric) OneWay(from, to string) *Wires {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	l := &Link{f: f}
+	l := &Wires{f: f}
 	for _, a := range f.hostLocked(from).nics {
 		for _, b := range f.hostLocked(to).nics {
 			l.addLocked(a, b)
@@ -74,10 +74,10 @@ func (f *Fabric) OneWay(from, to string) *Link {
 }
 
 // Between returns the wires between two NICs, in both directions: one rail.
-func (f *Fabric) Between(a, b *NIC) *Link {
+func (f *Fabric) Between(a, b *NIC) *Wires {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	l := &Link{f: f}
+	l := &Wires{f: f}
 	l.addLocked(a, b)
 	if a != b {
 		l.addLocked(b, a)
@@ -86,15 +86,15 @@ func (f *Fabric) Between(a, b *NIC) *Link {
 }
 
 // Toward returns the wire from one NIC to another.
-func (f *Fabric) Toward(from, to *NIC) *Link {
+func (f *Fabric) Toward(from, to *NIC) *Wires {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	l := &Link{f: f}
+	l := &Wires{f: f}
 	l.addLocked(from, to)
 	return l
 }
 
-func (l *Link) addLocked(a, b *NIC) {
+func (l *Wires) addLocked(a, b *NIC) {
 	for _, from := range a.ports {
 		for _, to := range b.ports {
 			l.wires = append(l.wires, l.f.wireLocked(from, to))
@@ -102,7 +102,7 @@ func (l *Link) addLocked(a, b *NIC) {
 	}
 }
 
-func (l *Link) each(do func(*wire)) *Link {
+func (l *Wires) each(do func(*wire)) *Wires {
 	l.f.enter()
 	defer l.f.leave()
 	for _, w := range l.wires {
@@ -113,19 +113,19 @@ func (l *Link) each(do func(*wire)) *Link {
 
 // SetLatency changes the latency of packets sent from now on. No packet overtakes an
 // earlier one.
-func (l *Link) SetLatency(d time.Duration) *Link { return l.each(func(w *wire) { w.latency = d }) }
+func (l *Wires) SetLatency(d time.Duration) *Wires { return l.each(func(w *wire) { w.latency = d }) }
 
 // SetBandwidth changes the bandwidth of each wire, in bytes per second; 0 means unlimited.
-func (l *Link) SetBandwidth(bytesPerSecond int64) *Link {
+func (l *Wires) SetBandwidth(bytesPerSecond int64) *Wires {
 	return l.each(func(w *wire) { w.bandwidth = bytesPerSecond })
 }
 
 // SetLoss changes the probability that a packet is lost, 0 to 1. Queue pairs retransmit, so
 // loss costs time, until their retries are exhausted.
-func (l *Link) SetLoss(share float64) *Link { return l.each(func(w *wire) { w.loss = share }) }
+func (l *Wires) SetLoss(share float64) *Wires { return l.each(func(w *wire) { w.loss = share }) }
 
 // Cut drops all packets, including those in flight, until Restore. Devices get no event.
-func (l *Link) Cut() *Link { return l.each((*wire).sever) }
+func (l *Wires) Cut() *Wires { return l.each((*wire).sever) }
 
 func (w *wire) sever() {
 	w.cut = true
@@ -136,7 +136,7 @@ func (w *wire) sever() {
 }
 
 // Restore ends a cut, and cancels a pending CutAfter.
-func (l *Link) Restore() *Link {
+func (l *Wires) Restore() *Wires {
 	return l.each(func(w *wire) {
 		w.cut = false
 		if w.meter != nil {
@@ -147,11 +147,11 @@ func (l *Link) Restore() *Link {
 
 // Hold delays all packets until Release. Queue pairs that wait for an acknowledgement may
 // time out meanwhile and retransmit.
-func (l *Link) Hold() *Link { return l.each(func(w *wire) { w.hold = true }) }
+func (l *Wires) Hold() *Wires { return l.each(func(w *wire) { w.hold = true }) }
 
 // Release ends a hold, and cancels a pending HoldAfter. The held packets arrive at once, in
 // order.
-func (l *Link) Release() *Link {
+func (l *Wires) Release() *Wires {
 	return l.each(func(w *wire) {
 		w.hold = false
 		if w.meter != nil {
@@ -167,20 +167,20 @@ func (l *Link) Release() *Link {
 // HoldAfter holds the link after n more bytes of content have arrived, over all its wires
 // together. The channel is closed when the hold begins. A wire counts for one link at a
 // time: a later HoldAfter or CutAfter of another link replaces this one on shared wires.
-func (l *Link) HoldAfter(n uint64) <-chan struct{} {
+func (l *Wires) HoldAfter(n uint64) <-chan struct{} {
 	c := make(chan struct{})
 	l.measure(func(m *meter) { m.holdAt, m.held = m.carried+n, c })
 	return c
 }
 
 // CutAfter is like HoldAfter, with a cut.
-func (l *Link) CutAfter(n uint64) <-chan struct{} {
+func (l *Wires) CutAfter(n uint64) <-chan struct{} {
 	c := make(chan struct{})
 	l.measure(func(m *meter) { m.cutAt, m.cut = m.carried+n, c })
 	return c
 }
 
-func (l *Link) measure(do func(*meter)) {
+func (l *Wires) measure(do func(*meter)) {
 	l.f.enter()
 	defer l.f.leave()
 	if len(l.wires) == 0 {
@@ -216,7 +216,7 @@ func (m *meter) check(n uint64) {
 }
 
 // Carried returns the number of bytes of content that arrived over the link.
-func (l *Link) Carried() (n uint64) {
+func (l *Wires) Carried() (n uint64) {
 	l.f.mu.Lock()
 	defer l.f.mu.Unlock()
 	for _, w := range l.wires {

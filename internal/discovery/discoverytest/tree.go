@@ -148,11 +148,11 @@ func (b broken) Read([]byte) (int, error) { return 0, b.err }
 
 // Netlink is a discovery.Netlink from memory.
 type Netlink struct {
-	LinkList []discovery.Link
-	PortList map[uint32][]discovery.LinkPort
-	Drivers  map[uint32]discovery.LinkDriver
-	Counts   map[uint32]map[string]uint64
-	OneNetns bool
+	DeviceList []discovery.NetlinkDevice
+	PortList   map[uint32][]discovery.NetlinkPort
+	Drivers    map[uint32]discovery.NetlinkDriver
+	Counts     map[uint32]map[string]uint64
+	OneNetns   bool
 	// PFCs are by netdev; those that are not here do not tell.
 	PFCs map[string]discovery.PFC
 	// Err is what every request ends with, if not nil.
@@ -160,16 +160,20 @@ type Netlink struct {
 }
 
 // Links implements discovery.Netlink.
-func (n *Netlink) Links() ([]discovery.Link, error) { return n.LinkList, n.Err }
+func (n *Netlink) Devices() ([]discovery.NetlinkDevice, error) { return n.DeviceList, n.Err }
 
 // Ports implements discovery.Netlink.
-func (n *Netlink) Ports(index uint32) ([]discovery.LinkPort, error) { return n.PortList[index], n.Err }
+func (n *Netlink) Ports(index uint32) ([]discovery.NetlinkPort, error) {
+	return n.PortList[index], n.Err
+}
 
 // Objects implements discovery.Netlink.
 func (n *Netlink) Objects(index uint32) (map[string]uint64, error) { return n.Counts[index], n.Err }
 
 // Driver implements discovery.Netlink.
-func (n *Netlink) Driver(index uint32) (discovery.LinkDriver, error) { return n.Drivers[index], n.Err }
+func (n *Netlink) Driver(index uint32) (discovery.NetlinkDriver, error) {
+	return n.Drivers[index], n.Err
+}
 
 // Exclusive implements discovery.Netlink.
 func (n *Netlink) Exclusive() (bool, error) { return n.OneNetns, n.Err }
@@ -188,7 +192,7 @@ func Parse(text string) (*Host, error) {
 	h := &Host{
 		Files: fstest.MapFS{}, Fails: map[string]error{}, Addrs: map[string][]netip.Prefix{}, Nodes: map[string]error{},
 		Netlink: Netlink{
-			PortList: map[uint32][]discovery.LinkPort{}, Drivers: map[uint32]discovery.LinkDriver{},
+			PortList: map[uint32][]discovery.NetlinkPort{}, Drivers: map[uint32]discovery.NetlinkDriver{},
 			Counts: map[uint32]map[string]uint64{},
 		},
 	}
@@ -255,18 +259,18 @@ func (h *Host) line(line string) error {
 	case words[0] == "link" && len(words) == 4:
 		index, err := strconv.ParseUint(words[2], 10, 32)
 		driver, err2 := strconv.ParseUint(words[3], 10, 32)
-		h.Netlink.LinkList = append(h.Netlink.LinkList, discovery.Link{Index: uint32(index), Name: words[1]})
-		h.Netlink.Drivers[uint32(index)] = discovery.LinkDriver{ID: driver}
+		h.Netlink.DeviceList = append(h.Netlink.DeviceList, discovery.NetlinkDevice{Index: uint32(index), Name: words[1]})
+		h.Netlink.Drivers[uint32(index)] = discovery.NetlinkDriver{ID: driver}
 		return errors.Join(err, err2)
 	case words[0] == "port" && len(words) == 4:
-		i := slices.IndexFunc(h.Netlink.LinkList, func(l discovery.Link) bool { return l.Name == words[1] })
+		i := slices.IndexFunc(h.Netlink.DeviceList, func(l discovery.NetlinkDevice) bool { return l.Name == words[1] })
 		number, err := strconv.ParseUint(words[2], 10, 32)
 		if i < 0 || err != nil {
 			return errors.New("a port of no link")
 		}
-		l := &h.Netlink.LinkList[i]
+		l := &h.Netlink.DeviceList[i]
 		l.Ports++
-		p := discovery.LinkPort{Number: uint32(number), State: verbs.PortActive}
+		p := discovery.NetlinkPort{Number: uint32(number), State: verbs.PortActive}
 		if words[3] != "-" {
 			p.Netdev = words[3]
 		}

@@ -282,7 +282,7 @@ func up(ctx context.Context, _ options, args []string) (int, error) {
 		if !ok {
 			return failed, fmt.Errorf("%q: must be NAME=NETDEV, as in rxe0=eth0", a)
 		}
-		if err := softroce.AddLink(name, netdev); err != nil {
+		if err := softroce.AddDevice(name, netdev); err != nil {
 			return failed, err
 		}
 	}
@@ -294,7 +294,7 @@ func down(_ context.Context, _ options, args []string) (int, error) {
 		return 0, softroce.RemovePair(softroce.DefaultPair())
 	}
 	for _, name := range args {
-		if err := softroce.RemoveLink(name); err != nil {
+		if err := softroce.RemoveDevice(name); err != nil {
 			return failed, err
 		}
 	}
@@ -302,7 +302,7 @@ func down(_ context.Context, _ options, args []string) (int, error) {
 }
 
 func list(context.Context, options, []string) (int, error) {
-	links, err := softroce.Links()
+	links, err := softroce.Devices()
 	for _, l := range links {
 		fmt.Printf("%s=%s\n", l.Name, l.Netdev)
 	}

@@ -68,11 +68,11 @@ type native struct {
 // exists already; Close removes a pair that it has added.
 func OnThisMachine(ctx context.Context) (Place, error) {
 	pair := softroce.DefaultPair()
-	links, err := softroce.Links()
+	links, err := softroce.Devices()
 	if err != nil {
 		return nil, err
 	}
-	if slices.Contains(links, pair[0].Link) && slices.Contains(links, pair[1].Link) {
+	if slices.Contains(links, pair[0].Device) && slices.Contains(links, pair[1].Device) {
 		return native{}, nil
 	}
 	if err := softroce.SetupPair(ctx, pair); err != nil {

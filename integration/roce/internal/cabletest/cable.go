@@ -139,9 +139,9 @@ func New(t testing.TB, kernel, ours Place) {
 	do(ours, func() error { up(t, OurNetdev, ourAddrs[:]...); return nil })
 	Introduce(t, kernel, ours)
 
-	do(kernel, func() error { return softroce.AddLink(KernelDevice, KernelNetdev) })
+	do(kernel, func() error { return softroce.AddDevice(KernelDevice, KernelNetdev) })
 	t.Cleanup(func() {
-		if kernel.Do(func() { err = softroce.RemoveLink(KernelDevice) }); err != nil {
+		if kernel.Do(func() { err = softroce.RemoveDevice(KernelDevice) }); err != nil {
 			t.Error(err)
 		}
 	})
