@@ -1,15 +1,24 @@
 package server
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/server/internal/memory"
 )
+
+const (
+	mib int64 = 1 << 20
+	gib int64 = 1 << 30
+)
+
+func inMiB(n int64) string { return fmt.Sprintf("%dMiB", n/mib) }
 
 // divided returns the complete settings of a server and the parts of its memory, with the defaults and what change
 // sets.
-func divided(t *testing.T, memory int64, change func(*complete)) (complete, division) {
+func divided(t *testing.T, bytes int64, change func(*complete)) (complete, memory.Division) {
 	t.Helper()
 	given := complete{Config: Config{Transport: TransportVerbs}}
 	if change != nil {
@@ -19,14 +28,15 @@ func divided(t *testing.T, memory int64, change func(*complete)) (complete, divi
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c, c.divide(memory, config.ForServer)
+	parts := c.divide(bytes, config.ForServer)
+	return c, parts
 }
 
 // TestDefaultsFitTheMemory: whatever the memory is, the parts together are not more, and each is useful.
 func TestDefaultsFitTheMemory(t *testing.T) {
 	for memory := 256 * mib; memory <= 2048*gib; memory = memory * 3 / 2 {
 		c, b := divided(t, memory, nil)
-		if b.sum() > memory || b.excess() != "" {
+		if b.Sum() > memory || b.Excess() != "" {
 			t.Errorf("%s: %s", inMiB(memory), b.String())
 		}
 		if b.Common < memory/2 || b.Common < 2*c.RDMA.ArenaLimit {
@@ -63,16 +73,16 @@ func TestWhatIsSetStaysAndIsWarnedAbout(t *testing.T) {
 		if got != want {
 			t.Errorf("%s is %d, was set to %d", key, got, want)
 		}
-		if advice := b.excess(); !strings.Contains(advice, "lower "+key+",") {
+		if advice := b.Excess(); !strings.Contains(advice, "lower "+key+",") {
 			t.Errorf("%s: %q", key, advice)
 		}
-		if b.Common < gib/leastPart {
+		if b.Common < gib/8 {
 			t.Errorf("%s: %d bytes for tensors", key, b.Common)
 		}
 		if text := b.String(); !strings.Contains(text, "of 1024MiB") || !strings.Contains(text, "requests ") {
 			t.Errorf("%s: %q", key, text)
 		}
-		if _, b := divided(t, 64*gib, func(c *complete) { set(c) }); b.excess() != "" {
+		if _, b := divided(t, 64*gib, func(c *complete) { set(c) }); b.Excess() != "" {
 			t.Errorf("%s does not fit a large machine: %s", key, b.String())
 		}
 	}

@@ -86,8 +86,8 @@ type node struct {
 	metrics     *metrics.Metrics
 	refusals    *refusals.Log
 	allocator   tensor.Allocator
-	pool        *tensor.Pool // the allocator, unless the program passed one
-	memory      division     // of the process
+	pool        *tensor.Pool    // the allocator, unless the program passed one
+	memory      memory.Division // of the process
 	budget      *memory.Budget
 	transfers   *transport.Log
 	lateWorker  atomic.Pointer[worker.Worker]      // that of a server, which is made after its node; nil in a client
@@ -135,10 +135,10 @@ func newNode(task cluster.Task, cpus int, o Options) *node {
 }
 
 // divideMemory starts the part that divides the memory of the process.
-func (n *node) divideMemory(parts division, releaseAfter time.Duration, limitHeap bool) error {
+func (n *node) divideMemory(parts memory.Division, releaseAfter time.Duration, limitHeap bool) error {
 	n.memory = parts
 	n.budget = memory.New(memory.Options{
-		Memory: parts.Memory, Common: parts.Common, ConnectionBytes: parts.Connections, Parts: parts.String(), Excess: parts.excess(),
+		Memory: parts.Memory, Common: parts.Common, ConnectionBytes: parts.Connections, Parts: parts.String(), Excess: parts.Excess(),
 		ReleaseAfter: releaseAfter, LimitHeap: limitHeap, Logger: n.log,
 	})
 	if n.allocator == nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/server/internal/httpserver"
 	"github.com/tryst-rdma/tryst/server/internal/listen"
+	"github.com/tryst-rdma/tryst/server/internal/memory"
 	"github.com/tryst-rdma/tryst/server/internal/rdma"
 	"github.com/tryst-rdma/tryst/transport"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
@@ -23,8 +24,29 @@ import (
 
 // The settings as the parts of a process take them. Only Start, Dial and these functions see all of them.
 
+// divide returns the parts of the memory of the process, in bytes, and lowers the limits that nobody has set to them.
+func (c *complete) divide(bytes int64, use config.Use) memory.Division {
+	l := memory.Limits{
+		Memory: c.Memory, Server: use&config.ForServer != 0, Registered: c.Transport == TransportVerbs, Set: c.set,
+		Arena: c.RDMA.Arena, ArenaLimit: c.RDMA.ArenaLimit, MaxWaiting: c.Limits.MaxWaiting, MaxWaitingBytes: c.Limits.MaxWaitingBytes,
+		MaxGraphBytes: c.Graphs.MaxGraphBytes, KeptTotal: c.Limits.KeptTotal,
+	}
+	parts := l.Divide(bytes)
+	c.RDMA.Arena, c.RDMA.ArenaLimit, c.Limits.MaxWaiting, c.Limits.MaxWaitingBytes = l.Arena, l.ArenaLimit, l.MaxWaiting, l.MaxWaitingBytes
+	c.Graphs.MaxGraphBytes, c.Limits.KeptTotal = l.MaxGraphBytes, l.KeptTotal
+	return parts
+}
+
+// processMemory returns how many bytes this process may use, when no setting says so; 0 when nothing tells.
+func (o *Options) processMemory(setting int64) int64 {
+	if o.memory != 0 || setting != 0 {
+		return o.memory
+	}
+	return memory.OfProcess(o.memoryOfGroup, o.Logger)
+}
+
 // cacheOptions are the limits of the response cache.
-func cacheOptions(c *complete, memory division) delivery.CacheOptions {
+func cacheOptions(c *complete, memory memory.Division) delivery.CacheOptions {
 	return delivery.CacheOptions{
 		MaxWaiting: c.Limits.MaxWaiting, MaxWaitingBytes: c.Limits.MaxWaitingBytes,
 		KeptPerRequester: c.Limits.KeptPerPeer, KeptTotal: cmp.Or(c.Limits.KeptTotal, transport.DefaultKeptPerRequester),

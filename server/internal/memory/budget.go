@@ -19,7 +19,7 @@ import (
 // Budget is the memory that the parts of a process share. This is the one place where the limits of different
 // packages meet:
 //
-//	server/divide.go ─► parts of their own     ─► requests, connections, copies, waiting receives: their packages refuse
+//	Limits.Divide    ─► parts of their own     ─► requests, connections, copies, waiting receives: their packages refuse
 //	                  └► Common: one tensor.Pool ─► tensors allocate there; registered memory, the messages of
 //	                                              channels and the graphs of sessions reserve there, before they are made
 //

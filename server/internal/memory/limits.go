@@ -18,3 +18,42 @@ const (
 	// as one has at most, and recordsLeast for some thousand.
 	recordsPart, recordsLeast, recordsMost = 32, 1 << 20, 256 << 20
 )
+
+// Units.
+const (
+	kib int64 = 1 << 10
+	mib int64 = 1 << 20
+	gib int64 = 1 << 30
+)
+
+// The parts of the memory, in bytes, as fractions and with the most that each takes on a large machine.
+const (
+	// requestsOf in 32 parts are for requests: a large graph, and some thousand calls of 16 KiB that wait.
+	requestsOf = 5
+	// requestsOfGraph is how many requests of max-graph-bytes fit at most; with small graphs the calls that wait
+	// need requestsLeast.
+	requestsOfGraph, requestsLeast = 8, 256 * mib
+	// connectionsPart, of memory: some hundred connections in 1 GiB.
+	connectionsPart, connectionsMost = 16, 2 * gib
+	// copiesPart: clients that read slowly wait for one another beyond it.
+	copiesPart, copiesMost = 32, gib / 2
+	// waitingPart is for the records of waiting receives, and as much for their keys. Four requesters may have
+	// their limits at once.
+	waitingPart, waitingRequesters, waitingRecord = 32, 4, 1600
+	// rememberedPart is for ids that are remembered, 50 bytes each.
+	rememberedPart, rememberedID = 64, 50
+	// heapPart is for what no limit counts: the program, goroutines, and garbage before it is collected.
+	heapPart, heapMost = 6, 2 * gib
+	// arenaPart is for the memory registered for sending, and for that for receiving.
+	arenaPart = 8
+	// keptPart bounds the response cache, which refers to memory that is counted elsewhere.
+	keptPart = 4
+	// leastPart of the memory is for tensors, whatever the settings are.
+	leastPart = 8
+
+	// leastWaiting is the smallest default of max-waiting.
+	leastWaiting = 1024
+)
+
+// maxRememberedIDs is what internal/delivery remembers at most for a requester.
+const maxRememberedIDs = 1_000_000
