@@ -3,68 +3,28 @@ package server
 import (
 	"context"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/health"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/stats"
-
-	"github.com/tryst-rdma/tryst/internal/certificates"
+	"github.com/tryst-rdma/tryst/server/internal/calls"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 )
 
-// grpcOptions are the arguments of makeGRPC.
-type grpcOptions struct {
-	TLS            certificates.Files
-	Keepalive      keepalive
-	MaxWaiting     int
-	MaxGraph       int64         // bytes of a graph that masters register; 0: none is run
-	PerPeer, Total int64         // kept responses, in bytes
-	Stats          stats.Handler // observes the calls; may be nil
-}
-
 // makeGRPC makes the server for calls, which has no services yet.
-func (s *Server) makeGRPC(o grpcOptions) error {
-	if a := s.acceptor(); a != nil {
-		s.port = grpctransport.NewSharedPort(a)
-	}
-	creds, err := certificates.ServerCredentials(o.TLS, s.port != nil)
-	if err != nil {
-		return err
-	}
-	opts := append(grpctransport.ServerOptions(grpctransport.ServerTuning{
-		Credentials: creds, KeepaliveTime: o.Keepalive.Time, KeepaliveTimeout: o.Keepalive.Timeout,
-		MaxWaiting: o.MaxWaiting, MaxGraph: o.MaxGraph, PerPeer: o.PerPeer, Total: o.Total, Logger: s.log, Handshakes: &s.greets, Shared: s.port,
-		OutOfDates:   certificates.OutOfDates(o.TLS),
-		RequestBytes: s.memory.Requests, Requests: &s.requests, Copies: s.memory.Copies, Connections: s.budget.Connections(), Refused: s.listeners.Turned.Inc,
-	}),
-		grpc.ChainUnaryInterceptor(s.metrics.Calls.Unary),
-		grpc.ChainStreamInterceptor(ofServices(s.metrics.Calls.Stream)),
-		grpc.UnknownServiceHandler(refuseUnknown),
-	)
-	if o.Stats != nil {
-		opts = append(opts, grpc.StatsHandler(o.Stats))
-	}
-	s.grpc = grpc.NewServer(opts...)
-	return nil
+func (s *Server) makeGRPC(set calls.Settings) (err error) {
+	t := &set.Tuning
+	t.RequestBytes, t.Copies, t.Connections, t.Refused, t.Logger = s.memory.Requests, s.memory.Copies, s.budget.Connections(), s.listeners.Turned.Inc, s.log
+	s.grpc, err = calls.New(calls.Options{Settings: set, Acceptor: s.acceptor(), Unary: s.metrics.Calls.Unary, Stream: s.metrics.Calls.Stream})
+	return err
 }
 
 // register registers the services, and then the metrics of all parts.
 func (s *Server) register(unaryLimit int64) error {
-	grpctransport.Register(s.grpc, grpctransport.ServiceOptions{
+	grpctransport.Register(s.grpc.Server, grpctransport.ServiceOptions{
 		Self: s.process(), Worker: s.metrics.Calls.Worker(s.worker, s.spec), Cache: s.cache, UnaryLimit: unaryLimit,
 		Host: hostIn(s.spec), LeftGeneration: s.leftGeneration(),
 	})
 	if s.rdma != nil {
-		s.rdma.Register(s.grpc)
+		s.rdma.Register(s.grpc.Server)
 	}
-	rarely := grpctransport.LimitCalls(s.grpc)
-	s.catalog.Register(rarely)
-	s.health = health.NewServer()
-	s.enter(publishing) // until Start completes
-	watched, unwatch := context.WithCancel(context.Background())
-	s.unwatch = unwatch
-	healthpb.RegisterHealthServer(rarely, healthServer{s.health, watched})
-	registerReflection(rarely, s.grpc)
+	s.catalog.Register(s.grpc.Register())
 
 	s.metrics.Calls.Active = s.heap.Used
 	s.metrics.Add(s.listeners.Collectors()...)
@@ -78,7 +38,7 @@ func (s *Server) register(unaryLimit int64) error {
 	s.metrics.Gauge("tryst_unreceived_bytes", "What steps that use SendWait have sent and their receivers do not have yet, in bytes.", func() float64 { n, _ := s.manager.Unreceived(); return float64(n) })
 	s.metrics.Gauge("tryst_waiting_sends", "Calls of SendWait that wait for space within send-bound.", func() float64 { _, n := s.manager.Unreceived(); return float64(n) })
 	s.metrics.Graphs(s.worker)
-	s.metrics.Requests(&s.requests)
+	s.metrics.Requests(&s.grpc.Requests)
 	s.metrics.Gauge("tryst_publications", "Publications that the server offers.", func() float64 { return float64(len(s.catalog.List())) })
 	s.metrics.Gauge("tryst_pulls", "Pulls in progress.", func() float64 { return float64(s.catalog.Pulls()) })
 	return s.metrics.Register(s.registry)
@@ -87,24 +47,7 @@ func (s *Server) register(unaryLimit int64) error {
 // stopGRPC waits for the calls in progress, until ctx ends. It does not wait for the handlers of calls
 // that were cut off while their kernels go on computing.
 func (s *Server) stopGRPC(ctx context.Context) error {
-	if s.unwatch != nil {
-		s.unwatch()
-	}
-	s.greets.End() // gRPC would wait for clients that send nothing
-	s.port.End()   // channels have ended
-	graceful := make(chan struct{})
-	go func() {
-		defer close(graceful)
-		s.grpc.GracefulStop()
-	}()
-	select {
-	case <-graceful:
-	case <-ctx.Done():
-		s.grpc.Stop()
-		if !s.kernels {
-			<-graceful
-		}
-	}
+	s.grpc.End(ctx, func() bool { return s.kernels })
 	if s.accepting {
 		<-s.serving
 	}

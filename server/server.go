@@ -20,13 +20,13 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/health"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/collective"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/worker"
+	"github.com/tryst-rdma/tryst/server/internal/calls"
 	"github.com/tryst-rdma/tryst/server/internal/httpserver"
 	"github.com/tryst-rdma/tryst/server/internal/incarnations"
 	"github.com/tryst-rdma/tryst/server/internal/listen"
@@ -34,7 +34,6 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport"
-	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 )
 
 // Server is a process that listens: it is a worker of the cluster and serves publications.
@@ -47,12 +46,8 @@ type Server struct {
 	kernels      bool // some go on computing after stopWorker
 	collective   *collective.Collectives
 	catalog      *checkpoint.Catalog
-	health       *health.Server
-	grpc         *grpc.Server
-	greets       grpctransport.Handshakes // of grpc
-	requests     grpctransport.RequestStats
-	port         *grpctransport.SharedPort // of queue pairs over TCP; nil without them
-	socket       net.Listener              // of both
+	grpc         *calls.Server
+	socket       net.Listener
 	address      net.Addr
 	file         listen.File
 	http         *httpserver.Server
@@ -61,7 +56,6 @@ type Server struct {
 	stage        atomic.Int32  // a stage
 	accepting    bool          // serving is closed at the end
 	serving      chan struct{} // closed when the listener has stopped
-	unwatch      func()        // ends the Watch streams of the health service
 	failure      error         // of the listener; set before serving is closed
 	ended        serverEnd
 
@@ -101,7 +95,7 @@ func Start(ctx context.Context, c Config, o Options) (*Server, error) {
 			return s.openDevices(ctx, devices, func() []string { return at.Dialed(s.address) })
 		}, s.closeDevices},
 		part{"lost packets", s.watchLosses, s.stopLosses},
-		part{"gRPC", func(context.Context) error { return s.makeGRPC(grpcOptionsOf(cfg, o)) }, s.stopGRPC},
+		part{"gRPC", func(context.Context) error { return s.makeGRPC(callsSettings(cfg, o)) }, s.stopGRPC},
 		part{"steps", func(context.Context) error { return s.startSteps(cfg.Limits.SendBound) }, s.stopSteps},
 		part{"channels", nil, s.closeChannels}, // the first are made with the calls
 		part{"worker", func(context.Context) error { return s.startWorker(workerOptions(cfg, o), cfg.leader) }, s.stopWorker},

@@ -14,11 +14,13 @@ import (
 	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/internal/providers"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/worker"
+	"github.com/tryst-rdma/tryst/server/internal/calls"
 	"github.com/tryst-rdma/tryst/server/internal/httpserver"
 	"github.com/tryst-rdma/tryst/server/internal/listen"
 	"github.com/tryst-rdma/tryst/server/internal/memory"
 	"github.com/tryst-rdma/tryst/server/internal/rdma"
 	"github.com/tryst-rdma/tryst/transport"
+	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
@@ -138,16 +140,16 @@ func MessageMemory(c Config) uint64 {
 	return rdma.MessageMemory(all.spec, channelOptions(&all))
 }
 
-// grpcOptionsOf are the settings for calls of peers.
-func grpcOptionsOf(c *complete, o Options) grpcOptions {
-	g := grpcOptions{
-		TLS: certificates.Files(c.TLS), Keepalive: keepalive{c.GRPC.KeepaliveTime, c.GRPC.KeepaliveTimeout}, MaxWaiting: c.Limits.MaxWaiting,
-		PerPeer: c.Limits.KeptPerPeer, Total: cmp.Or(c.Limits.KeptTotal, transport.DefaultKeptPerRequester), Stats: o.ServerStats,
+// callsSettings are the settings for calls of peers.
+func callsSettings(c *complete, o Options) calls.Settings {
+	t := grpctransport.ServerTuning{
+		KeepaliveTime: c.GRPC.KeepaliveTime, KeepaliveTimeout: c.GRPC.KeepaliveTimeout, MaxWaiting: c.Limits.MaxWaiting,
+		PerPeer: c.Limits.KeptPerPeer, Total: cmp.Or(c.Limits.KeptTotal, transport.DefaultKeptPerRequester),
 	}
 	if o.Kernels != nil {
-		g.MaxGraph = c.Graphs.MaxGraphBytes
+		t.MaxGraph = c.Graphs.MaxGraphBytes
 	}
-	return g
+	return calls.Settings{TLS: certificates.Files(c.TLS), Tuning: t, Stats: o.ServerStats}
 }
 
 // workerOptions are the settings for graphs.

@@ -23,8 +23,8 @@ func (n *node) acceptor() grpctransport.Acceptor {
 // listener returns the listener for gRPC, which shares it with queue pairs if there is a port of them.
 func (s *Server) listener() net.Listener {
 	l := s.loss.TCP.Listener(s.listeners.Steady(s.socket, config.ListenKey))
-	if s.port != nil {
-		l = s.port.Listener(l)
+	if s.grpc.Port != nil {
+		l = s.grpc.Port.Listener(l)
 	}
 	return l
 }

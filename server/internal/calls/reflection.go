@@ -1,4 +1,4 @@
-package server
+package calls
 
 import (
 	"google.golang.org/grpc"
