@@ -109,7 +109,7 @@ func dialAs(ctx context.Context, task cluster.Task, c complete, target string, o
 		part{"metrics", nil, cl.unregister},
 		part{"callbacks", nil, cl.waitForCallbacks},
 		part{"peers", func(context.Context) error {
-			return cl.connectPeers(peersOptionsOf(&c, at.resolve, delivery.CacheOptions{}, o))
+			return cl.connectPeers(peersSettings(&c, at.resolve, delivery.CacheOptions{}, o))
 		}, cl.disconnectPeers},
 		part{"devices", func(ctx context.Context) error { return cl.openDevices(ctx, devices, nil) }, cl.closeDevices},
 		part{"lost packets", cl.watchLosses, cl.stopLosses},

@@ -13,7 +13,7 @@ func (s *Server) newCollectives(leader cluster.Task) *collective.Collectives {
 	return collective.New(collective.Options{
 		Task: s.task, Devices: s.deviceAttributes, Leader: leader,
 		Workers: s.conns, Remoter: s.remoter(), Tryst: s.isTryst,
-		Allocator: s.receiveAllocator(), LeaderTimeout: s.peerTimeout, PeerTimeout: s.peerTimeout,
+		Allocator: s.receiveAllocator(), LeaderTimeout: s.peers.PeerTimeout, PeerTimeout: s.peers.PeerTimeout,
 	})
 }
 
@@ -30,7 +30,7 @@ func (s *Server) isTryst(ctx context.Context, task cluster.Task) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.peerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.peers.PeerTimeout)
 	defer cancel()
 	peer, err := conn.Hello(ctx)
 	return peer.Tryst, err

@@ -3,7 +3,6 @@ package server
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"net"
 	"sync/atomic"
@@ -11,11 +10,9 @@ import (
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/stats"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/internal/certificates"
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/internal/loss"
@@ -24,6 +21,7 @@ import (
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/server/internal/memory"
 	"github.com/tryst-rdma/tryst/server/internal/metrics"
+	"github.com/tryst-rdma/tryst/server/internal/peers"
 	"github.com/tryst-rdma/tryst/server/internal/rdma"
 	"github.com/tryst-rdma/tryst/server/internal/refusals"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -97,24 +95,15 @@ type node struct {
 	conns       *grpctransport.Conns
 	transport   *grpctransport.RpcRemoteRendezvous
 
-	late  lateManager
 	parts parts
-
-	// For the peers of sessions, which are the process's own but for their names.
-	spec         *cluster.Spec
-	dial         grpctransport.DialOptions
-	dialVerbs    func(ctx context.Context, address string) (net.Conn, error) // for a queue pair over TCP
-	peerTimeout  time.Duration
-	releaseAfter time.Duration
+	peers *peers.Part
+	spec  *cluster.Spec // of the peers
 
 	loss    *loss.Watch
 	rdma    *rdma.Part // nil without verbs
 	cache   *delivery.ResponseCache
 	manager *rendezvous.Manager
 }
-
-// lateManager is a Manager that is set later: the response cache needs it and is built first.
-type lateManager struct{ *rendezvous.Manager }
 
 // newNode makes a node without parts. cpus is the number of its devices; 0 means 1.
 func newNode(task cluster.Task, cpus int, o Options) *node {
@@ -164,41 +153,8 @@ func (n *node) unregister(context.Context) error {
 	return nil
 }
 
-// keepalive sets gRPC's keepalive, on both ends of a connection.
-type keepalive struct{ Time, Timeout time.Duration }
-
-// peersOptions are the arguments of connectPeers.
-type peersOptions struct {
-	// Spec is the cluster. Resolve returns the address of a peer that is not in it; nil if there are none.
-	Spec    *cluster.Spec
-	Resolve func(cluster.Task) (string, bool)
-
-	TLS                       certificates.Files
-	Keepalive                 keepalive
-	Connections               int // to each peer
-	PeerTimeout, ReleaseAfter time.Duration
-	Stats                     stats.Handler         // observes the calls; may be nil
-	Cache                     delivery.CacheOptions // the limits of the response cache
-}
-
 // connectPeers starts the part that reaches peers over gRPC, and answers their requests.
-func (n *node) connectPeers(o peersOptions) error {
-	security, err := certificates.ClientTLS(o.TLS)
-	if err != nil {
-		return err
-	}
-	certificates.WarnOutOfDates(n.log, o.TLS)
-	dial := grpctransport.DialOptions{
-		Connected: n.loss.TCP.Add, Credentials: certificates.ClientCredentials(security), Connections: o.Connections,
-		KeepaliveTime: o.Keepalive.Time, KeepaliveTimeout: o.Keepalive.Timeout,
-	}
-	n.dialVerbs = func(ctx context.Context, address string) (net.Conn, error) {
-		return dial.ConnectVerbs(ctx, address, security)
-	}
-	if o.Stats != nil {
-		dial.Extra = append(dial.Extra, grpc.WithStatsHandler(o.Stats))
-	}
-	n.spec, n.dial, n.peerTimeout, n.releaseAfter = o.Spec, dial, o.PeerTimeout, o.ReleaseAfter
+func (n *node) connectPeers(set peers.Settings) (err error) {
 	n.transfers = transport.NewLog(transferLog, func(t transport.Transfer) {
 		n.metrics.Received.Observe(t)
 		if w := n.lateWorker.Load(); w != nil {
@@ -207,26 +163,21 @@ func (n *node) connectPeers(o peersOptions) error {
 		n.heap.Used()
 		n.loss.Touch()
 	})
-	n.conns = grpctransport.NewConns(grpctransport.ConnsOptions{
-		Self: n.task, Local: n.self, Spec: o.Spec, Resolve: o.Resolve,
-		Allocator: n.allocator, Log: n.transfers, Dial: dial, Idle: o.ReleaseAfter, Disconnected: n.checkPeer,
-		Responses: n.budget.Answers,
+	n.peers, err = peers.Start(peers.Options{
+		Settings: set, Task: n.task, Process: n.process(), Local: n.self, Allocator: n.allocator, Answers: n.budget.Answers,
+		Transfers: n.transfers, Connected: n.loss.TCP.Add, Disconnected: n.checkPeer, Logger: n.log,
 	})
+	if err != nil {
+		return err
+	}
+	n.spec, n.conns, n.transport, n.cache = set.Spec, n.peers.Conns, n.peers.GRPC, n.peers.Cache
 	n.metrics.Kept.Add("frames", metrics.ForNext, n.conns.KeptFrames)
-	n.transport = grpctransport.New(grpctransport.Options{
-		Self: n.process(), Conns: n.conns, PeerTimeout: o.PeerTimeout, Logger: n.log,
-	})
-	o.Cache.Addressed, o.Cache.Verify = n.conns.Addressed, n.conns.Incarnation
-	n.cache = delivery.NewResponseCache(&n.late, o.Cache)
 	return nil
 }
 
 // disconnectPeers stops connectPeers: receives over gRPC end with Cancelled, then the connections are
 // closed. Pending acks and cancels are sent to peers until ctx ends.
-func (n *node) disconnectPeers(ctx context.Context) error {
-	n.cache.Close()
-	return errors.Join(n.transport.Close(ctx), n.conns.Close())
-}
+func (n *node) disconnectPeers(ctx context.Context) error { return n.peers.Close(ctx) }
 
 // openDevices starts the part that has the devices for verbs; without settings there is none. addresses
 // returns those at which peers dial the process, as "host:port"; it is nil if they do not.
@@ -235,7 +186,7 @@ func (n *node) openDevices(ctx context.Context, set *rdma.Settings, addresses fu
 		return nil
 	}
 	o := *set
-	if o.Fixed.Dial = n.dialVerbs; addresses != nil {
+	if o.Fixed.Dial = n.peers.DialVerbs; addresses != nil {
 		o.Fixed.Addresses = addresses()
 	}
 	n.rdma, err = rdma.Open(ctx, rdma.Options{
@@ -268,7 +219,7 @@ func (n *node) stopLosses(context.Context) error {
 // startSteps starts the part that has the steps. sendBound is the bound of SendWait.
 func (n *node) startSteps(sendBound int64) error {
 	n.manager = rendezvous.NewManager(rendezvous.ManagerOptions{Session: n.place, Remoter: n.remoter(), SendBound: sendBound})
-	n.late.Manager = n.manager
+	n.peers.Serve(n.manager)
 	n.metrics.Gauge("tryst_steps", "Steps that have not ended.", func() float64 { return float64(n.manager.Steps()) })
 	return nil
 }

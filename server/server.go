@@ -90,7 +90,7 @@ func Start(ctx context.Context, c Config, o Options) (*Server, error) {
 		part{"HTTP", nil, s.closeHTTP},     // starts with the calls; probes are answered until the end
 		part{"publications", func(context.Context) error { return s.openCatalog(catalogOptions(cfg)) }, s.closeCatalog},
 		part{"callbacks", nil, s.waitForCallbacks}, // receives start them
-		part{"peers", func(context.Context) error { return s.connectPeers(peersOptionsOf(cfg, nil, cache, o)) }, s.disconnectPeers},
+		part{"peers", func(context.Context) error { return s.connectPeers(peersSettings(cfg, nil, cache, o)) }, s.disconnectPeers},
 		part{"devices", func(ctx context.Context) error {
 			return s.openDevices(ctx, devices, func() []string { return at.Dialed(s.address) })
 		}, s.closeDevices},
@@ -172,7 +172,7 @@ func (s *Server) startSteps(sendBound int64) error {
 		return err
 	}
 	s.incarnations = incarnations.New(incarnations.Options{
-		Task: s.task, Incarnation: s.incarnation, PeerTimeout: s.peerTimeout, Steps: s.manager, Ask: s.askIncarnation,
+		Task: s.task, Incarnation: s.incarnation, PeerTimeout: s.peers.PeerTimeout, Steps: s.manager, Ask: s.askIncarnation,
 	})
 	return nil
 }
@@ -191,12 +191,12 @@ func (s *Server) startWorker(o worker.Options, leader cluster.Task) error {
 	s.manager.AddPublisher(s.collective.Publisher())
 	s.manager.AddPublisher(s.catalog)
 	o.Task, o.Incarnation, o.Session, o.Manager, o.Cache = s.task, s.incarnation, s.place, s.manager, s.cache
-	peers := sessions.New(sessions.Options{
-		Task: s.task, Spec: s.spec, Transport: s.remoter(), Process: s.process(), Local: s.self, Dial: s.dial, Idle: s.releaseAfter,
-		PeerTimeout: s.peerTimeout, Allocator: s.allocator, Transfers: s.transfers, Memory: s.budget, Logger: s.log,
+	tasks := sessions.New(sessions.Options{
+		Task: s.task, Spec: s.spec, Transport: s.remoter(), Process: s.process(), Local: s.self, Dial: s.peers.Dial, Idle: s.peers.ReleaseAfter,
+		PeerTimeout: s.peers.PeerTimeout, Allocator: s.allocator, Transfers: s.transfers, Memory: s.budget, Logger: s.log,
 	})
-	peers.AddMetrics(s.metrics)
-	o.Allocator, o.Cluster, o.Places, o.NewPeers, o.Collectives = s.allocator, s.spec, peers.Places, peers.Peers, s.collective
+	tasks.AddMetrics(s.metrics)
+	o.Allocator, o.Cluster, o.Places, o.NewPeers, o.Collectives = s.allocator, s.spec, tasks.Places, tasks.Peers, s.collective
 	o.RecordBytes, o.Print = s.budget.Records(), printer(s.log)
 	s.worker = worker.New(o)
 	s.self.Worker = s.worker

@@ -18,6 +18,7 @@ import (
 	"github.com/tryst-rdma/tryst/server/internal/httpserver"
 	"github.com/tryst-rdma/tryst/server/internal/listen"
 	"github.com/tryst-rdma/tryst/server/internal/memory"
+	"github.com/tryst-rdma/tryst/server/internal/peers"
 	"github.com/tryst-rdma/tryst/server/internal/rdma"
 	"github.com/tryst-rdma/tryst/transport"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
@@ -61,12 +62,12 @@ func listenOptions(c *complete) listen.Options {
 	return listen.Options{Listen: c.Listen, InCluster: c.inCluster, TaskIsSet: c.set[config.TaskKey], Cluster: c.spec, Task: c.task}
 }
 
-// peersOptionsOf are the settings for connections to peers. resolve returns the address of a peer that is
+// peersSettings are the settings for connections to peers. resolve returns the address of a peer that is
 // not in the cluster; nil if there are none.
-func peersOptionsOf(c *complete, resolve func(cluster.Task) (string, bool), cache delivery.CacheOptions, o Options) peersOptions {
-	return peersOptions{
-		Spec: c.spec, Resolve: resolve, TLS: certificates.Files(c.TLS), Keepalive: keepalive{c.GRPC.KeepaliveTime, c.GRPC.KeepaliveTimeout}, Connections: c.GRPC.ConnectionsPerPeer,
-		PeerTimeout: c.PeerTimeout, ReleaseAfter: c.ReleaseAfter, Stats: o.ClientStats, Cache: cache,
+func peersSettings(c *complete, resolve func(cluster.Task) (string, bool), cache delivery.CacheOptions, o Options) peers.Settings {
+	return peers.Settings{
+		Spec: c.spec, Resolve: resolve, TLS: certificates.Files(c.TLS), KeepaliveTime: c.GRPC.KeepaliveTime, KeepaliveTimeout: c.GRPC.KeepaliveTimeout,
+		Connections: c.GRPC.ConnectionsPerPeer, PeerTimeout: c.PeerTimeout, ReleaseAfter: c.ReleaseAfter, Stats: o.ClientStats, Responses: cache,
 	}
 }
 
