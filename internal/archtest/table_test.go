@@ -25,6 +25,7 @@ var modulesByWord = map[string]string{
 	"automemlimit":  "github.com/KimMachineGun/automemlimit",
 	"client_golang": "github.com/prometheus/client_golang",
 	"cobra":         "github.com/spf13/cobra",
+	"compress":      "github.com/klauspost/compress",
 	"gonum":         "gonum.org/v1/gonum",
 	"grpc":          "google.golang.org/grpc",
 	"koanf":         "github.com/knadh/koanf",
