@@ -1,10 +1,10 @@
-// Package delta encodes what differs between two versions of a tensor, and chooses between a
-// delta and the whole.
+// Package delta encodes what differs between two versions of a tensor, chooses between a delta and
+// the whole, and keeps the deltas of a publication.
 //
 //	old ┐                                                       ┌ base (version N)
 //	    ├─► Encoder.Encode ──► header, block, block, … ──► Applier ─► dst (version N+1), digest checked
-//	new ┘      │
-//	           └ Whole: nothing is gained
+//	new ┘      │                                │
+//	           └ Whole: nothing is gained       └ Chain: the deltas of the last versions
 //
 // A delta is a sequence of blocks of 256 KiB of the tensor. Each block has the smallest of four
 // encodings: equal, sparse (gaps between changed elements, and their XORed values), XOR (with

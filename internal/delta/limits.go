@@ -65,5 +65,19 @@ const (
 	perChangeTaken = 10e-9 // the same: applying it
 )
 
+// chainShare is how much the deltas of a Chain may take, as a share of the publication:
+// 1/chainShare.
+const chainShare = 10
+
+// maxSteps is how many versions a Chain goes back. Applying more takes longer than the whole over
+// most routes.
+const maxSteps = 64
+
+// What a step and a delta in it take beside their bytes, in bytes: a map and its entries.
+const (
+	stepOverhead  = 256
+	deltaOverhead = 128
+)
+
 // second is a float64, for rates.
 const second = float64(time.Second)
