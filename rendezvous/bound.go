@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/status"
@@ -41,6 +42,8 @@ type charge struct{ to *account }
 // It leaves the list when its value is there, so that values are queued in the order of
 // the calls.
 type waiter struct {
+	key      string
+	since    time.Time
 	cost     int64
 	head     bool          // it has come to the head of the queue
 	admitted *charge       // where its cost is charged; nil before
@@ -86,7 +89,7 @@ func (b *bounds) enter(ctx context.Context, key *Key, n int64) (*charge, *list.E
 		b.mu.Unlock()
 		return c, nil, nil
 	}
-	w := &waiter{cost: n, ready: make(chan struct{})}
+	w := &waiter{key: key.text, since: time.Now(), cost: n, ready: make(chan struct{})}
 	at := a.waiting.PushBack(w)
 	a.admitLocked()
 	bytes := a.bytes

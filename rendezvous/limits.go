@@ -49,6 +49,17 @@ const (
 	// follow from it.
 	abortDelay = time.Second
 
+	// sinceUnit is the unit of the times of waiting receives, which have 32 bits: seven weeks from the
+	// beginning of their step. What waits for longer is shown with that.
+	sinceUnit = time.Millisecond
+
+	// shardVisits is how many entries of a shard Manager.Waiting looks at. It holds the lock of the shard
+	// meanwhile, for some tens of microseconds at most.
+	shardVisits = 1024
+
+	// shownValues is how many keys of values without a receiver Manager.Waiting returns for a step.
+	shownValues = 3
+
 	// maxQuoted is the number of bytes of an invalid key that an error
 	// quotes. Valid keys are shorter; a hostile peer may send longer ones.
 	maxQuoted = 512

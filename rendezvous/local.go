@@ -4,6 +4,7 @@ import (
 	"context"
 	"hash/maphash"
 	"sync/atomic"
+	"time"
 
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -20,6 +21,7 @@ import (
 // sweep of its shard, which finds it, or refused.
 type Local struct {
 	seed    maphash.Seed
+	born    time.Time                    // for entry.since
 	aborted atomic.Pointer[status.Error] // set once
 	table   atomic.Pointer[shardTable]   // made by the first Send or Recv
 	ended   atomic.Pointer[endSignal]    // made by the first Done
@@ -35,7 +37,7 @@ func NewLocal() *Local {
 	return l
 }
 
-func (l *Local) init() { l.seed = maphash.MakeSeed() }
+func (l *Local) init() { l.seed, l.born = maphash.MakeSeed(), time.Now() }
 
 // shard returns the shard of a key, and the key's hash within it.
 func (l *Local) shard(key string) (*shard, uint32) {
@@ -194,7 +196,7 @@ func (l *Local) recvAsync(ctx context.Context, key string, args Args, done DoneF
 	}
 	e := s.newEntryLocked(key, hash)
 	watch := ctx.Done() != nil
-	e.done, e.args, e.held, e.later = done, args, watch, later
+	e.done, e.args, e.held, e.later, e.since = done, args, watch, later, l.age()
 	s.insertLocked(head, e)
 	s.mu.Unlock()
 	if watch {
@@ -262,7 +264,7 @@ func (l *Local) recv(ctx context.Context, key string, args Args, later bool) (Va
 	}
 	e := s.newEntryLocked(key, hash)
 	c := make(outcomes, 1)
-	e.done, e.args, e.held, e.later = c.done, args, true, later
+	e.done, e.args, e.held, e.later, e.since = c.done, args, true, later, l.age()
 	s.insertLocked(head, e)
 	s.mu.Unlock()
 

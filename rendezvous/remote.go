@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -82,6 +83,7 @@ type deferredRecv struct {
 	done  DoneFunc
 	stop  func() bool // ends the watch of ctx
 	waits bool        // it is in the list
+	since time.Time
 }
 
 // NewBaseRemote returns the rendezvous of a step, not yet initialised. A nil
@@ -282,7 +284,7 @@ func (b *BaseRemote) deferLocked(ctx context.Context, key Key, done DoneFunc) {
 		done(Value{}, Args{}, err)
 		return
 	}
-	d := &deferredRecv{ctx: ctx, key: key, done: done, waits: true}
+	d := &deferredRecv{ctx: ctx, key: key, done: done, waits: true, since: time.Now()}
 	at := b.deferred.PushBack(d)
 	b.mu.Unlock()
 	if ctx.Done() != nil {

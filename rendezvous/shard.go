@@ -21,6 +21,7 @@ type entry struct {
 	stop       func() bool // of a receive: ends the watch of its context
 	hash       uint32
 	seq        uint32 // of a value: as Value.seq
+	since      uint32 // of a receive: when it was queued, in units of sinceUnit since Local.born
 	dead       bool
 	queued     bool
 	later      bool // of a receive: it does not have the value yet when it is matched

@@ -117,13 +117,13 @@ func (e *Edge) Recv(ctx context.Context, step int64) (rendezvous.Value, error) {
 func (e *Edge) recv(ctx context.Context, step int64, args rendezvous.Args) (v rendezvous.Value, err error) {
 	n, ok := e.s.incarnations.Known(e.peer)
 	if !ok {
-		if n, err = e.s.incarnations.Request(ctx, step, e.peer); err != nil {
+		if n, err = e.s.incarnations.Request(ctx, step, e.name, e.peer); err != nil {
 			return v, e.s.named(err, step, "Recv", e.peer, e.name)
 		}
 	}
 	v, err = e.recvFrom(ctx, step, n, args)
 	if ok && e.s.incarnations.Outdated(e.peer, err) {
-		if present, askErr := e.s.incarnations.Request(ctx, step, e.peer); askErr == nil && present != n {
+		if present, askErr := e.s.incarnations.Request(ctx, step, e.name, e.peer); askErr == nil && present != n {
 			return e.recvFrom(ctx, step, present, args)
 		}
 	}
@@ -187,7 +187,7 @@ func (e *Edge) recvElsewhere(ctx context.Context, step int64, args rendezvous.Ar
 // Close waits for it.
 func (e *Edge) awaitThenRecv(ctx context.Context, step int64, recv func(uint64, error)) {
 	e.s.callbacks.enter()
-	e.s.incarnations.Await(ctx, step, e.peer, func(n uint64, err error) {
+	e.s.incarnations.Await(ctx, step, e.name, e.peer, func(n uint64, err error) {
 		defer e.s.callbacks.leave()
 		recv(n, err)
 	})

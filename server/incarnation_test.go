@@ -255,7 +255,7 @@ func TestReceiveThatFailsForThisSidesReasonsKeepsTheIncarnation(t *testing.T) {
 	}
 	learn := func() {
 		t.Helper()
-		if n, err := b.incarnations.Request(t.Context(), 2, a.Device()); err != nil || n != a.Incarnation() {
+		if n, err := b.incarnations.Request(t.Context(), 2, "x", a.Device()); err != nil || n != a.Incarnation() {
 			t.Fatalf("the incarnation is %d (%v), want %d", n, err, a.Incarnation())
 		}
 		until(t, "it is known once all that waited have it", func() bool { _, ok := b.incarnations.Known(a.Device()); return ok })

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -73,4 +74,16 @@ type Unreached struct {
 	Seeking bool
 	// Err is the last reason; nil if nothing has failed.
 	Err error
+}
+
+// Waiting is a receive from a peer that has not ended.
+type Waiting struct {
+	Task     cluster.Task // the peer
+	Step     int64
+	Key      rendezvous.Key
+	Since    time.Time
+	Requests int  // how often it was requested
+	Sent     bool // a request is under way: the peer has it, or it is on its way there
+	// Why is why the peer is not reached, the last reason; nil while it is, and before the first failure.
+	Why error
 }

@@ -66,12 +66,13 @@ type CatalogOptions struct {
 // Catalog has the publications of one server. It is the rendezvous.Publisher of their tensors, and
 // implements the service tryst.Publications (Register). It is safe for concurrent use.
 type Catalog struct {
-	o       CatalogOptions
-	newHash func() hash.Hash
-	loader  *loader
-	streams streams
-	ready   atomic.Bool
-	ended   endedLog
+	o        CatalogOptions
+	newHash  func() hash.Hash
+	loader   *loader
+	streams  streams
+	ready    atomic.Bool
+	ended    endedLog
+	underWay pullCounts
 
 	comparisons *comparisons // of the content of files that were touched
 
@@ -423,9 +424,13 @@ func (c *Catalog) RecvPublished(ctx context.Context, key rendezvous.Key, done re
 	case !ok:
 		return false
 	case held != nil:
+		c.underWay.sent(&key, held.Size())
 		done(rendezvous.Value{Tensor: held}, rendezvous.Args{}, nil)
 	case x.entry != nil:
 		c.loader.get(ctx, x, func(t *tensor.Tensor, err error) {
+			if err == nil {
+				c.underWay.sent(&key, t.Size())
+			}
 			done(rendezvous.Value{Tensor: t}, rendezvous.Args{}, err)
 		})
 	default:
@@ -450,6 +455,9 @@ func (c *Catalog) RecvPublished(ctx context.Context, key rendezvous.Key, done re
 // TakePublished implements rendezvous.Publisher.
 func (c *Catalog) TakePublished(key rendezvous.Key) (v rendezvous.Value, ok bool) {
 	_, held, _, _ := c.find(key.Edge(), &key)
+	if held != nil {
+		c.underWay.sent(&key, held.Size())
+	}
 	return rendezvous.Value{Tensor: held}, held != nil
 }
 

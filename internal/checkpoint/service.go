@@ -111,6 +111,7 @@ func (c *Catalog) open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServ
 	begin := time.Now()
 	log := c.o.Logger.With("publication", p.manifest.Name, "version", p.manifest.Version, "puller", puller, "step", step)
 	log.Debug("a pull begins", "tensors", len(entries))
+	defer c.underWay.begin(stream.Context(), p.manifest.Publication, entries, puller)()
 	over := func() string { return "" }
 	if c.o.Over != nil {
 		over = c.o.Over(puller)

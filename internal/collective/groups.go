@@ -31,6 +31,7 @@ type groupRecord struct {
 	from       string // the caller that has made it
 	size       int
 	deviceType string
+	since      time.Time
 	joined     []member
 	index      map[cluster.Device]int // in joined
 	complete   *members               // when all have joined
@@ -168,7 +169,7 @@ func (g *groups) recordLocked(r joinRequest) (*groupRecord, error) {
 	if err := g.makeRoomLocked(r.from); err != nil {
 		return nil, err
 	}
-	rec := &groupRecord{from: r.from, size: r.size, deviceType: r.deviceType, index: make(map[cluster.Device]int)}
+	rec := &groupRecord{from: r.from, size: r.size, deviceType: r.deviceType, since: time.Now(), index: make(map[cluster.Device]int)}
 	g.addLocked(r.key, rec)
 	return rec, nil
 }
@@ -322,7 +323,7 @@ func (g *groups) add(m *members) error {
 	for i, member := range m.list {
 		index[member.device] = i
 	}
-	rec := &groupRecord{size: m.size(), deviceType: m.deviceType, joined: m.list, index: index, complete: m}
+	rec := &groupRecord{size: m.size(), deviceType: m.deviceType, since: time.Now(), joined: m.list, index: index, complete: m}
 	g.addLocked(m.key, rec)
 	g.countLocked(rec, m.size())
 	return nil

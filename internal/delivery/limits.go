@@ -138,6 +138,10 @@ const (
 	drainGrace = 2 * time.Second
 	drainPause = 500 * time.Millisecond
 
+	// peerVisits is how many receives from one peer Requester.Waiting looks at. It holds the lock of the peer
+	// meanwhile, for some tens of microseconds at most.
+	peerVisits = 1024
+
 	// quietPoll is the pause between two looks in Close and Drain.
 	quietPoll = time.Millisecond
 )

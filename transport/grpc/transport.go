@@ -81,6 +81,11 @@ func (t *RpcRemoteRendezvous) Close(ctx context.Context) error {
 // Unreached returns the peers that receives wait for, or have given up.
 func (t *RpcRemoteRendezvous) Unreached() []transport.Unreached { return t.requester.Unreached() }
 
+// Waiting returns the receives from peers that have not ended; the longest first, as delivery.Requester.Waiting does.
+func (t *RpcRemoteRendezvous) Waiting(most, visits int, skip func(edge string) bool) ([]transport.Waiting, int, bool) {
+	return t.requester.Waiting(most, visits, skip)
+}
+
 // Conn returns the gRPC connection to a task. A transport with another route uses it as the
 // fallback. It may be used until Close.
 func (t *RpcRemoteRendezvous) Conn(task cluster.Task) (transport.Conn, error) {

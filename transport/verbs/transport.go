@@ -117,6 +117,11 @@ func (t *RdmaRemoteRendezvous) RecvFrom(task cluster.Task, step int64, key rende
 // Unreached returns the peers that receives wait for, or have given up.
 func (t *RdmaRemoteRendezvous) Unreached() []transport.Unreached { return t.requester.Unreached() }
 
+// Waiting returns the receives from peers that have not ended; the longest first, as delivery.Requester.Waiting does.
+func (t *RdmaRemoteRendezvous) Waiting(most, visits int, skip func(edge string) bool) ([]transport.Waiting, int, bool) {
+	return t.requester.Waiting(most, visits, skip)
+}
+
 // Connect makes channels to tasks, and makes them again after each break. It does not wait
 // for them.
 func (t *RdmaRemoteRendezvous) Connect(tasks ...cluster.Task) {

@@ -19,6 +19,7 @@ type ownedStep struct {
 	session *session
 	timer   *time.Timer   // cleans it up; nil unless its master has cancelled it
 	runs    int           // that are under way
+	since   time.Time     // when the first of them began
 	rested  *list.Element // of session.rested; nil while it runs
 }
 
@@ -34,6 +35,9 @@ func (m *sessions) own(step int64, s *session) *ownedStep {
 	}
 	o.stir()
 	o.session = s
+	if o.runs == 0 {
+		o.since = time.Now()
+	}
 	o.runs++
 	return o
 }

@@ -52,6 +52,8 @@ type request struct {
 type wait struct {
 	known   *store
 	device  cluster.Device
+	step    int64
+	name    string // of the value
 	timeout time.Duration
 	// done is called once, with store.mu not held. It must not block.
 	done func(uint64, error)

@@ -103,15 +103,15 @@ func (t *Table) Outdated(src cluster.Device, err error) bool {
 	return restarted
 }
 
-// Request requests the incarnation of a peer's device, for a receive of a step. The end of
+// Request requests the incarnation of a peer's device, for the receive of a value of a step, by its name. The end of
 // the step or of ctx ends the wait, and so does the peer timeout.
-func (t *Table) Request(ctx context.Context, step int64, d cluster.Device) (uint64, error) {
+func (t *Table) Request(ctx context.Context, step int64, name string, d cluster.Device) (uint64, error) {
 	type answer struct {
 		n   uint64
 		err error
 	}
 	c := make(chan answer, 1)
-	t.Await(ctx, step, d, func(n uint64, err error) { c <- answer{n, err} })
+	t.Await(ctx, step, name, d, func(n uint64, err error) { c <- answer{n, err} })
 	a := <-c
 	return a.n, a.err
 }
@@ -120,7 +120,7 @@ func (t *Table) Request(ctx context.Context, step int64, d cluster.Device) (uint
 // before it returns. Receives that wait for the same device get it in the order of their calls,
 // and before later receives know it. done must not block. After end it is called at
 // once, with 0: the receive fails, since every step has ended.
-func (t *Table) Await(ctx context.Context, step int64, d cluster.Device, done func(uint64, error)) {
+func (t *Table) Await(ctx context.Context, step int64, name string, d cluster.Device, done func(uint64, error)) {
 	t.mu.Lock()
 	if t.ending {
 		t.mu.Unlock()
@@ -128,7 +128,7 @@ func (t *Table) Await(ctx context.Context, step int64, d cluster.Device, done fu
 		return
 	}
 	in := t.o.Steps.Find(step)
-	w := &wait{known: &t.store, device: d, timeout: t.o.PeerTimeout}
+	w := &wait{known: &t.store, device: d, step: step, name: name, timeout: t.o.PeerTimeout}
 	w.done = func(n uint64, err error) {
 		in.DeregisterCall(w)
 		switch {

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,6 +28,7 @@ type Calls struct {
 
 	sent, sentBytes *prometheus.CounterVec
 	sentTensors     atomic.Int64 // the sum of sent; the value of a Counter cannot be read
+	sentTo          sync.Map     // *atomic.Int64 by peer: the same as sentBytes
 	sendErrors      *prometheus.CounterVec
 	rpcs            *prometheus.CounterVec
 	rpcSeconds      *prometheus.HistogramVec
@@ -61,6 +63,28 @@ func (m *Calls) collectors() []prometheus.Collector {
 // Sent returns how many tensors were sent in responses.
 func (m *Calls) Sent() int64 { return m.sentTensors.Load() }
 
+// countSent counts bytes that were sent to a peer.
+func (m *Calls) countSent(peer string, bytes int64) {
+	n, ok := m.sentTo.Load(peer)
+	if !ok {
+		n, _ = m.sentTo.LoadOrStore(peer, new(atomic.Int64))
+	}
+	if n, ok := n.(*atomic.Int64); ok {
+		n.Add(bytes)
+	}
+}
+
+// EachSent calls f with the bytes that were sent to each peer over gRPC; OtherPeers stands for all that are not in the cluster.
+func (m *Calls) EachSent(f func(peer string, bytes int64)) {
+	m.sentTo.Range(func(peer, n any) bool {
+		p, _ := peer.(string)
+		if n, ok := n.(*atomic.Int64); ok {
+			f(p, n.Load())
+		}
+		return true
+	})
+}
+
 // Worker returns w with its responses to RecvTensor counted.
 func (m *Calls) Worker(w transport.Worker, spec *cluster.Spec) transport.Worker {
 	return countingWorker{w, m, spec}
@@ -83,6 +107,7 @@ func (w countingWorker) RecvTensor(ctx context.Context, req *tfpb.RecvTensorRequ
 	w.m.sent.WithLabelValues(peer).Inc()
 	w.m.sentTensors.Add(1)
 	w.m.sentBytes.WithLabelValues(peer).Add(float64(r.Tensor.Size()))
+	w.m.countSent(peer, r.Tensor.Size())
 	return r, nil
 }
 

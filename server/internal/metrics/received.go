@@ -30,7 +30,7 @@ type route struct {
 
 // routeMetrics has the metrics of one route.
 type routeMetrics struct {
-	count                   atomic.Int64 // tensors; the value of a Counter cannot be read
+	count, size             atomic.Int64 // tensors and their bytes; the value of a Counter cannot be read
 	tensors, bytes, retries prometheus.Counter
 	seconds                 prometheus.Observer
 }
@@ -73,6 +73,7 @@ func (m *Received) Observe(t transport.Transfer) {
 		a.count.Add(1)
 		a.tensors.Inc()
 	}
+	a.size.Add(t.Bytes)
 	a.bytes.Add(float64(t.Bytes))
 	a.seconds.Observe(t.End.Sub(t.Start).Seconds())
 	if t.Attempt > 1 {
@@ -115,4 +116,13 @@ func (m *Received) ByTransport() map[string]int {
 		counts[r.transport] += int(a.count.Load())
 	}
 	return counts
+}
+
+// Each calls f with what came over each transport from each peer; a zero peer stands for all that only the cluster of a session has.
+func (m *Received) Each(f func(transport string, peer cluster.Task, tensors, bytes int64)) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for r, a := range m.routes {
+		f(r.transport, r.peer, a.count.Load(), a.size.Load())
+	}
 }
