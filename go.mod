@@ -1,6 +1,6 @@
 module github.com/tryst-rdma/tryst
 
-go 1.26.0
+go 1.26.7
 
 require (
 	github.com/KimMachineGun/automemlimit v1.0.1
@@ -9,6 +9,7 @@ require (
 	github.com/dgryski/go-farm v0.0.0-20240924180020-3414d57e47da
 	github.com/ebitengine/purego v0.11.3
 	github.com/google/go-cmp v0.7.0
+	github.com/google/jsonschema-go v0.4.3
 	github.com/klauspost/compress v1.20.1
 	github.com/knadh/koanf/providers/confmap v1.0.1
 	github.com/knadh/koanf/providers/env/v2 v2.0.2

@@ -115,7 +115,7 @@ type Config struct {
 	// the control group, or the memory of the host.
 	Memory int64 `setting:"memory"`
 
-	// MetricsAddress serves /metrics, /healthz and /readyz over HTTP, HOST:PORT. Default: none.
+	// MetricsAddress serves a page (/), /api/status, /metrics, /healthz and /readyz over HTTP, HOST:PORT. Default: none.
 	MetricsAddress string `setting:"metrics-address"`
 	// PprofAddress serves net/http/pprof, HOST:PORT. Default: none.
 	PprofAddress string `setting:"pprof-address"`

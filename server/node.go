@@ -21,6 +21,7 @@ import (
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/server/internal/memory"
 	"github.com/tryst-rdma/tryst/server/internal/metrics"
+	"github.com/tryst-rdma/tryst/server/internal/overview"
 	"github.com/tryst-rdma/tryst/server/internal/peers"
 	"github.com/tryst-rdma/tryst/server/internal/rdma"
 	"github.com/tryst-rdma/tryst/server/internal/refusals"
@@ -61,6 +62,9 @@ type Options struct {
 	// file. Publish here. An error ends the start. Nil does nothing.
 	Prepare func(context.Context, *Server) error
 
+	// Version is the version of the program, for /api/status. Empty: that which the go command has recorded.
+	Version string
+
 	// LimitHeap lets the process's soft limit of memory (debug.SetMemoryLimit) follow what it uses outside the Go
 	// heap, unless GOMEMLIMIT is set. It is for the program of one server.
 	LimitHeap bool
@@ -79,6 +83,7 @@ type node struct {
 	incarnation uint64
 	place       *rendezvous.Session // its devices
 	log         *slog.Logger
+	warnings    *overview.Warnings // of log
 	registry    prometheus.Registerer
 	gatherer    prometheus.Gatherer // of the metrics address
 	metrics     *metrics.Metrics
@@ -108,12 +113,13 @@ type node struct {
 // newNode makes a node without parts. cpus is the number of its devices; 0 means 1.
 func newNode(task cluster.Task, cpus int, o Options) *node {
 	n := &node{
-		task: task, incarnation: cmp.Or(o.incarnation, cluster.NewIncarnation()), log: o.Logger, allocator: o.Allocator, self: new(ownWorker),
+		task: task, incarnation: cmp.Or(o.incarnation, cluster.NewIncarnation()), log: o.Logger, allocator: o.Allocator, self: new(ownWorker), warnings: new(overview.Warnings),
 	}
 	n.registry, n.gatherer = metrics.Registries(o.Registerer)
 	if n.log == nil {
 		n.log = slog.New(slog.DiscardHandler)
 	}
+	n.log = slog.New(n.warnings.Handler(n.log.Handler()))
 	n.place = rendezvous.NewSession(task, n.incarnation, cpus)
 	n.refusals = refusals.New(n.log)
 	n.metrics = metrics.New()

@@ -51,6 +51,7 @@ type Server struct {
 	address      net.Addr
 	file         listen.File
 	http         *httpserver.Server
+	overview     *serverOverview
 	listeners    *listen.Listeners
 	stepIDs      *stepIDs
 	stage        atomic.Int32  // a stage
@@ -100,6 +101,7 @@ func Start(ctx context.Context, c Config, o Options) (*Server, error) {
 		part{"channels", nil, s.closeChannels}, // the first are made with the calls
 		part{"worker", func(context.Context) error { return s.startWorker(workerOptions(cfg, o), cfg.leader) }, s.stopWorker},
 		part{"waiting requests", nil, s.endRequests},
+		part{"overview", func(context.Context) error { return s.startOverview(overviewOptionsOf(cfg, o)) }, s.stopOverview},
 		part{"calls", func(ctx context.Context) error { return s.serve(ctx, serveOptionsOf(cfg, o)) }, nil},
 	)
 	if err != nil {
@@ -302,7 +304,7 @@ func (s *Server) closeHTTP(context.Context) error {
 // httpOptions completes o, which has the settings.
 func (s *Server) httpOptions(o httpserver.Options) httpserver.Options {
 	o.Listeners, o.Metrics, o.Record = s.listeners, s.gatherer, s.worker.Record
-	o.Links, o.Alive, o.Ready = func() any { return s.Links() }, s.alive, s.ready
+	o.Links, o.Alive, o.Ready, o.Status = func() any { return s.Links() }, s.alive, s.ready, s.overview.cache.Get
 	return o
 }
 

@@ -7,12 +7,14 @@ import (
 	"net/netip"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/buildinfo"
 	"github.com/tryst-rdma/tryst/internal/certificates"
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/internal/devices"
 	"github.com/tryst-rdma/tryst/internal/providers"
+	"github.com/tryst-rdma/tryst/internal/statusapi"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/server/internal/calls"
 	"github.com/tryst-rdma/tryst/server/internal/httpserver"
@@ -174,4 +176,21 @@ func serveOptionsOf(c *complete, o Options) serveOptions {
 		Secured: c.TLS.Cert != "", UnaryLimit: c.GRPC.UnaryLimit, Prepare: o.Prepare,
 		HTTP: httpserver.Options{MetricsAddress: c.MetricsAddress, PprofAddress: c.PprofAddress},
 	}
+}
+
+// overviewOptionsOf are the settings for /api/status.
+func overviewOptionsOf(c *complete, o Options) overviewOptions {
+	v := overviewOptions{
+		Served: c.MetricsAddress != "", Transport: c.Transport, Build: buildinfo.Read(o.Version), Settings: []statusapi.Setting{},
+		Limits: overviewLimits{
+			MaxWaiting: c.Limits.MaxWaiting, KeptTotal: c.Limits.KeptTotal,
+			Sessions: c.Graphs.MaxSessions, Steps: c.Graphs.MaxRunningSteps,
+		},
+	}
+	for _, s := range config.Bind(&c.Config, &c.Graphs).Changed() {
+		if c.set[s.Key] {
+			v.Settings = append(v.Settings, statusapi.Setting{Key: s.Key, Value: s.Text})
+		}
+	}
+	return v
 }

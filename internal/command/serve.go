@@ -174,7 +174,7 @@ func (s streams) serve(ctx context.Context, cfg *sources.Loaded, offers []offer,
 	given, limits := cfg.Given(config.ForServer)
 	srv, err := server.Start(ctx, given, server.Options{
 		GraphLimits: limits,
-		Logger:      log, LimitHeap: true, ServerStats: traces.Server(), ClientStats: traces.Client(), Kernels: kernels,
+		Logger:      log, LimitHeap: true, Version: version, ServerStats: traces.Server(), ClientStats: traces.Client(), Kernels: kernels,
 		Listening: s.listening(cfg, graphs),
 		Prepare: func(ctx context.Context, srv *server.Server) error {
 			for _, o := range offers {

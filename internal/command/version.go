@@ -2,10 +2,11 @@ package command
 
 import (
 	"fmt"
-	"runtime"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tryst-rdma/tryst/internal/buildinfo"
+	"github.com/tryst-rdma/tryst/internal/statusapi"
 )
 
 // version is the version of a release, which its build sets with
@@ -16,36 +17,9 @@ import (
 var version string
 
 // build describes this binary.
-type build struct {
-	Version  string `json:"version"`
-	Commit   string `json:"commit"`   // empty if the go command did not record it
-	Modified bool   `json:"modified"` // built from a tree with uncommitted changes
-	Go       string `json:"go"`
-	Platform string `json:"platform"`
-}
+type build statusapi.Build
 
-func buildVersion() build {
-	b := build{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		info = new(debug.BuildInfo)
-	}
-	if b.Version == "" {
-		b.Version = info.Main.Version
-	}
-	if b.Version == "" {
-		b.Version = "(devel)"
-	}
-	for _, s := range info.Settings {
-		switch s.Key {
-		case "vcs.revision":
-			b.Commit = s.Value
-		case "vcs.modified":
-			b.Modified = s.Value == "true"
-		}
-	}
-	return b
-}
+func buildVersion() build { return build(buildinfo.Read(version)) }
 
 func (b build) String() string {
 	commit := "unknown"

@@ -152,3 +152,16 @@ func (f Fields) Self() cluster.Task {
 	}
 	return t
 }
+
+// ChangedSetting is a setting with its value in the form of a flag.
+type ChangedSetting struct{ Key, Text string }
+
+// Changed returns the settings whose value is not the default, in the order of docs/settings.md.
+func (f Fields) Changed() (changed []ChangedSetting) {
+	for _, s := range settings {
+		if f.IsSet(s.Key) && f.Text(s.Key) != s.Default {
+			changed = append(changed, ChangedSetting{s.Key, f.Text(s.Key)})
+		}
+	}
+	return changed
+}

@@ -81,7 +81,7 @@ var settings = []Setting{
 		ForServer | ForDoctor, func(p any) value { return task{to[string](p)} }},
 	{"collective-leader", "", "task that puts the groups of collective operations together, the same at all members; empty = task 0 of the job of task",
 		ForServer, func(p any) value { return maybeTask{task{to[string](p)}} }},
-	{"metrics-address", "", "address that serves Prometheus metrics (/metrics) and probes (/healthz, /readyz) over HTTP",
+	{"metrics-address", "", "address that serves a page (/), the status (/api/status), Prometheus metrics (/metrics) and probes (/healthz, /readyz) over HTTP",
 		ForServer, func(p any) value { return address{to[string](p), true} }},
 	{"pprof-address", "", "address that serves net/http/pprof",
 		ForServer, func(p any) value { return address{to[string](p), true} }},

@@ -1,5 +1,5 @@
-// Package httpserver serves what operators and their systems ask a server for over HTTP: metrics, links, traces and
-// probes on one address, and profiles on another. Each is optional. The number of requests under way, their
+// Package httpserver serves what operators and their systems ask a server for over HTTP: the page, the status, metrics, links,
+// traces and probes on one address, and profiles on another. Each is optional. The number of requests under way, their
 // length and their time are bounded (limits.go).
 package httpserver
 
@@ -16,8 +16,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/tryst-rdma/tryst/internal/page"
+	"github.com/tryst-rdma/tryst/internal/statusapi"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/server/internal/listen"
+	"github.com/tryst-rdma/tryst/server/internal/overview"
 )
 
 // Options are what a Server serves, and where.
@@ -29,6 +32,8 @@ type Options struct {
 	Metrics   prometheus.Gatherer
 	// Links returns what /links serves as JSON.
 	Links func() any
+	// Status returns what /api/status and /api/events serve.
+	Status func() (overview.Encoded, error)
 	// Record records what runs until its context ends, for /trace. release gives back the memory of the records.
 	Record func(context.Context) (steps []*tfpb.LabeledStepStats, release func())
 	// Alive returns why the process must be replaced, and Ready why it must get no new callers; "" if not.
@@ -36,7 +41,10 @@ type Options struct {
 }
 
 // Server serves on up to two addresses. Its owner closes it.
-type Server struct{ listeners []*listener }
+type Server struct {
+	listeners []*listener
+	closing   chan struct{} // closed by Close, for streams
+}
 
 // The settings of the addresses.
 const (
@@ -46,10 +54,10 @@ const (
 
 // Start serves. An address in use is Unavailable. ctx bounds the start only.
 func Start(ctx context.Context, o Options) (*Server, error) {
-	s := new(Server)
+	s := &Server{closing: make(chan struct{})}
 	metrics, profiles := newRefuser(o.Listeners, MetricsKey), newRefuser(o.Listeners, PprofKey)
 	for _, e := range []endpoint{
-		{MetricsKey, o.MetricsAddress, metrics, o.handler(metrics)},
+		{MetricsKey, o.MetricsAddress, metrics, o.handler(s.closing, metrics)},
 		{PprofKey, o.PprofAddress, profiles, pprofHandler(profiles)},
 	} {
 		if e.address == "" {
@@ -80,6 +88,7 @@ func (s *Server) Close() {
 	if s == nil {
 		return
 	}
+	close(s.closing)
 	for _, l := range s.listeners {
 		l.close()
 	}
@@ -93,11 +102,14 @@ type listener struct {
 	done    chan struct{}
 }
 
-// handler serves metrics, links, traces, and the probes of Kubernetes and of load balancers.
-func (o *Options) handler(refuse refuser) http.Handler {
+// handler serves the page, the status, metrics, links, traces, and the probes of Kubernetes and of load balancers.
+func (o *Options) handler(closing <-chan struct{}, refuse refuser) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metricsHandler(o.Metrics, refuse))
 	mux.Handle("GET /links", linksHandler(o.Links, refuse))
+	mux.Handle("GET "+statusapi.Path, statusHandler(o.Status, refuse))
+	mux.Handle("GET "+statusapi.EventsPath, eventsHandler(o.Status, closing, refuse))
+	mux.Handle("GET /{$}", page.Handler())
 	mux.Handle("GET /trace", traceHandler(o.Record, refuse))
 	mux.Handle("GET /healthz", probe("alive", o.Alive))
 	mux.Handle("GET /readyz", probe("ready", o.Ready))

@@ -17,6 +17,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/logtest"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/server/internal/listen"
+	"github.com/tryst-rdma/tryst/server/internal/overview"
 	"github.com/tryst-rdma/tryst/status"
 )
 
@@ -92,7 +93,9 @@ func start(t *testing.T) (*Server, observed) {
 	o := observed{listen.NewListeners(log.Logger()), log}
 	s, err := Start(t.Context(), Options{
 		MetricsAddress: "127.0.0.1:0", PprofAddress: "127.0.0.1:0", Listeners: o.listeners, Metrics: prometheus.NewRegistry(),
-		Links: func() any { return nil },
+		Links: func() any { return nil }, Status: func() (overview.Encoded, error) {
+			return overview.Encoded{Full: []byte("{}"), Event: []byte("{}")}, nil
+		},
 		Record: func(ctx context.Context) ([]*tfpb.LabeledStepStats, func()) {
 			<-ctx.Done()
 			return nil, func() {}

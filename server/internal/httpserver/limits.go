@@ -17,6 +17,15 @@ const (
 	maxScrapes    = 8
 	scrapeTimeout = 30 * time.Second
 
+	// maxStreams bounds the streams of events, and maxStreamsOfAddress those of one address. A stream ends after streamTime, and
+	// its client begins another one: so one that nobody reads ends, too. An event comes each eventInterval.
+	maxStreams          = 16
+	maxStreamsOfAddress = 6
+	streamTime          = 5 * time.Minute
+	eventInterval       = time.Second
+	// eventTimeout is how long a client may take to read an event.
+	eventTimeout = 10 * time.Second
+
 	// maxProfileTime is the longest profile and trace of pprof-address. Meanwhile it holds a place.
 	maxProfileTime = 10 * time.Minute
 	// maxProfiles bounds the requests to pprof-address in progress: a profile may take as much memory as what it

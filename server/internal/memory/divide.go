@@ -86,10 +86,10 @@ func (l *Limits) Divide(memory int64) Division {
 func (l *Limits) divideServer(b *Division) {
 	m := b.Memory
 	if !l.Set["max-waiting"] {
-		l.MaxWaiting = int(max(min(int64(l.MaxWaiting), m/waitingPart/waitingRequesters/waitingRecord), leastWaiting))
+		l.MaxWaiting = int(max(min(int64(l.MaxWaiting), m/waitingPart/WaitingRequesters/waitingRecord), leastWaiting))
 	}
 	if !l.Set["max-waiting-bytes"] {
-		l.MaxWaitingBytes = max(min(l.MaxWaitingBytes, m/waitingPart/waitingRequesters), 64*kib)
+		l.MaxWaitingBytes = max(min(l.MaxWaitingBytes, m/waitingPart/WaitingRequesters), 64*kib)
 	}
 	b.Requests = min(max(requestsOfGraph*l.MaxGraphBytes, requestsLeast), m/32*requestsOf)
 	if !l.Set["max-graph-bytes"] {
@@ -100,13 +100,13 @@ func (l *Limits) divideServer(b *Division) {
 		l.KeptTotal = m / keptPart
 	}
 	b.Connections, b.Copies = min(m/connectionsPart, connectionsMost), min(m/copiesPart, copiesMost)
-	b.Remembered = min(m/rememberedPart/waitingRequesters/rememberedID, maxRememberedIDs)
+	b.Remembered = min(m/rememberedPart/WaitingRequesters/rememberedID, maxRememberedIDs)
 	b.add("requests", b.Requests, l.whenSet("max-graph-bytes"))
 	b.add("connections", b.Connections, "")
 	b.add("copies in responses", b.Copies, "")
-	b.add("waiting receives (4 times max-waiting)", waitingRequesters*waitingRecord*int64(l.MaxWaiting), l.whenSet("max-waiting"))
-	b.add("their keys (4 times max-waiting-bytes)", waitingRequesters*l.MaxWaitingBytes, l.whenSet("max-waiting-bytes"))
-	b.add("ids of receives that have ended", waitingRequesters*rememberedID*b.Remembered, "")
+	b.add("waiting receives (4 times max-waiting)", WaitingRequesters*waitingRecord*int64(l.MaxWaiting), l.whenSet("max-waiting"))
+	b.add("their keys (4 times max-waiting-bytes)", WaitingRequesters*l.MaxWaitingBytes, l.whenSet("max-waiting-bytes"))
+	b.add("ids of receives that have ended", WaitingRequesters*rememberedID*b.Remembered, "")
 }
 
 // whenSet returns key if it was set.

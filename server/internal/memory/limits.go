@@ -39,7 +39,9 @@ const (
 	copiesPart, copiesMost = 32, gib / 2
 	// waitingPart is for the records of waiting receives, and as much for their keys. Four requesters may have
 	// their limits at once.
-	waitingPart, waitingRequesters, waitingRecord = 32, 4, 1600
+	waitingPart, waitingRecord = 32, 1600
+	// WaitingRequesters is how many of them there are.
+	WaitingRequesters = 4
 	// rememberedPart is for ids that are remembered, 50 bytes each.
 	rememberedPart, rememberedID = 64, 50
 	// heapPart is for what no limit counts: the program, goroutines, and garbage before it is collected.
