@@ -112,10 +112,10 @@ test-rxe: build/bin/testreport $(softroce) ## Test what needs the kernel's Soft-
 	@REPORT='$(report) --' REQUIRED='$(ALLOWED_SKIPS)' scripts/test-rxe.sh $(softroce) '$(PKG)' $(rxeflags) -vms $(TRYST_VMS) -- -shuffle=on $(TESTARGS)
 
 .PHONY: test-all
-test-all: $(softroce) ## Run test, test-race, test-rxe, check-capture, storm and interop; prints first what it will install
+test-all: $(softroce) ## Run test, test-race, test-rxe, check-capture, storm, test-page and interop; prints first what it will install
 	@scripts/will-install.sh $(softroce)
 	@scripts/seccomp-profile.sh || echo "the tests under the seccomp filter of containers will be skipped"
-	@for part in test test-race test-rxe check-capture storm interop; do echo "=== make $$part"; $(MAKE) --no-print-directory $$part; done
+	@for part in test test-race test-rxe check-capture storm test-page interop; do echo "=== make $$part"; $(MAKE) --no-print-directory $$part; done
 
 .PHONY: check-capture
 check-capture: build/scapy/installed ## Check the packets that make test-rxe captured with tshark and scapy
@@ -125,6 +125,13 @@ build/scapy/installed: integration/roce/together/requirements.txt
 	@python3 -m venv build/scapy || { echo "make check-capture needs Python 3 with venv: on Debian and Ubuntu, apt-get install python3-venv" >&2; exit 1; }
 	@build/scapy/bin/pip install --quiet --disable-pip-version-check -r $<
 	@cp $< $@
+
+.PHONY: test-page
+test-page: build build/browse ## Test the page of the metrics address in headless Chromium and tryst top in tmux, pictures in build/page/
+	@BROWSE=$(CURDIR)/build/browse TRYST=$(CURDIR)/$(TRYST) PICTURES=$(CURDIR)/build/page $(GO) test -tags page -count=1 -timeout=10m ./integration/page -v $(TESTARGS)
+
+build/browse: go-ready FORCE
+	@cd tools/browse && $(GO) build -o ../../build/browse .
 
 .PHONY: storm
 storm: go-ready ## Kill, stop and cut processes at random for STORM_TIME (60s), and check that no value is lost, doubled or wrong

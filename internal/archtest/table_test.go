@@ -24,8 +24,11 @@ type entry struct {
 var modulesByWord = map[string]string{
 	"automemlimit":  "github.com/KimMachineGun/automemlimit",
 	"client_golang": "github.com/prometheus/client_golang",
+	"ansi":          "github.com/charmbracelet/x/ansi",
+	"bubbletea":     "charm.land/bubbletea/v2",
 	"cobra":         "github.com/spf13/cobra",
 	"compress":      "github.com/klauspost/compress",
+	"lipgloss":      "charm.land/lipgloss/v2",
 	"gonum":         "gonum.org/v1/gonum",
 	"grpc":          "google.golang.org/grpc",
 	"koanf":         "github.com/knadh/koanf",
