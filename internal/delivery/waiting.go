@@ -39,7 +39,7 @@ func (r *Requester) Waiting(most, visits int, skip func(edge string) bool) (olde
 			if len(oldest) == most && !t.asked.Before(oldest[most-1].Since) {
 				continue
 			}
-			w := transport.Waiting{Task: p.task, Step: t.Request.Step, Key: t.Key, Since: t.asked, Requests: t.tries, Sent: t.sent}
+			w := transport.Waiting{Task: p.task, Step: t.Step, Key: t.Key, Since: t.asked, Requests: t.tries, Sent: t.sent}
 			if p.machine.conn != connUp {
 				w.Why = p.missed
 			}

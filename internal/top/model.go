@@ -181,10 +181,11 @@ func (m *Model) show(t tab) { m.tab, m.selected, m.detail = t, 0, false }
 
 // matches reports whether a row passes the filter: it has each of its words, in any case.
 func matches(row []cell, filter string) bool {
-	text := ""
+	var all strings.Builder
 	for _, c := range row {
-		text += strings.ToLower(c.text) + " "
+		all.WriteString(strings.ToLower(c.text) + " ")
 	}
+	text := all.String()
 	for word := range strings.FieldsSeq(strings.ToLower(filter)) {
 		if !strings.Contains(text, word) {
 			return false

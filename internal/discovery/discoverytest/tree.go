@@ -159,7 +159,7 @@ type Netlink struct {
 	Err error
 }
 
-// Links implements discovery.Netlink.
+// Devices implements discovery.Netlink.
 func (n *Netlink) Devices() ([]discovery.NetlinkDevice, error) { return n.DeviceList, n.Err }
 
 // Ports implements discovery.Netlink.

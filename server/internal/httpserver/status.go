@@ -2,6 +2,7 @@ package httpserver
 
 import (
 	"net/http"
+	"slices"
 
 	"github.com/tryst-rdma/tryst/server/internal/overview"
 )
@@ -17,6 +18,6 @@ func statusHandler(status func() (overview.Encoded, error), refuse refuser) http
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Cache-Control", "no-store")
-		_, _ = w.Write(append(now.Full[:len(now.Full):len(now.Full)], '\n')) // fails only when the client has gone
+		_, _ = w.Write(append(slices.Clip(now.Full), '\n')) // fails only when the client has gone
 	})
 }
