@@ -2,12 +2,14 @@ package verbstransport
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/tryst-rdma/tryst/internal/handshake"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/route"
+	"github.com/tryst-rdma/tryst/verbs"
 )
 
 // Which route to a peer is used (PROTOCOL.md section 9). A process with several devices has a
@@ -66,6 +68,9 @@ func (t *RdmaRemoteRendezvous) devicesChanged() {
 		p.mu.Lock()
 		// A call at the same time may have noted a later change, and have passed it on already.
 		p.carryOut(p.router.Own(time.Now(), *t.own.Load()))
+		if p.router.Target() == route.None {
+			p.expectNone()
+		}
 		p.unlock()
 	}
 }
@@ -152,7 +157,8 @@ func (p *peer) reportFailures() {
 
 // downOf is the event that the channel of a route has ended, or could not be made.
 func (p *peer) downOf(r *peerRoute, err error) []route.Action {
-	r.failed = r.failed || err != nil
+	// What a lost device leads to is known once it is noted (devicesChanged), which may be later.
+	r.failed = r.failed || err != nil && !errors.Is(err, verbs.ErrDeviceGone)
 	acts := p.router.Down(time.Now(), r.over, err)
 	if target := p.router.Target(); target == route.None || p.route(target).failed {
 		p.expectNone() // no route is left that has not failed

@@ -302,6 +302,30 @@ func TestDeviceThatGoesUnderContent(t *testing.T) {
 	}
 }
 
+// TestDeviceGoesBeforeItIsNoted: a channel breaks since its device is gone, and only later the
+// process notes that. Receives wait for the next route and do not take gRPC.
+func TestDeviceGoesBeforeItIsNoted(t *testing.T) {
+	s := newStage(t, sideBySide())
+	from, to := s.pair()
+	from.overRoute(to, "shm")
+	before := to.connection(from).Stats
+	k := from.key(to, "waits")
+	waiting := to.recv(1, k)
+	from.waiting(1)
+	release := to.transport.HoldDevices()
+	to.unplug(verbs.LinkShared.String())
+	s.until("the channel has ended", func() bool { return to.connection(from).Stats.Breaks > before.Breaks })
+	if !to.transport.Expects(from.task) {
+		t.Error("receives take gRPC before the next route is tried")
+	}
+	release()
+	from.sendsBlob(1, k, 5, 100*kib)
+	waiting.isBlob(5, 100*kib)
+	if c := to.connection(from); c.Route != "rdma" || c.Stats.Without != before.Without {
+		t.Errorf("%d receives took gRPC: %+v", c.Stats.Without-before.Without, c)
+	}
+}
+
 // TestNewRouteBreaksDuringTheChange: the better route breaks while the content of the old one
 // flows. The old channel goes on, with new receives, too.
 func TestNewRouteBreaksDuringTheChange(t *testing.T) {
