@@ -26,29 +26,41 @@ type tasks map[string][]string
 // its number of tasks.
 func newCluster(t testing.TB, jobs map[string]int) tasks {
 	t.Helper()
-	c := tasks{}
-	for job, n := range jobs {
-		for range n {
-			c[job] = append(c[job], freeAddress(t))
-		}
+	n := 0
+	for _, of := range jobs {
+		n += of
+	}
+	c, free := tasks{}, freeAddresses(t, n)
+	for job, of := range jobs {
+		c[job], free = free[:of:of], free[of:]
 	}
 	return c
 }
 
-// freeAddress returns an address on which nobody listens. Its port is below those that the kernel
-// gives to sockets without one, so that no other process gets it by chance before the test does.
+// freeAddress returns an address on which nobody listens.
 func freeAddress(t testing.TB) string {
 	t.Helper()
-	const first, n = 10000, 22000
+	return freeAddresses(t, 1)[0]
+}
+
+// freeAddresses returns n different addresses on which nobody listens. Their ports are below those
+// that the kernel gives to sockets without one, so that no other process gets one by chance before the
+// test does.
+func freeAddresses(t testing.TB, n int) (all []string) {
+	t.Helper()
+	const first, ports = 10000, 22000
 	for range 1000 {
-		a := fmt.Sprintf("127.0.0.1:%d", first+rand.IntN(n))
-		if l, err := net.Listen("tcp", a); err == nil {
-			l.Close()
-			return a
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first+rand.IntN(ports)))
+		if err != nil {
+			continue
+		}
+		defer l.Close() // after all have been found
+		if all = append(all, l.Addr().String()); len(all) == n {
+			return all
 		}
 	}
-	t.Fatal("no free port")
-	return ""
+	t.Fatal("no free ports")
+	return nil
 }
 
 // startBoth starts a chief, a TensorFlow task of the job tf, and a Tryst task for each kernel set.
