@@ -48,7 +48,7 @@ var table = []Row{
 		Name: tcp.Name, Link: verbs.LinkTCP, Order: 3,
 		Timeout: softwareTimeout,
 		New: func(o Options) verbs.Provider {
-			return tcp.New(tcp.Options{Listen: o.Addresses, Dial: o.Dial, Logger: o.Logger})
+			return tcp.New(tcp.Options{Listen: o.Addresses, Dial: o.Dial, Busy: o.Busy, Logger: o.Logger})
 		},
 		Doctor: Texts{
 			Device:    "queue pairs over TCP, to the port that gRPC listens on",

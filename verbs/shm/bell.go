@@ -25,9 +25,8 @@ func (q *qp) sleeps(l *connection, on bool) {
 	l.bell.setLocked(q.pollers.Load() > 0)
 }
 
-// polled changes the number of completion queues whose callers poll. Who stops polling polls once more
-// afterwards.
-func (q *qp) polled(change int32) {
+// Polled implements soft.Driven.
+func (q *qp) Polled(change int32) {
 	q.pollers.Add(change)
 	l := q.live.Load()
 	if l == nil {

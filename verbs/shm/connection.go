@@ -121,7 +121,7 @@ func (l *connection) wake() {
 // thread on the processor of the one that woke it, where it would wait until that sleeps.
 func (l *connection) letWokenRun() {
 	if l.rang.Load() > 0 && l.rang.Add(-1) == 0 {
-		yield()
+		soft.Yield()
 	}
 }
 

@@ -120,3 +120,6 @@ func (d *device) Close() error {
 	d.running.Wait() // none of them blocks; those of closer and takers may, so they are left alone
 	return nil
 }
+
+// CreateCQ implements verbs.Device. A goroutine that polls the queue works on the rings of its queue pairs.
+func (d *device) CreateCQ(c verbs.CQConfig) (verbs.CQ, error) { return d.NewDrivenCQ(c) }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/internal/soft"
 )
 
 // TestRequestsExecutedBeforeTheEndComplete: the peer executes requests and closes its queue pair. The
@@ -26,7 +27,7 @@ func TestRequestsExecutedBeforeTheEndComplete(t *testing.T) {
 			}
 			x.qp.drive.Unlock()
 			<-l.ended
-			if x.cq.(*cq).Empty() { //nolint:errcheck // it is one
+			if x.cq.(*soft.DrivenCQ).Empty() { //nolint:errcheck // it is one
 				t.Error("the completion of the executed request is lost")
 			}
 		}()

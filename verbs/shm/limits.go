@@ -85,9 +85,6 @@ const (
 	wokenPolls = 200
 	// pollBatch is maxBatch for a goroutine that polls: it wants to see completions.
 	pollBatch = 4
-	// maxPolled is the number of queues of queue pairs up to which a goroutine that polls the completion
-	// queue works for all of them. With more of them each poll would take longer than it saves.
-	maxPolled = 32
 	// spinLoads is the number of looks between two looks at the clock.
 	spinLoads = 64
 )

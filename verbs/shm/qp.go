@@ -20,7 +20,7 @@ type qp struct {
 	pd             *pd
 	number         verbs.QPN
 	entrySize      int
-	sendCQ, recvCQ *cq
+	sendCQ, recvCQ *soft.DrivenCQ
 
 	driver
 
@@ -77,10 +77,11 @@ func (p *pd) CreateQP(c verbs.QPConfig) (verbs.QP, error) {
 	d := p.dev
 	d.Mu.Lock()
 	defer d.Mu.Unlock()
-	if err := p.CheckQPLocked("create QP", &c, shared(c.SendCQ), shared(c.RecvCQ), maxInline); err != nil {
+	sendCQ, _ := c.SendCQ.(*soft.DrivenCQ)
+	recvCQ, _ := c.RecvCQ.(*soft.DrivenCQ)
+	if err := p.CheckQPLocked("create QP", &c, sendCQ.Shared(), recvCQ.Shared(), maxInline); err != nil {
 		return nil, err
 	}
-	sendCQ, recvCQ := c.SendCQ.(*cq), c.RecvCQ.(*cq) //nolint:errcheck // CheckQPLocked has looked at them
 	q := &qp{pd: p, entrySize: entrySize(c.MaxSendSGE, c.MaxInline), sendCQ: sendCQ, recvCQ: recvCQ}
 	q.ready = make(chan struct{})
 	q.own = endpointData{secret: newSecret(), socket: d.socket, inDir: d.hasPath}
@@ -96,8 +97,8 @@ func (p *pd) CreateQP(c verbs.QPConfig) (verbs.QP, error) {
 	q.machine.Init(q, rc.Config{
 		QPConfig: c, Device: name, Number: q.number, OnlyGID: "the only entry is 0", ReadAtomic: maxReadAtomic, MaxPost: maxMessage,
 	})
-	sendCQ.use(q)
-	recvCQ.use(q)
+	sendCQ.Use(q)
+	recvCQ.Use(q)
 	p.AddQPLocked(sendCQ.CQ, recvCQ.CQ)
 	return q, nil
 }

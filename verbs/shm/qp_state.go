@@ -192,8 +192,8 @@ func (q *qp) Close() error {
 	q.mu.Unlock()
 	q.drive.Unlock()
 	q.Purge()
-	q.sendCQ.unuse(q)
-	q.recvCQ.unuse(q)
+	q.sendCQ.Unuse(q)
+	q.recvCQ.Unuse(q)
 	q.pd.DropQPLocked(q.Send, q.Recv)
 	return nil
 }

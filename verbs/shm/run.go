@@ -78,8 +78,8 @@ func (q *qp) stepDriving(l *connection, runner bool) (seen words, moved bool) {
 	return seen, moved
 }
 
-// poll works on the rings in place of run, if something has changed and nobody else does it.
-func (q *qp) poll() {
+// Drive implements soft.Driven: it works on the rings in place of run, if something has changed and nobody else does it.
+func (q *qp) Drive() {
 	l := q.live.Load()
 	if l == nil || !q.drive.TryLock() {
 		return

@@ -116,17 +116,23 @@ func (c *conn) begin() {
 	c.kick()
 }
 
-// close closes the sockets. It does not wait for the goroutines; Device.Close does.
+// close closes the sockets. It does not wait for the goroutines; Device.Close does. A socket's close
+// waits for who reads or writes it now, and that one may want the lock that the caller holds.
 func (c *conn) close() {
 	c.stop()
 	c.attachMu.Lock()
 	defer c.attachMu.Unlock()
 	c.ended = true
-	if c.in != nil {
-		c.in.Close()
-	}
-	if c.out != nil && c.out != c.in {
-		c.out.Close()
+	if c.in != nil || c.out != nil {
+		in, out := c.in, c.out
+		c.q.pd.dev.wg.Go(func() {
+			if in != nil {
+				in.Close()
+			}
+			if out != nil && out != in {
+				out.Close()
+			}
+		})
 	}
 	c.wakeWriter()
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
@@ -25,6 +26,8 @@ type device struct {
 	addresses []string // at which peers reach the device
 	listener  net.Listener
 	wg        sync.WaitGroup // all goroutines of the device
+
+	spinning atomic.Int32 // readers that spin
 
 	readBuffers, stagingBuffers sync.Pool // of *[readBytes]byte and *[stagingBytes]byte
 
@@ -176,3 +179,6 @@ func (d *device) Close() error {
 	d.wg.Wait() // readers and writers of closed queue pairs end by themselves
 	return nil
 }
+
+// CreateCQ implements verbs.Device. A goroutine that polls the queue reads the sockets of its queue pairs.
+func (d *device) CreateCQ(c verbs.CQConfig) (verbs.CQ, error) { return d.NewDrivenCQ(c) }

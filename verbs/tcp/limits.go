@@ -40,6 +40,16 @@ const (
 	// behindBytes is how much a reader reads behind content that it reads straight into its place: a
 	// header and little content. More would be content that is copied once more.
 	behindBytes = 1 << 10
+	// busySpinTime is how long a reader looks at its socket under Options.Busy before it sleeps.
+	// spinLooks is the number of looks between two looks at the clock, in some 10 µs.
+	busySpinTime = time.Millisecond
+	spinLooks    = 16
+	// ackDelay is how long an acknowledgement waits for a frame that carries it, or for the next look of
+	// who polls: a program need not poll again.
+	ackDelay = time.Millisecond
+	// yieldLooks is how many looks at the socket, in some 20 µs, a goroutine makes before it gives up its
+	// processor once: the kernel may have put the peer's thread there, to which it has written.
+	yieldLooks = 20
 	// paceTime is how long a connection may take to send what the kernel gets at a time
 	// (pace.go). The share is at least minShare and at most maxShare, and is how much the kernel
 	// takes that it has not sent yet (TCP_NOTSENT_LOWAT).

@@ -138,6 +138,12 @@ func (m *machine) hasOutput() bool {
 	return r.rnrDue || r.readyDue || m.req.probeDue || r.numResponses > 0 || r.refused || r.ackDue || m.sendable() != nil
 }
 
+// onlyAcks reports whether all that next would return is acknowledgements, which are short.
+func (m *machine) onlyAcks() bool {
+	r := &m.resp
+	return m.IsUp() && !r.rnrDue && !r.readyDue && !m.req.probeDue && r.numResponses == 0 && !r.refused && m.sendable() == nil
+}
+
 // receive takes the header of a frame and says where its content goes. An error means that the
 // peer broke the protocol. The caller then places the content, and calls placed; if it
 // cannot, misplaced.

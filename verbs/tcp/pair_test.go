@@ -50,7 +50,7 @@ func newSideOf(t testing.TB, p verbs.Provider, size int) *side {
 	s.atEnd(s.mr.Close)
 	c, err := dev.CreateCQ(verbs.CQConfig{Size: 512})
 	s.check(err)
-	s.cq = c.(*soft.CQ) //nolint:errcheck // what CreateCQ returns
+	s.cq = c.(*soft.DrivenCQ).CQ //nolint:errcheck // what CreateCQ returns
 	s.atEnd(c.Close)
 	q, err := s.pd.CreateQP(verbs.QPConfig{SendCQ: c, RecvCQ: c, MaxSend: 256, MaxRecv: 256, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 64})
 	s.check(err)

@@ -30,12 +30,13 @@ func (p *pd) CreateQP(c verbs.QPConfig) (verbs.QP, error) {
 	d := p.dev
 	d.Mu.Lock()
 	defer d.Mu.Unlock()
-	send, _ := c.SendCQ.(*soft.CQ)
-	recv, _ := c.RecvCQ.(*soft.CQ)
+	sendCQ, _ := c.SendCQ.(*soft.DrivenCQ)
+	recvCQ, _ := c.RecvCQ.(*soft.DrivenCQ)
+	send, recv := sendCQ.Shared(), recvCQ.Shared()
 	if err := p.CheckQPLocked("create QP", &c, send, recv, maxInline); err != nil {
 		return nil, err
 	}
-	q := &qp{pd: p, changed: make(chan struct{})}
+	q := &qp{pd: p, sendCQ: sendCQ, recvCQ: recvCQ, changed: make(chan struct{})}
 	rand.Read(q.secret[:]) // never fails (crypto/rand)
 	d.number(q)
 	q.Init(&d.Device, q.number, q, send, recv)
@@ -45,6 +46,8 @@ func (p *pd) CreateQP(c verbs.QPConfig) (verbs.QP, error) {
 	})
 	d.qps[q] = struct{}{}
 	p.AddQPLocked(send, recv)
+	sendCQ.Use(q)
+	recvCQ.Use(q)
 	return q, nil
 }
 

@@ -30,6 +30,8 @@ type Options struct {
 	// GreetingTime is how long an accepted connection may take until a queue pair has
 	// proved itself; 0 means 10 s.
 	GreetingTime time.Duration
+	// Busy makes goroutines look at the socket for 1 ms before they sleep, as the poll mode busy asks for.
+	Busy bool
 	// Logger receives what an operator may want to change; nil means no log.
 	Logger *slog.Logger
 }

@@ -17,6 +17,9 @@ type qp struct {
 	pd     *pd
 	number verbs.QPN
 
+	sendCQ, recvCQ *soft.DrivenCQ
+	pollers        atomic.Int32 // queues whose callers poll all the time
+
 	// conn is the present connection; nil before INIT. It exists before its sockets do.
 	conn atomic.Pointer[conn]
 
@@ -37,6 +40,16 @@ type qp struct {
 	timerAt time.Duration
 	armed   bool // timerAt is set
 }
+
+// Drive implements soft.Driven: it reads what the peer has sent.
+func (q *qp) Drive() {
+	if c := q.conn.Load(); c != nil {
+		c.reader.poll()
+	}
+}
+
+// Polled implements soft.Driven. The goroutine of the reader waits for the socket all the same.
+func (q *qp) Polled(change int32) { q.pollers.Add(change) }
 
 func (q *qp) now() time.Duration { return q.pd.dev.now() }
 

@@ -145,6 +145,8 @@ func (q *qp) Close() error {
 	q.leaveLocked(errors.New("the queue pair was closed"))
 	q.mu.Unlock()
 	q.Purge()
+	q.sendCQ.Unuse(q)
+	q.recvCQ.Unuse(q)
 	q.pd.DropQPLocked(q.Send, q.Recv)
 	return nil
 }

@@ -28,6 +28,9 @@ func rawOf(c net.Conn) *rawSocket {
 // read calls try until it returns true, each time when the socket can be read.
 func (s *rawSocket) read(try func(fd uintptr) bool) error { return s.c.Read(try) }
 
+// control calls f once, without waiting.
+func (s *rawSocket) control(f func(fd uintptr)) error { return s.c.Control(f) }
+
 // write calls try until it returns true, each time when the socket can be written.
 func (s *rawSocket) write(try func(fd uintptr) bool) error { return s.c.Write(try) }
 

@@ -14,6 +14,8 @@ func rawOf(net.Conn) *rawSocket { return nil }
 
 func (*rawSocket) read(func(fd uintptr) bool) error { return errors.ErrUnsupported }
 
+func (*rawSocket) control(func(fd uintptr)) error { return errors.ErrUnsupported }
+
 func (*rawSocket) write(func(fd uintptr) bool) error { return errors.ErrUnsupported }
 
 func readv(uintptr, [][]byte) (n int, wait bool, err error) { return 0, false, errors.ErrUnsupported }

@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/internal/rc"
@@ -12,7 +16,8 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/tcp/internal/frame"
 )
 
-// reader reads the frames of a connection, on a goroutine of its own.
+// reader reads the frames of a connection, on a goroutine of its own, or on one that polls the
+// completion queue (poll). Whoever reads holds drive.
 //
 //  1. It reads as much as there is into buf.
 //  2. It takes a header and asks the machine for the place of its content.
@@ -23,36 +28,48 @@ import (
 //  5. Before it waits for more, it runs the callbacks of completion queues, wakes the writer
 //     if there is something to send, and sets the timer.
 //
-// It writes nothing, and waits for nobody but its socket.
+// It writes acknowledgements alone, which are short, and waits for nobody but its socket. Where there
+// is nothing to read, loop returns errWait, and goes on where it was with the next call.
 type reader struct {
-	conn *conn
-	in   net.Conn
-	raw  *rawSocket // nil: no system calls of our own, as under TLS
+	drive sync.Mutex // guards the fields below
+	conn  *conn
+	in    net.Conn
+	raw   *rawSocket // nil: no system calls of our own, as under TLS
 
 	box    *[readBytes]byte // of the device's pool; nil while nothing comes
 	buf    []byte           // box
 	r, w   int              // what is in buf and was not used
 	header frame.Header
 	place  place
+	inside bool    // the header was read, and its content is next
+	rest   int     // bytes of that which are missing
+	fd     uintptr // of raw, while its owner reads
+	reads  bool    // the frames have begun, and have not ended
 
-	// For readInto.
-	want   int // bytes of content that are missing
-	got    int
-	pieces [][]byte
-	space  [maxSGEs + 1][]byte
-	err    error
-	try    func(fd uintptr) bool // readIntoOnce
+	space [maxSGEs + 1][]byte
+	try   func(fd uintptr) bool // readUntilWait
+	polls func(fd uintptr)      // pollOnce
+	err   error                 // of try and polls
 
-	tryFill  func(fd uintptr) bool // fillOnce
 	operands [frame.AtomicLen]byte
 	fired    []*soft.CQ
 	due      bool // the machine may have something to send, or a deadline that is earlier than before
+
+	polling bool // the owner of drive polls
+	acks    bool // acknowledgements are due, which a frame carries that is posted soon, or the next look sends
+	timed   bool // timer is set, which sends them where no next look comes
+	timer   *time.Timer
+	looks   int // of who polls since one has found some
+
+	frames atomic.Uint64 // that have come, to tell whether a look has found some
 }
 
 func (r *reader) init(in net.Conn) {
+	r.drive.Lock()
+	defer r.drive.Unlock()
 	r.in = in
 	if r.raw = rawOf(in); r.raw != nil {
-		r.try, r.tryFill = r.readIntoOnce, r.fillOnce
+		r.try, r.polls = r.readUntilWait, r.pollOnce
 	}
 }
 
@@ -74,10 +91,18 @@ func (r *reader) give() {
 // errGone ends a reader or writer without words: its queue pair is gone.
 var errGone = errors.New("the queue pair takes nothing any more")
 
+// errWait: the socket has nothing more now.
+var errWait = errors.New("there is nothing to read")
+
 func (r *reader) run() {
 	c := r.conn
 	c.begin()
-	err := r.loop()
+	r.drive.Lock()
+	r.reads = true
+	r.timer = time.AfterFunc(ackDelay, r.late) // set only where somebody polls
+	r.timer.Stop()
+	r.drive.Unlock()
+	err := r.read()
 	switch {
 	case errors.Is(err, errGone):
 	case errors.Is(err, io.EOF):
@@ -87,25 +112,136 @@ func (r *reader) run() {
 	default:
 		c.lose(fmt.Errorf("reading failed: %w", err))
 	}
+	r.drive.Lock()
+	defer r.drive.Unlock()
+	r.reads, r.acks = false, false
+	r.timer.Stop()
 	r.settle()
 	r.r = r.w
 	r.give()
 }
 
-func (r *reader) loop() error {
-	for {
-		for r.w-r.r < frame.HeaderLen {
-			if err := r.fill(); err != nil {
-				return err
+// read reads until there is an error.
+func (r *reader) read() error {
+	if r.raw == nil {
+		r.drive.Lock()
+		defer r.drive.Unlock()
+		return r.loop()
+	}
+	if err := r.raw.read(r.try); err != nil {
+		return err
+	}
+	return r.err
+}
+
+// readUntilWait reads what there is. It returns false to wait for the socket.
+func (r *reader) readUntilWait(fd uintptr) bool { return r.readAll(fd) || r.spin(fd) }
+
+// spin looks at the socket for a bounded time under Options.Busy, unless many others do that already, or a
+// goroutine that polls does it. It reports whether reading has ended.
+func (r *reader) spin(fd uintptr) (ended bool) {
+	d := r.conn.q.pd.dev
+	if !d.options.Busy {
+		return false
+	}
+	if d.spinning.Add(1) > int32(max(1, runtime.GOMAXPROCS(0)/2)) { //nolint:gosec // a number of processors
+		d.spinning.Add(-1)
+		return false
+	}
+	defer d.spinning.Add(-1)
+	frames := r.frames.Load()
+	for start := time.Now(); r.conn.q.pollers.Load() == 0 && time.Since(start) < busySpinTime; runtime.Gosched() {
+		for range spinLooks {
+			if r.readAll(fd) {
+				return true
 			}
 		}
-		if err := r.header.Parse(r.buf[r.r:]); err != nil {
-			return fmt.Errorf("%w: it sent %w", errProtocol, err)
+		if now := r.frames.Load(); now != frames {
+			frames, start = now, time.Now()
 		}
-		r.r += frame.HeaderLen
-		if err := r.frame(); err != nil {
+	}
+	return false
+}
+
+// readAll reads what there is now, and reports whether reading has ended.
+func (r *reader) readAll(fd uintptr) bool {
+	r.drive.Lock()
+	defer r.drive.Unlock()
+	if r.err == nil || errors.Is(r.err, errWait) { // else poll has found that
+		r.fd = fd
+		r.err = r.loop()
+	}
+	return !errors.Is(r.err, errWait)
+}
+
+// poll reads what there is on the goroutine of the caller, unless another one reads.
+func (r *reader) poll() {
+	if !r.drive.TryLock() {
+		return
+	}
+	defer r.drive.Unlock()
+	if r.raw == nil || !r.reads || r.err != nil && !errors.Is(r.err, errWait) {
+		return
+	}
+	before := r.frames.Load()
+	r.polling = true
+	_ = r.raw.control(r.polls) // the goroutine of the reader sees that the socket is closed
+	r.polling = false
+	if r.frames.Load() != before {
+		r.looks = 0
+		return
+	}
+	r.acknowledge()
+	if r.looks++; r.looks == yieldLooks {
+		soft.Yield()
+	}
+}
+
+// late writes acknowledgements that who polled has left.
+func (r *reader) late() {
+	r.drive.Lock()
+	defer r.drive.Unlock()
+	r.timed = false
+	r.acknowledge()
+}
+
+// acknowledge writes acknowledgements that nothing else has carried.
+func (r *reader) acknowledge() {
+	if r.acks {
+		r.acks = false
+		r.conn.kick()
+	}
+}
+
+func (r *reader) pollOnce(fd uintptr) {
+	r.fd = fd
+	r.err = r.loop()
+}
+
+// loop handles frames until there is an error. The caller holds drive.
+func (r *reader) loop() error {
+	for {
+		if !r.inside {
+			for r.w-r.r < frame.HeaderLen {
+				if err := r.fill(); err != nil {
+					return err
+				}
+			}
+			if err := r.header.Parse(r.buf[r.r:]); err != nil {
+				return fmt.Errorf("%w: it sent %w", errProtocol, err)
+			}
+			r.r += frame.HeaderLen
+			if err := r.begin(&r.header); err != nil {
+				return err
+			}
+			r.inside, r.rest = true, int(r.header.Length)
+		}
+		if err := r.content(); err != nil {
 			return err
 		}
+		r.end(&r.header)
+		r.inside = false
+		r.frames.Add(1)
 	}
 }
 
@@ -130,30 +266,21 @@ func (r *reader) fill() error {
 		}
 		return err
 	}
-	r.err = nil
-	if err := r.raw.read(r.tryFill); err != nil {
-		return err
-	}
-	return r.err
-}
-
-// fillOnce makes one attempt to read into buf. It returns false to wait for the socket.
-func (r *reader) fillOnce(fd uintptr) bool {
 	r.take()
 	r.space[0] = r.buf[r.w:]
-	n, wait, err := readv(fd, r.space[:1])
+	n, wait, err := readv(r.fd, r.space[:1])
 	r.space[0] = nil
+	r.w += n
 	switch {
 	case wait:
 		r.give()
-		return false
+		return errWait
 	case err != nil:
-		r.err = err
+		return err
 	case n == 0:
-		r.err = io.EOF
+		return io.EOF
 	}
-	r.w += n
-	return true
+	return nil
 }
 
 // settle runs callbacks, wakes the writer if there is something to send, and sets the timer. After
@@ -169,30 +296,37 @@ func (r *reader) settle() {
 	r.due = false
 	c := r.conn
 	c.q.mu.Lock()
-	output := c.q.machine.hasOutput() // callbacks may have sent it
+	output, acks := c.q.machine.hasOutput(), c.q.machine.onlyAcks() // callbacks may have sent it
 	if c.q.machine.needsTimer() {
 		c.q.armLocked()
 	}
 	c.q.mu.Unlock()
-	if output {
+	switch {
+	case !output:
+	case acks && r.raw != nil:
+		r.acks = true
+		switch {
+		case !r.polling:
+			r.acknowledge()
+		case !r.timed:
+			r.timed = true
+			r.timer.Reset(ackDelay)
+		}
+	default:
 		c.wakeWriter()
 	}
 }
 
-// frame handles one frame, whose header was read.
-func (r *reader) frame() error {
-	h := &r.header
-	if err := r.begin(h); err != nil {
-		return err
-	}
-	rest := int(h.Length)
-	for rest > 0 {
-		if r.r == r.w && (rest >= readBytes/2 && r.raw != nil && r.place.Kind != placeOperands) {
-			n, err := r.readInto(rest)
+// content brings the content of a frame, whose header was read, to its place.
+func (r *reader) content() error {
+	length := int(r.header.Length)
+	for r.rest > 0 {
+		if r.r == r.w && (r.rest >= readBytes/2 && r.raw != nil && r.place.Kind != placeOperands) {
+			n, err := r.readInto(r.rest)
 			if err != nil {
 				return err
 			}
-			rest -= n
+			r.rest -= n
 			r.place.Off += uint64(n) //nolint:gosec // not negative
 			continue
 		}
@@ -201,13 +335,12 @@ func (r *reader) frame() error {
 				return err
 			}
 		}
-		n := min(rest, r.w-r.r)
-		r.store(r.buf[r.r:r.r+n], int(h.Length)-rest)
+		n := min(r.rest, r.w-r.r)
+		r.store(r.buf[r.r:r.r+n], length-r.rest)
 		r.r += n
-		rest -= n
+		r.rest -= n
 		r.place.Off += uint64(n) //nolint:gosec // not negative
 	}
-	r.end(h)
 	return nil
 }
 
@@ -318,56 +451,48 @@ func (r *reader) readInto(n int) (int, error) {
 	if len(r.fired) > 0 {
 		r.settle()
 	}
-	r.want, r.got, r.err = n, 0, nil
 	r.r, r.w = 0, 0
-	if err := r.raw.read(r.try); err != nil {
-		return 0, err
-	}
-	if errors.Is(r.err, errMisplaced) {
+	got, wait, err := r.readIntoOnce(n)
+	switch {
+	case wait:
+		r.settle()
+		r.give()
+		return 0, errWait
+	case errors.Is(err, errMisplaced):
 		r.misplace()
 		return 0, nil
+	case err != nil:
+		return 0, err
+	case got == 0:
+		return 0, io.EOF
 	}
-	return r.got, r.err
+	r.w = max(got-n, 0)
+	return min(got, n), nil
 }
 
 // errMisplaced: the place of the content is no longer valid.
 var errMisplaced = errors.New("the memory is no longer valid")
 
-// readIntoOnce makes one attempt to read. It returns false to wait for the socket.
-func (r *reader) readIntoOnce(fd uintptr) bool {
+// readIntoOnce makes one attempt to read, in an access to memory.
+func (r *reader) readIntoOnce(want int) (n int, wait bool, err error) {
 	c := r.conn
 	r.take()
 	c.readAccess.Lock()
 	defer c.readAccess.Unlock()
+	var pieces [][]byte
 	if r.place.Kind == rc.PlaceNowhere { // dropped content overwrites itself in buf
-		n := min(r.want, len(r.buf))
-		r.pieces = append(r.space[:0], r.buf[:n])
+		pieces = append(r.space[:0], r.buf[:min(want, len(r.buf))])
 	} else {
 		if c.dead.Load() {
-			r.err = errMisplaced
-			return true
+			return 0, false, errMisplaced
 		}
-		pieces, ok := r.find(r.want)
-		if !ok {
-			r.err = errMisplaced
-			return true
+		var ok bool
+		if pieces, ok = r.find(want); !ok {
+			return 0, false, errMisplaced
 		}
-		r.pieces = append(pieces, r.buf[:behindBytes])
+		pieces = append(pieces, r.buf[:behindBytes])
 	}
-	n, wait, err := readv(fd, r.pieces)
-	clear(r.pieces)
-	switch {
-	case wait:
-		r.give()
-		return false
-	case err != nil:
-		r.err = err
-	case n == 0:
-		r.err = io.EOF
-	case n > r.want:
-		r.got, r.w = r.want, n-r.want
-	default:
-		r.got = n
-	}
-	return true
+	n, wait, err = readv(r.fd, pieces)
+	clear(pieces)
+	return n, wait, err
 }

@@ -41,7 +41,7 @@ func TestReaderWaitsForNoRoomInACompletionQueue(t *testing.T) {
 	v.check(err)
 	v.qp.mu.Lock()
 	big := v.qp.Recv
-	v.qp.Recv = small.(*soft.CQ) //nolint:errcheck // what CreateCQ returns
+	v.qp.Recv = small.(*soft.DrivenCQ).CQ //nolint:errcheck // what CreateCQ returns
 	v.qp.mu.Unlock()
 	defer func() {
 		v.qp.mu.Lock()

@@ -190,8 +190,8 @@ func (c *CQ) Arm(solicitedOnly bool) error {
 	return nil
 }
 
-// TakeArm takes back what Arm requested. A device whose Poll does its work has it in its Disarm.
-func (c *CQ) TakeArm() {
+// takeArm takes back what Arm requested.
+func (c *CQ) takeArm() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.armed = notArmed

@@ -20,3 +20,7 @@ func Limits() verbs.Limits {
 
 // maxEvents limits the asynchronous events that wait for NextEvent. A full queue loses the oldest.
 const maxEvents = 256
+
+// maxDriven is the number of queues of queue pairs up to which a goroutine that polls their completion queue
+// works for all of them. With more of them each poll would take longer than it saves.
+const maxDriven = 32
