@@ -101,7 +101,15 @@ func (b *Buffer) Slice(off, n int) (*Buffer, error) {
 	if off < 0 || n < 0 || off > len(data) || n > len(data)-off {
 		return nil, status.Errorf(status.InvalidArgument, "a slice of %d bytes from byte %d of a buffer with %d", n, off, len(data))
 	}
-	return NewOwnedBuffer(data[off:off+n:off+n], sliceOf{b.Retain(), off}), nil
+	return NewOwnedBuffer(data[off:off+n:off+n], sliceOf{b.Retain(), off, nil}), nil
+}
+
+// Lend returns a slice of all of b that calls returned, once, when its last reference has been
+// released, after it has released b. So a lender that keeps its own reference learns when
+// nobody reads the memory any more. returned runs as Owner.Reclaim does.
+func (b *Buffer) Lend(returned func()) *Buffer {
+	data := b.Bytes()
+	return NewOwnedBuffer(data[:len(data):len(data)], sliceOf{b.Retain(), 0, &loan{returned}})
 }
 
 // Root returns the buffer that b is a slice of, or a slice of such a slice, and where b
@@ -119,12 +127,22 @@ func (b *Buffer) Root() (root *Buffer, off int) {
 
 // sliceOf is the Owner of a slice.
 type sliceOf struct {
-	of  *Buffer
-	off int
+	of   *Buffer
+	off  int
+	loan *loan // of Lend; nil for other slices
 }
 
+// loan has what Lend's caller wants to be called. It is behind a pointer, so that owners can be
+// compared.
+type loan struct{ returned func() }
+
 // Reclaim implements Owner.
-func (s sliceOf) Reclaim([]byte) { s.of.Release() }
+func (s sliceOf) Reclaim([]byte) {
+	s.of.Release()
+	if s.loan != nil {
+		s.loan.returned()
+	}
+}
 
 // reclaimFunc is an Owner made of a function.
 type reclaimFunc func([]byte)

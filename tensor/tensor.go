@@ -199,6 +199,14 @@ func (t *Tensor) Retain() *Tensor {
 // Release releases one reference to the memory.
 func (t *Tensor) Release() { t.buf.Release() }
 
+// Lend returns a tensor over the same memory with a reference of its own, the caller's. It calls returned
+// when the last reference to that tensor has been released (Buffer.Lend).
+func (t *Tensor) Lend(returned func()) *Tensor {
+	c := *t
+	c.buf = t.buf.Lend(returned)
+	return &c
+}
+
 // ReleaseBy is Buffer.ReleaseBy for the tensor's reference.
 func (t *Tensor) ReleaseBy(run func(func())) { t.buf.ReleaseBy(run) }
 
