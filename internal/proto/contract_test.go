@@ -257,7 +257,8 @@ func TestMethodPaths(t *testing.T) {
 		{trystgrpc.Peers_ServiceDesc, []string{"/tryst.Peers/Cancel", "/tryst.Peers/Hello"}},
 		{trystgrpc.Chunks_ServiceDesc, []string{"/tryst.Chunks/Fetch"}},
 		{trystgrpc.Publications_ServiceDesc, []string{
-			"/tryst.Publications/Describe", "/tryst.Publications/List", "/tryst.Publications/Open",
+			"/tryst.Publications/Alive", "/tryst.Publications/Describe", "/tryst.Publications/List", "/tryst.Publications/Open",
+			"/tryst.Publications/Watch",
 		}},
 	} {
 		var got []string

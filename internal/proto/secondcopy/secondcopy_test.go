@@ -154,7 +154,7 @@ func TestReflection(t *testing.T) {
 		"tensorflow.WorkerService":            16,
 		"tryst.Chunks":                        1,
 		"tryst.Peers":                         2,
-		"tryst.Publications":                  3,
+		"tryst.Publications":                  5,
 	}
 	list := ask(&reflectiongrpc.ServerReflectionRequest{
 		MessageRequest: &reflectiongrpc.ServerReflectionRequest_ListServices{},

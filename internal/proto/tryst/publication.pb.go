@@ -40,8 +40,15 @@ type Publication struct {
 	Tensors uint32 `protobuf:"varint,4,opt,name=tensors,proto3" json:"tensors,omitempty"`
 	// When the server published it, in nanoseconds since 1970-01-01 UTC.
 	PublishedUnixNanos int64 `protobuf:"varint,5,opt,name=published_unix_nanos,json=publishedUnixNanos,proto3" json:"published_unix_nanos,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Number of the version: ascending within an epoch. 0 from a server that does
+	// not number versions.
+	Number uint64 `protobuf:"varint,6,opt,name=number,proto3" json:"number,omitempty"`
+	// Random number of one life of the publication, from its first version to its
+	// withdrawal or the end of its server. Numbers of two epochs cannot be
+	// compared. 0 with number 0.
+	Epoch         uint64 `protobuf:"fixed64,7,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Publication) Reset() {
@@ -105,6 +112,20 @@ func (x *Publication) GetTensors() uint32 {
 func (x *Publication) GetPublishedUnixNanos() int64 {
 	if x != nil {
 		return x.PublishedUnixNanos
+	}
+	return 0
+}
+
+func (x *Publication) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Publication) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
 	}
 	return 0
 }
@@ -563,7 +584,10 @@ type OpenRequest struct {
 	// digest than the manifest's; empty for none. Before it answers, the server
 	// compares what it read the tensor from with the manifest, once for each tensor
 	// of a version. Servers that do not know the field ignore it.
-	Damaged       string `protobuf:"bytes,7,opt,name=damaged,proto3" json:"damaged,omitempty"`
+	Damaged string `protobuf:"bytes,7,opt,name=damaged,proto3" json:"damaged,omitempty"`
+	// The puller takes notices: messages after the last one that has keys. It ends
+	// the stream after gone, and answers alive by a call of Alive.
+	Notices       bool `protobuf:"varint,8,opt,name=notices,proto3" json:"notices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -647,9 +671,16 @@ func (x *OpenRequest) GetDamaged() string {
 	return ""
 }
 
+func (x *OpenRequest) GetNotices() bool {
+	if x != nil {
+		return x.Notices
+	}
+	return false
+}
+
 // OpenResponse gives the keys, in several messages when there are many. The
-// stream then stays open without messages: its end, by whatever cause, ends
-// the step.
+// stream then stays open: its end, by whatever cause, ends the step. Notices may
+// come on it, if the puller takes them.
 type OpenResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Step in which the keys can be received; the same in every message.
@@ -657,7 +688,11 @@ type OpenResponse struct {
 	// Keys of some of the tensors, each tensor or piece once over all messages.
 	Keys []*TensorKey `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`
 	// True in the last message that has keys.
-	Last          bool `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`
+	Last bool `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`
+	// Notice: the version is gone, and with it the step. The puller ends the stream.
+	Gone *Gone `protobuf:"bytes,4,opt,name=gone,proto3" json:"gone,omitempty"`
+	// Notice: the puller calls Alive for the step.
+	Alive         bool `protobuf:"varint,5,opt,name=alive,proto3" json:"alive,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -713,6 +748,276 @@ func (x *OpenResponse) GetLast() bool {
 	return false
 }
 
+func (x *OpenResponse) GetGone() *Gone {
+	if x != nil {
+		return x.Gone
+	}
+	return nil
+}
+
+func (x *OpenResponse) GetAlive() bool {
+	if x != nil {
+		return x.Alive
+	}
+	return false
+}
+
+// Gone says why a version is not there any more.
+type Gone struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Status code of gRPC.
+	Code uint32 `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"`
+	// Text of the error.
+	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	// A newer version took its place.
+	Newer         bool `protobuf:"varint,3,opt,name=newer,proto3" json:"newer,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Gone) Reset() {
+	*x = Gone{}
+	mi := &file_tryst_publication_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Gone) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Gone) ProtoMessage() {}
+
+func (x *Gone) ProtoReflect() protoreflect.Message {
+	mi := &file_tryst_publication_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Gone.ProtoReflect.Descriptor instead.
+func (*Gone) Descriptor() ([]byte, []int) {
+	return file_tryst_publication_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Gone) GetCode() uint32 {
+	if x != nil {
+		return x.Code
+	}
+	return 0
+}
+
+func (x *Gone) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Gone) GetNewer() bool {
+	if x != nil {
+		return x.Newer
+	}
+	return false
+}
+
+// AliveRequest says that the puller of a step is there.
+type AliveRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Step, as in OpenResponse.
+	StepId        int64 `protobuf:"varint,1,opt,name=step_id,json=stepId,proto3" json:"step_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AliveRequest) Reset() {
+	*x = AliveRequest{}
+	mi := &file_tryst_publication_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AliveRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AliveRequest) ProtoMessage() {}
+
+func (x *AliveRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_tryst_publication_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AliveRequest.ProtoReflect.Descriptor instead.
+func (*AliveRequest) Descriptor() ([]byte, []int) {
+	return file_tryst_publication_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *AliveRequest) GetStepId() int64 {
+	if x != nil {
+		return x.StepId
+	}
+	return 0
+}
+
+// AliveResponse is empty.
+type AliveResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AliveResponse) Reset() {
+	*x = AliveResponse{}
+	mi := &file_tryst_publication_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AliveResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AliveResponse) ProtoMessage() {}
+
+func (x *AliveResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tryst_publication_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AliveResponse.ProtoReflect.Descriptor instead.
+func (*AliveResponse) Descriptor() ([]byte, []int) {
+	return file_tryst_publication_proto_rawDescGZIP(), []int{11}
+}
+
+// WatchRequest asks for the versions of a publication, from now on.
+type WatchRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the publication. It need not be there yet.
+	Publication string `protobuf:"bytes,1,opt,name=publication,proto3" json:"publication,omitempty"`
+	// Version that the caller has: not announced again. 0 for none.
+	Epoch         uint64 `protobuf:"fixed64,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Number        uint64 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchRequest) Reset() {
+	*x = WatchRequest{}
+	mi := &file_tryst_publication_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchRequest) ProtoMessage() {}
+
+func (x *WatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_tryst_publication_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
+func (*WatchRequest) Descriptor() ([]byte, []int) {
+	return file_tryst_publication_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *WatchRequest) GetPublication() string {
+	if x != nil {
+		return x.Publication
+	}
+	return ""
+}
+
+func (x *WatchRequest) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *WatchRequest) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+// WatchResponse announces a version.
+type WatchResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The current version. Absent while there is no such publication.
+	Publication   *Publication `protobuf:"bytes,1,opt,name=publication,proto3" json:"publication,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchResponse) Reset() {
+	*x = WatchResponse{}
+	mi := &file_tryst_publication_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchResponse) ProtoMessage() {}
+
+func (x *WatchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tryst_publication_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
+func (*WatchResponse) Descriptor() ([]byte, []int) {
+	return file_tryst_publication_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *WatchResponse) GetPublication() *Publication {
+	if x != nil {
+		return x.Publication
+	}
+	return nil
+}
+
 // TensorKey pairs a tensor, or a piece of one, with its rendezvous key.
 type TensorKey struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -731,7 +1036,7 @@ type TensorKey struct {
 
 func (x *TensorKey) Reset() {
 	*x = TensorKey{}
-	mi := &file_tryst_publication_proto_msgTypes[9]
+	mi := &file_tryst_publication_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -743,7 +1048,7 @@ func (x *TensorKey) String() string {
 func (*TensorKey) ProtoMessage() {}
 
 func (x *TensorKey) ProtoReflect() protoreflect.Message {
-	mi := &file_tryst_publication_proto_msgTypes[9]
+	mi := &file_tryst_publication_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -756,7 +1061,7 @@ func (x *TensorKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorKey.ProtoReflect.Descriptor instead.
 func (*TensorKey) Descriptor() ([]byte, []int) {
-	return file_tryst_publication_proto_rawDescGZIP(), []int{9}
+	return file_tryst_publication_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *TensorKey) GetName() string {
@@ -791,13 +1096,15 @@ var File_tryst_publication_proto protoreflect.FileDescriptor
 
 const file_tryst_publication_proto_rawDesc = "" +
 	"\n" +
-	"\x17tryst/publication.proto\x12\x05tryst\x1a\x16tensorflow/types.proto\"\x9d\x01\n" +
+	"\x17tryst/publication.proto\x12\x05tryst\x1a\x16tensorflow/types.proto\"\xcb\x01\n" +
 	"\vPublication\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x14\n" +
 	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\x12\x18\n" +
 	"\atensors\x18\x04 \x01(\rR\atensors\x120\n" +
-	"\x14published_unix_nanos\x18\x05 \x01(\x03R\x12publishedUnixNanos\"\r\n" +
+	"\x14published_unix_nanos\x18\x05 \x01(\x03R\x12publishedUnixNanos\x12\x16\n" +
+	"\x06number\x18\x06 \x01(\x04R\x06number\x12\x14\n" +
+	"\x05epoch\x18\a \x01(\x06R\x05epoch\"\r\n" +
 	"\vListRequest\"F\n" +
 	"\fListResponse\x126\n" +
 	"\fpublications\x18\x01 \x03(\v2\x12.tryst.PublicationR\fpublications\"M\n" +
@@ -834,7 +1141,7 @@ const file_tryst_publication_proto_rawDesc = "" +
 	"\x06header\x18\x05 \x01(\fR\x06header\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe5\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xff\x01\n" +
 	"\vOpenRequest\x12 \n" +
 	"\vpublication\x18\x01 \x01(\tR\vpublication\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x18\n" +
@@ -843,11 +1150,27 @@ const file_tryst_publication_proto_rawDesc = "" +
 	"\x12puller_incarnation\x18\x05 \x01(\x06R\x11pullerIncarnation\x12\x1f\n" +
 	"\vpiece_bytes\x18\x06 \x01(\x04R\n" +
 	"pieceBytes\x12\x18\n" +
-	"\adamaged\x18\a \x01(\tR\adamaged\"a\n" +
+	"\adamaged\x18\a \x01(\tR\adamaged\x12\x18\n" +
+	"\anotices\x18\b \x01(\bR\anotices\"\x98\x01\n" +
 	"\fOpenResponse\x12\x17\n" +
 	"\astep_id\x18\x01 \x01(\x03R\x06stepId\x12$\n" +
 	"\x04keys\x18\x02 \x03(\v2\x10.tryst.TensorKeyR\x04keys\x12\x12\n" +
-	"\x04last\x18\x03 \x01(\bR\x04last\"_\n" +
+	"\x04last\x18\x03 \x01(\bR\x04last\x12\x1f\n" +
+	"\x04gone\x18\x04 \x01(\v2\v.tryst.GoneR\x04gone\x12\x14\n" +
+	"\x05alive\x18\x05 \x01(\bR\x05alive\"J\n" +
+	"\x04Gone\x12\x12\n" +
+	"\x04code\x18\x01 \x01(\rR\x04code\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
+	"\x05newer\x18\x03 \x01(\bR\x05newer\"'\n" +
+	"\fAliveRequest\x12\x17\n" +
+	"\astep_id\x18\x01 \x01(\x03R\x06stepId\"\x0f\n" +
+	"\rAliveResponse\"^\n" +
+	"\fWatchRequest\x12 \n" +
+	"\vpublication\x18\x01 \x01(\tR\vpublication\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x06R\x05epoch\x12\x16\n" +
+	"\x06number\x18\x03 \x01(\x04R\x06number\"E\n" +
+	"\rWatchResponse\x124\n" +
+	"\vpublication\x18\x01 \x01(\v2\x12.tryst.PublicationR\vpublication\"_\n" +
 	"\tTensorKey\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x16\n" +
@@ -866,7 +1189,7 @@ func file_tryst_publication_proto_rawDescGZIP() []byte {
 	return file_tryst_publication_proto_rawDescData
 }
 
-var file_tryst_publication_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_tryst_publication_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_tryst_publication_proto_goTypes = []any{
 	(*Publication)(nil),      // 0: tryst.Publication
 	(*ListRequest)(nil),      // 1: tryst.ListRequest
@@ -877,25 +1200,32 @@ var file_tryst_publication_proto_goTypes = []any{
 	(*FileInfo)(nil),         // 6: tryst.FileInfo
 	(*OpenRequest)(nil),      // 7: tryst.OpenRequest
 	(*OpenResponse)(nil),     // 8: tryst.OpenResponse
-	(*TensorKey)(nil),        // 9: tryst.TensorKey
-	nil,                      // 10: tryst.DescribeResponse.MetadataEntry
-	nil,                      // 11: tryst.FileInfo.MetadataEntry
-	(tensorflow.DataType)(0), // 12: tensorflow.DataType
+	(*Gone)(nil),             // 9: tryst.Gone
+	(*AliveRequest)(nil),     // 10: tryst.AliveRequest
+	(*AliveResponse)(nil),    // 11: tryst.AliveResponse
+	(*WatchRequest)(nil),     // 12: tryst.WatchRequest
+	(*WatchResponse)(nil),    // 13: tryst.WatchResponse
+	(*TensorKey)(nil),        // 14: tryst.TensorKey
+	nil,                      // 15: tryst.DescribeResponse.MetadataEntry
+	nil,                      // 16: tryst.FileInfo.MetadataEntry
+	(tensorflow.DataType)(0), // 17: tensorflow.DataType
 }
 var file_tryst_publication_proto_depIdxs = []int32{
 	0,  // 0: tryst.ListResponse.publications:type_name -> tryst.Publication
 	0,  // 1: tryst.DescribeResponse.publication:type_name -> tryst.Publication
 	5,  // 2: tryst.DescribeResponse.tensors:type_name -> tryst.TensorInfo
-	10, // 3: tryst.DescribeResponse.metadata:type_name -> tryst.DescribeResponse.MetadataEntry
+	15, // 3: tryst.DescribeResponse.metadata:type_name -> tryst.DescribeResponse.MetadataEntry
 	6,  // 4: tryst.DescribeResponse.files:type_name -> tryst.FileInfo
-	12, // 5: tryst.TensorInfo.dtype:type_name -> tensorflow.DataType
-	11, // 6: tryst.FileInfo.metadata:type_name -> tryst.FileInfo.MetadataEntry
-	9,  // 7: tryst.OpenResponse.keys:type_name -> tryst.TensorKey
-	8,  // [8:8] is the sub-list for method output_type
-	8,  // [8:8] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	17, // 5: tryst.TensorInfo.dtype:type_name -> tensorflow.DataType
+	16, // 6: tryst.FileInfo.metadata:type_name -> tryst.FileInfo.MetadataEntry
+	14, // 7: tryst.OpenResponse.keys:type_name -> tryst.TensorKey
+	9,  // 8: tryst.OpenResponse.gone:type_name -> tryst.Gone
+	0,  // 9: tryst.WatchResponse.publication:type_name -> tryst.Publication
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_tryst_publication_proto_init() }
@@ -911,7 +1241,7 @@ func file_tryst_publication_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tryst_publication_proto_rawDesc), len(file_tryst_publication_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

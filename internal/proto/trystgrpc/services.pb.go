@@ -34,11 +34,13 @@ const file_trystgrpc_services_proto_rawDesc = "" +
 	"\x05Hello\x12\x13.tryst.HelloRequest\x1a\x14.tryst.HelloResponse\x125\n" +
 	"\x06Cancel\x12\x14.tryst.CancelRequest\x1a\x15.tryst.CancelResponse26\n" +
 	"\x06Chunks\x12,\n" +
-	"\x05Fetch\x12\x13.tryst.FetchRequest\x1a\f.tryst.Chunk0\x012\xaf\x01\n" +
+	"\x05Fetch\x12\x13.tryst.FetchRequest\x1a\f.tryst.Chunk0\x012\x99\x02\n" +
 	"\fPublications\x12/\n" +
 	"\x04List\x12\x12.tryst.ListRequest\x1a\x13.tryst.ListResponse\x12;\n" +
 	"\bDescribe\x12\x16.tryst.DescribeRequest\x1a\x17.tryst.DescribeResponse\x121\n" +
-	"\x04Open\x12\x12.tryst.OpenRequest\x1a\x13.tryst.OpenResponse0\x01B6Z4github.com/tryst-rdma/tryst/internal/proto/trystgrpcb\x06proto3"
+	"\x04Open\x12\x12.tryst.OpenRequest\x1a\x13.tryst.OpenResponse0\x01\x124\n" +
+	"\x05Watch\x12\x13.tryst.WatchRequest\x1a\x14.tryst.WatchResponse0\x01\x122\n" +
+	"\x05Alive\x12\x13.tryst.AliveRequest\x1a\x14.tryst.AliveResponseB6Z4github.com/tryst-rdma/tryst/internal/proto/trystgrpcb\x06proto3"
 
 var file_trystgrpc_services_proto_goTypes = []any{
 	(*tryst.HelloRequest)(nil),     // 0: tryst.HelloRequest
@@ -47,12 +49,16 @@ var file_trystgrpc_services_proto_goTypes = []any{
 	(*tryst.ListRequest)(nil),      // 3: tryst.ListRequest
 	(*tryst.DescribeRequest)(nil),  // 4: tryst.DescribeRequest
 	(*tryst.OpenRequest)(nil),      // 5: tryst.OpenRequest
-	(*tryst.HelloResponse)(nil),    // 6: tryst.HelloResponse
-	(*tryst.CancelResponse)(nil),   // 7: tryst.CancelResponse
-	(*tryst.Chunk)(nil),            // 8: tryst.Chunk
-	(*tryst.ListResponse)(nil),     // 9: tryst.ListResponse
-	(*tryst.DescribeResponse)(nil), // 10: tryst.DescribeResponse
-	(*tryst.OpenResponse)(nil),     // 11: tryst.OpenResponse
+	(*tryst.WatchRequest)(nil),     // 6: tryst.WatchRequest
+	(*tryst.AliveRequest)(nil),     // 7: tryst.AliveRequest
+	(*tryst.HelloResponse)(nil),    // 8: tryst.HelloResponse
+	(*tryst.CancelResponse)(nil),   // 9: tryst.CancelResponse
+	(*tryst.Chunk)(nil),            // 10: tryst.Chunk
+	(*tryst.ListResponse)(nil),     // 11: tryst.ListResponse
+	(*tryst.DescribeResponse)(nil), // 12: tryst.DescribeResponse
+	(*tryst.OpenResponse)(nil),     // 13: tryst.OpenResponse
+	(*tryst.WatchResponse)(nil),    // 14: tryst.WatchResponse
+	(*tryst.AliveResponse)(nil),    // 15: tryst.AliveResponse
 }
 var file_trystgrpc_services_proto_depIdxs = []int32{
 	0,  // 0: tryst.Peers.Hello:input_type -> tryst.HelloRequest
@@ -61,14 +67,18 @@ var file_trystgrpc_services_proto_depIdxs = []int32{
 	3,  // 3: tryst.Publications.List:input_type -> tryst.ListRequest
 	4,  // 4: tryst.Publications.Describe:input_type -> tryst.DescribeRequest
 	5,  // 5: tryst.Publications.Open:input_type -> tryst.OpenRequest
-	6,  // 6: tryst.Peers.Hello:output_type -> tryst.HelloResponse
-	7,  // 7: tryst.Peers.Cancel:output_type -> tryst.CancelResponse
-	8,  // 8: tryst.Chunks.Fetch:output_type -> tryst.Chunk
-	9,  // 9: tryst.Publications.List:output_type -> tryst.ListResponse
-	10, // 10: tryst.Publications.Describe:output_type -> tryst.DescribeResponse
-	11, // 11: tryst.Publications.Open:output_type -> tryst.OpenResponse
-	6,  // [6:12] is the sub-list for method output_type
-	0,  // [0:6] is the sub-list for method input_type
+	6,  // 6: tryst.Publications.Watch:input_type -> tryst.WatchRequest
+	7,  // 7: tryst.Publications.Alive:input_type -> tryst.AliveRequest
+	8,  // 8: tryst.Peers.Hello:output_type -> tryst.HelloResponse
+	9,  // 9: tryst.Peers.Cancel:output_type -> tryst.CancelResponse
+	10, // 10: tryst.Chunks.Fetch:output_type -> tryst.Chunk
+	11, // 11: tryst.Publications.List:output_type -> tryst.ListResponse
+	12, // 12: tryst.Publications.Describe:output_type -> tryst.DescribeResponse
+	13, // 13: tryst.Publications.Open:output_type -> tryst.OpenResponse
+	14, // 14: tryst.Publications.Watch:output_type -> tryst.WatchResponse
+	15, // 15: tryst.Publications.Alive:output_type -> tryst.AliveResponse
+	8,  // [8:16] is the sub-list for method output_type
+	0,  // [0:8] is the sub-list for method input_type
 	0,  // [0:0] is the sub-list for extension type_name
 	0,  // [0:0] is the sub-list for extension extendee
 	0,  // [0:0] is the sub-list for field type_name

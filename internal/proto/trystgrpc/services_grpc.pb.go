@@ -288,6 +288,8 @@ const (
 	Publications_List_FullMethodName     = "/tryst.Publications/List"
 	Publications_Describe_FullMethodName = "/tryst.Publications/Describe"
 	Publications_Open_FullMethodName     = "/tryst.Publications/Open"
+	Publications_Watch_FullMethodName    = "/tryst.Publications/Watch"
+	Publications_Alive_FullMethodName    = "/tryst.Publications/Alive"
 )
 
 // PublicationsClient is the client API for Publications service.
@@ -305,6 +307,12 @@ type PublicationsClient interface {
 	// caller receives them as any other tensor. The step lives as long as the
 	// stream.
 	Open(ctx context.Context, in *tryst.OpenRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[tryst.OpenResponse], error)
+	// Watch announces the current version of a publication, and then each newer
+	// one. Versions that follow each other quickly are announced as one, the
+	// newest. The stream lasts until the caller or the server ends it.
+	Watch(ctx context.Context, in *tryst.WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[tryst.WatchResponse], error)
+	// Alive answers a notice of Open. It does nothing for a step that has ended.
+	Alive(ctx context.Context, in *tryst.AliveRequest, opts ...grpc.CallOption) (*tryst.AliveResponse, error)
 }
 
 type publicationsClient struct {
@@ -354,6 +362,35 @@ func (c *publicationsClient) Open(ctx context.Context, in *tryst.OpenRequest, op
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Publications_OpenClient = grpc.ServerStreamingClient[tryst.OpenResponse]
 
+func (c *publicationsClient) Watch(ctx context.Context, in *tryst.WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[tryst.WatchResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Publications_ServiceDesc.Streams[1], Publications_Watch_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[tryst.WatchRequest, tryst.WatchResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Publications_WatchClient = grpc.ServerStreamingClient[tryst.WatchResponse]
+
+func (c *publicationsClient) Alive(ctx context.Context, in *tryst.AliveRequest, opts ...grpc.CallOption) (*tryst.AliveResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(tryst.AliveResponse)
+	err := c.cc.Invoke(ctx, Publications_Alive_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PublicationsServer is the server API for Publications service.
 // All implementations must embed UnimplementedPublicationsServer
 // for forward compatibility.
@@ -369,6 +406,12 @@ type PublicationsServer interface {
 	// caller receives them as any other tensor. The step lives as long as the
 	// stream.
 	Open(*tryst.OpenRequest, grpc.ServerStreamingServer[tryst.OpenResponse]) error
+	// Watch announces the current version of a publication, and then each newer
+	// one. Versions that follow each other quickly are announced as one, the
+	// newest. The stream lasts until the caller or the server ends it.
+	Watch(*tryst.WatchRequest, grpc.ServerStreamingServer[tryst.WatchResponse]) error
+	// Alive answers a notice of Open. It does nothing for a step that has ended.
+	Alive(context.Context, *tryst.AliveRequest) (*tryst.AliveResponse, error)
 	mustEmbedUnimplementedPublicationsServer()
 }
 
@@ -387,6 +430,12 @@ func (UnimplementedPublicationsServer) Describe(context.Context, *tryst.Describe
 }
 func (UnimplementedPublicationsServer) Open(*tryst.OpenRequest, grpc.ServerStreamingServer[tryst.OpenResponse]) error {
 	return status.Error(codes.Unimplemented, "method Open not implemented")
+}
+func (UnimplementedPublicationsServer) Watch(*tryst.WatchRequest, grpc.ServerStreamingServer[tryst.WatchResponse]) error {
+	return status.Error(codes.Unimplemented, "method Watch not implemented")
+}
+func (UnimplementedPublicationsServer) Alive(context.Context, *tryst.AliveRequest) (*tryst.AliveResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Alive not implemented")
 }
 func (UnimplementedPublicationsServer) mustEmbedUnimplementedPublicationsServer() {}
 func (UnimplementedPublicationsServer) testEmbeddedByValue()                      {}
@@ -456,6 +505,35 @@ func _Publications_Open_Handler(srv interface{}, stream grpc.ServerStream) error
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Publications_OpenServer = grpc.ServerStreamingServer[tryst.OpenResponse]
 
+func _Publications_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(tryst.WatchRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(PublicationsServer).Watch(m, &grpc.GenericServerStream[tryst.WatchRequest, tryst.WatchResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Publications_WatchServer = grpc.ServerStreamingServer[tryst.WatchResponse]
+
+func _Publications_Alive_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(tryst.AliveRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PublicationsServer).Alive(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Publications_Alive_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PublicationsServer).Alive(ctx, req.(*tryst.AliveRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Publications_ServiceDesc is the grpc.ServiceDesc for Publications service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -471,11 +549,20 @@ var Publications_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "Describe",
 			Handler:    _Publications_Describe_Handler,
 		},
+		{
+			MethodName: "Alive",
+			Handler:    _Publications_Alive_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "Open",
 			Handler:       _Publications_Open_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Watch",
+			Handler:       _Publications_Watch_Handler,
 			ServerStreams: true,
 		},
 	},
