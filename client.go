@@ -68,6 +68,63 @@ func (c *Client) Pull(ctx context.Context, name string, opts ...PullOption) iter
 	return c.puller.Pull(ctx, r)
 }
 
+// Version is a version of a publication that Watch has yielded: its Publication, the Tensors, the Summary of the pull,
+// Release, and Apply.
+type Version = checkpoint.Version
+
+// Watch yields the newest complete version of a publication, and then each newer one, until ctx ends or the loop is left. Each
+// comes at most once, in ascending order of the numbers, and its tensors are all of that version. The next one
+// is pulled when the loop asks for it, so a slow loop skips versions, and holds back nobody.
+//
+// It goes on when connections break, when the server restarts, and while there is no publication of this name
+// (OnInterruption reports it). A server that has restarted begins another Epoch, whose versions follow
+// whatever their numbers are. When an epoch comes back, two servers answer at one address, and
+// the watch ends with FailedPrecondition. Files are watched, too, and servers without numbers are asked every second.
+//
+// A version stays as it is until its Release. There are two sets of memory, of Client.Allocator or those of WatchInto, so
+// the loop takes the next version into use, and then releases the one before. While it holds two, Watch waits.
+//
+//	var serving *tryst.Version
+//	for v, err := range c.Watch(ctx, "policy") {
+//		if err != nil {
+//			return err
+//		}
+//		serve(v.Tensors)
+//		if serving != nil {
+//			serving.Release()
+//		}
+//		serving = v
+//	}
+func (c *Client) Watch(ctx context.Context, name string, opts ...WatchOption) iter.Seq2[*Version, error] {
+	r := WatchRequest{Pull: checkpoint.PullRequest{Publication: name}}
+	for _, opt := range opts {
+		opt(&r)
+	}
+	return c.puller.Watch(ctx, r)
+}
+
+// WatchOption is an option of Client.Watch.
+type WatchOption func(*WatchRequest)
+
+// WatchRequest says what a watch does. The options below set its fields.
+type WatchRequest = checkpoint.WatchRequest
+
+// WatchPull passes options to the pull of each version: PullTensors, PullInflight, PullRetry, OnInterruption, OnPulled.
+func WatchPull(opts ...PullOption) WatchOption {
+	return func(r *WatchRequest) {
+		for _, opt := range opts {
+			opt(&r.Pull)
+		}
+	}
+}
+
+// WatchInto receives into memory of the caller's, by name, as PullInto does. With two maps a version comes into one while
+// the caller has the other. With one map nothing writes to it but Version.Apply, between its call and its return.
+// Memory that does not fit, since types or shapes have changed, ends the watch with InvalidArgument.
+func WatchInto(maps ...map[string]*tensor.Tensor) WatchOption {
+	return func(r *WatchRequest) { r.Into = maps }
+}
+
 // Puller pulls, as Client.Pull does, and writes the files of a publication: Save, and Stream for an io.Writer.
 type Puller = checkpoint.Puller
 

@@ -22,7 +22,7 @@ type (
 	GRPC = server.GRPC
 	// TLS names PEM files.
 	TLS = server.TLS
-	// Publications is the part for published files.
+	// Publications is the part for what is published.
 	Publications = server.Publications
 	// Limits bounds what a server keeps for its peers.
 	Limits = server.Limits

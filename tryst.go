@@ -85,6 +85,7 @@
 //	                        a callback
 //	Edge                    a name and a peer that are checked once, for many steps
 //	Server.Group            a group of processes: Group.AllReduce, Gather, Broadcast
+//	Server.Update           the next version of weights that change; Client.Watch yields the newest one
 //	Server.Publish          to any number of clients. Dial makes a client, Client.Pull gets the tensors,
 //	                        verified; Into is the option for memory of the caller's
 //	Server.Allocator        memory that is sent and filled without a copy; tensor.Make allocates in it
@@ -117,7 +118,8 @@ import (
 )
 
 // Publication identifies a published set of tensors: Name, Version (derived from the content), the
-// number of Tensors, the Bytes of their content, and when it was Published.
+// number of Tensors, the Bytes of their content, when it was Published, and the Number of the version, which
+// ascends within an Epoch.
 type Publication = checkpoint.Publication
 
 // Server is a task of a cluster, and serves publications. It is safe for
@@ -159,7 +161,7 @@ func (s *Server) Publish(ctx context.Context, name string, paths ...string) (Pub
 // PublishTensors offers tensors in memory, each under the name that
 // tensor.Tensor.Named gave it. It takes a reference of its own to each. Their
 // memory must not be written to from now on. PublishTensors returns when the digests of all are computed,
-// or with the error of ctx, and then nothing is published.
+// or with the error of ctx, and then nothing is published. Update makes further versions.
 func (s *Server) PublishTensors(ctx context.Context, name string, tensors ...*tensor.Tensor) (Publication, error) {
 	return s.s.Catalog().PublishTensors(ctx, name, tensors...)
 }
@@ -172,9 +174,49 @@ func (s *Server) PublishTensors(ctx context.Context, name string, tensors ...*te
 // of a publication.
 func (s *Server) Reload(ctx context.Context) error { return s.s.Catalog().Reload(ctx) }
 
-// Withdraw ends a publication. Pulls of it that are under way end with NotFound. If ctx has ended, it
-// stays.
-func (s *Server) Withdraw(ctx context.Context, name string) error {
+// Lent says when memory that was published is the caller's again: Done and Wait. Then no puller, no response and no
+// device reads it. It does not wait for references of the caller's own.
+type Lent = checkpoint.Lent
+
+// UpdateOption is an option of Server.Update.
+type UpdateOption func(*UpdateOptions)
+
+// UpdateOptions says what Update does. The options below set its fields.
+type UpdateOptions = checkpoint.UpdateOptions
+
+// UpdateNumber gives the version a number, such as that of a training step. It must be above that of the version
+// before: otherwise Update fails with InvalidArgument. Without it numbers count from 1.
+func UpdateNumber(n uint64) UpdateOption {
+	return func(o *UpdateOptions) { o.Number = n }
+}
+
+// UpdateDrop lets Update replace the version before, if no pull of it has begun, where it would otherwise wait for
+// memory. Pullers never see a version that was dropped so, and its memory comes back at once.
+func UpdateDrop() UpdateOption {
+	return func(o *UpdateOptions) { o.Drop = true }
+}
+
+// Update makes tensors in memory the next version of a publication, or its first one, atomically: a pull gets
+// all of one version. It takes a reference of its own to each tensor, whose memory must not be written to until the
+// returned Lent is done. Its Publication has the Number, which ascends, and the Epoch, which is another one
+// after a withdrawal and in each process.
+//
+// Pulls of the version before go on. They end with FailedPrecondition, and a text that says that there is a newer
+// one, when Publications.ReplacedPulls has passed. At most two versions of a name are in memory: while there are two, Update
+// waits until the memory of the older one is back, in the order of the calls; see UpdateDrop. After an
+// error, also that of ctx, nothing has changed: FailedPrecondition for a publication of files, and when it was withdrawn
+// meanwhile. (docs/versions.md)
+func (s *Server) Update(ctx context.Context, name string, tensors []*tensor.Tensor, opts ...UpdateOption) (*Lent, error) {
+	var o UpdateOptions
+	for _, opt := range opts {
+		opt(&o)
+	}
+	return s.s.Catalog().Update(ctx, name, tensors, o)
+}
+
+// Withdraw ends a publication. Pulls of it that are under way end with NotFound, and watchers wait for the name to
+// come back. Lent says when the memory of all its versions is the caller's again. If ctx has ended, it stays.
+func (s *Server) Withdraw(ctx context.Context, name string) (*Lent, error) {
 	return s.s.Catalog().Withdraw(ctx, name)
 }
 

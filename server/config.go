@@ -194,7 +194,7 @@ type TLS struct {
 	RequireClientCert bool `setting:"tls.require-client-cert"`
 }
 
-// Publications is the part of Config for published files.
+// Publications is the part of Config for what is published.
 type Publications struct {
 	// Digest of each tensor: "xxh64" or "sha256". Default: "xxh64".
 	Digest string `setting:"digest"`
@@ -203,6 +203,8 @@ type Publications struct {
 	// FileCache bounds the contents that are kept for the next client while several pull, in bytes.
 	// Default: 256 MiB.
 	FileCache int64 `setting:"file-cache"`
+	// ReplacedPulls is how long pulls of a version in memory may go on when another one has taken its place. Default: 1m.
+	ReplacedPulls time.Duration `setting:"replaced-pulls"`
 }
 
 // Limits is the part of Config that bounds what a server keeps for its peers.

@@ -319,6 +319,13 @@ var rightsRows = []rightsRow{
 	{method: "/tryst.Publications/Open", needs: "the puller's", call: func(r *right) error {
 		return streamed(trystgrpc.NewPublicationsClient(r.conn).Open(r.ctx, &trystpb.OpenRequest{Publication: "m", Puller: r.name.String()}))
 	}},
+	{method: "/tryst.Publications/Watch", call: func(r *right) error {
+		return streamed(trystgrpc.NewPublicationsClient(r.conn).Watch(r.ctx, &trystpb.WatchRequest{Publication: "m"}))
+	}},
+	{method: "/tryst.Publications/Alive", call: func(r *right) error {
+		_, err := trystgrpc.NewPublicationsClient(r.conn).Alive(r.ctx, &trystpb.AliveRequest{StepId: 1})
+		return err
+	}},
 	{method: "/grpc.health.v1.Health/Check", call: func(r *right) error {
 		_, err := healthpb.NewHealthClient(r.conn).Check(r.ctx, &healthpb.HealthCheckRequest{})
 		return err

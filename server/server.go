@@ -30,10 +30,12 @@ import (
 	"github.com/tryst-rdma/tryst/server/internal/httpserver"
 	"github.com/tryst-rdma/tryst/server/internal/incarnations"
 	"github.com/tryst-rdma/tryst/server/internal/listen"
+	"github.com/tryst-rdma/tryst/server/internal/metrics"
 	"github.com/tryst-rdma/tryst/server/internal/sessions"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport"
+	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 )
 
 // Server is a process that listens: it is a worker of the cluster and serves publications.
@@ -152,8 +154,22 @@ func (s *Server) openCatalog(o checkpoint.CatalogOptions) (err error) {
 	o.Device, o.Incarnation, o.Allocator = s.Device(), s.incarnation, sendMemory{s.node}
 	o.EndStep, o.Over, o.CheckPuller = s.EndStep, s.sentOver, s.checkPuller
 	o.Preparing, o.Logger = true, s.log
+	o.Connection = func(ctx context.Context) checkpoint.Connection {
+		if c, ok := grpctransport.ConnectionOf(ctx); ok {
+			return c
+		}
+		return nil
+	}
+	returned := metrics.NewReturned()
+	o.Returned = returned.Observe
 	if s.catalog, err = checkpoint.NewCatalog(o); err == nil {
 		s.lateCatalog.Store(s.catalog)
+		s.metrics.Add(returned)
+		s.metrics.Gauge("tryst_watchers", "Watchers of publications.", func() float64 { return float64(s.catalog.Watchers()) })
+		s.metrics.Gauge("tryst_old_versions", "Versions of tensors in memory that were replaced or withdrawn, and whose memory is not back.", func() float64 {
+			_, old := s.catalog.Held()
+			return float64(old)
+		})
 	}
 	return err
 }
@@ -331,7 +347,8 @@ type Catalog interface {
 	Publish(ctx context.Context, name string, paths ...string) (checkpoint.Publication, error)
 	PublishTensors(ctx context.Context, name string, tensors ...*tensor.Tensor) (checkpoint.Publication, error)
 	Reload(ctx context.Context) error
-	Withdraw(ctx context.Context, name string) error
+	Update(ctx context.Context, name string, tensors []*tensor.Tensor, o checkpoint.UpdateOptions) (*checkpoint.Lent, error)
+	Withdraw(ctx context.Context, name string) (*checkpoint.Lent, error)
 	List() []checkpoint.Publication
 }
 

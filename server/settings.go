@@ -167,7 +167,10 @@ func workerOptions(c *complete, o Options) worker.Options {
 
 // catalogOptions are the settings for publications.
 func catalogOptions(c *complete) checkpoint.CatalogOptions {
-	return checkpoint.CatalogOptions{Digest: c.Publications.Digest, MMap: c.Publications.MMap, CacheBytes: c.Publications.FileCache, CacheTime: 2 * c.ReleaseAfter}
+	return checkpoint.CatalogOptions{
+		Digest: c.Publications.Digest, MMap: c.Publications.MMap, CacheBytes: c.Publications.FileCache, CacheTime: 2 * c.ReleaseAfter,
+		ReplacedPulls: c.Publications.ReplacedPulls,
+	}
 }
 
 // serveOptionsOf are the settings for the listeners.

@@ -56,6 +56,14 @@ type CatalogOptions struct {
 	// Progress, if not nil, is called a few times a second with the number of bytes of a
 	// publication that have been read for its digests.
 	Progress func(publication string, done, total int64)
+	// ReplacedPulls is how long pulls of a version in memory may go on when another one has taken its place.
+	// 0 means DefaultReplacedPulls.
+	ReplacedPulls time.Duration
+	// Connection, if not nil, returns the connection of a call; nil if it is not known.
+	Connection func(ctx context.Context) Connection
+	// Returned, if not nil, is called when the memory of a version has come back, with the time since pulls of it
+	// were ended. It must not block.
+	Returned func(time.Duration)
 	// Preparing makes the service answer Unavailable until Ready is called, so that pullers
 	// do not take the publications that are there already for all of them.
 	Preparing bool
@@ -74,6 +82,8 @@ type Catalog struct {
 	ended    endedLog
 	underWay pullCounts
 
+	watchers atomic.Int64 // streams of Watch
+
 	comparisons *comparisons // of the content of files that were touched
 
 	reloading chan struct{} // holds a value while a publication is read again
@@ -82,6 +92,7 @@ type Catalog struct {
 	mu sync.RWMutex
 	// All below are guarded by mu.
 	old          []*publication          // replaced, for pulls of them
+	lines        map[string]*line        // by name
 	stopWatch    context.CancelFunc      // nil before the first publication of files
 	publications map[string]*publication // nil for one that is being made
 	edges        map[string]*entry       // by the edge name of the key
@@ -110,6 +121,12 @@ func NewCatalog(o CatalogOptions) (*Catalog, error) {
 	if o.Settle == 0 {
 		o.Settle = DefaultSettle
 	}
+	if o.ReplacedPulls == 0 {
+		o.ReplacedPulls = DefaultReplacedPulls
+	}
+	if o.Returned == nil {
+		o.Returned = func(time.Duration) {}
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -117,6 +134,7 @@ func NewCatalog(o CatalogOptions) (*Catalog, error) {
 		o: o, newHash: newHash,
 		publications: make(map[string]*publication),
 		edges:        make(map[string]*entry),
+		lines:        make(map[string]*line),
 		reloading:    make(chan struct{}, 1),
 	}
 	c.streams.init()
@@ -172,7 +190,7 @@ func (c *Catalog) publish(ctx context.Context, name string, build func() (*publi
 	p, err := build()
 	if err == nil {
 		if err = c.complete(ctx, p); err == nil {
-			err = c.enter(p)
+			err = c.enter(ctx, p)
 		}
 		if err != nil {
 			p.close()
@@ -215,30 +233,32 @@ func (c *Catalog) reserve(name string) error {
 		return errClosed()
 	}
 	if _, ok := c.publications[name]; ok {
-		return status.New(status.AlreadyExists, "there is a publication of this name already: give this one another name, or withdraw that one first")
+		return alreadyExists()
 	}
 	c.publications[name] = nil
 	return nil
 }
 
-// enter adds a new publication to the catalog.
-func (c *Catalog) enter(p *publication) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return errClosed()
-	}
-	c.enterLocked(p)
-	return nil
+func alreadyExists() *status.Error {
+	return status.New(status.AlreadyExists, "there is a publication of this name already: give this one another name, or withdraw that one first")
 }
 
-func (c *Catalog) enterLocked(p *publication) {
-	m := &p.manifest
-	c.publications[m.Name], c.listed = p, nil
-	for _, e := range p.entries {
-		edge := EdgeName(m.Name, m.Version, e.info.Name)
-		c.edges[edge], e.edgeLength = e, len(edge)
-	}
+// enter adds a new publication, whose name was reserved, to the catalog. It waits while two withdrawn versions of the
+// name are in memory.
+func (c *Catalog) enter(ctx context.Context, p *publication) error {
+	l := c.use(p.manifest.Name)
+	defer c.leave(l)
+	return c.waitForRoom(ctx, l, func() ([]*life, bool, error) {
+		number, err := l.next(0)
+		if err != nil {
+			return nil, false, err
+		}
+		return c.admitLocked(l, p, number, false)
+	})
+}
+
+// watchFilesLocked begins to look at files.
+func (c *Catalog) watchFilesLocked(p *publication) {
 	if len(p.paths) > 0 && c.o.Settle > 0 && c.stopWatch == nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		c.stopWatch = cancel
@@ -254,36 +274,6 @@ func (c *Catalog) removeLocked(p *publication) {
 			delete(c.edges, edge)
 		}
 	}
-}
-
-// Withdraw ends a publication, with its old versions. Its pullers get NotFound for the tensors that
-// they have not received yet. An unknown name is NotFound. If ctx has ended, the publication stays.
-func (c *Catalog) Withdraw(ctx context.Context, name string) error {
-	if err := ctx.Err(); err != nil {
-		return wrap("withdrawing "+quote(name), status.From(err))
-	}
-	c.mu.Lock()
-	p, err := c.findLocked(name, "")
-	if err != nil {
-		c.mu.Unlock()
-		return err
-	}
-	delete(c.publications, name)
-	c.listed = nil
-	all := []*publication{p}
-	c.old = slices.DeleteFunc(c.old, func(old *publication) bool {
-		if old.manifest.Name == name {
-			all = append(all, old)
-		}
-		return old.manifest.Name == name
-	})
-	for _, p := range all {
-		c.removeLocked(p)
-	}
-	c.mu.Unlock()
-	c.end(all)
-	c.o.Logger.Info("withdrawn", "publication", name, "version", p.manifest.Version)
-	return nil
 }
 
 // end releases the memory and the files of publications that are not in the catalog any more.
@@ -472,8 +462,15 @@ func (c *Catalog) Close() {
 			all = append(all, p)
 		}
 	}
+	for _, p := range all {
+		p.endedAt = time.Now()
+	}
 	c.old, c.publications, c.listed = nil, make(map[string]*publication), nil
 	c.edges = make(map[string]*entry)
+	for _, l := range c.lines {
+		l.changedLocked()
+		c.setTimerLocked(l)
+	}
 	if c.stopWatch != nil {
 		c.stopWatch()
 	}

@@ -199,7 +199,7 @@ func TestListIsMadeOnce(t *testing.T) {
 	if got := names(list()); len(got) != 2 {
 		t.Errorf("after a publication: %q", got)
 	}
-	if err := c.Withdraw(t.Context(), "p%;@/"); err != nil {
+	if _, err := c.Withdraw(t.Context(), "p%;@/"); err != nil {
 		t.Fatal(err)
 	}
 	if got := names(list()); len(got) != 1 || got[0] != "q" {

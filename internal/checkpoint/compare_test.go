@@ -101,7 +101,7 @@ func TestAPublicationEndsDuringAComparison(t *testing.T) {
 		if p.replaced() != nil {
 			t.Error("a touched file was replaced")
 		}
-		if err := c.Withdraw(t.Context(), "a"); err != nil {
+		if _, err := c.Withdraw(t.Context(), "a"); err != nil {
 			t.Fatal(err)
 		}
 		release()

@@ -17,9 +17,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
+	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -72,12 +74,53 @@ func serve(t testing.TB, change ...func(*checkpoint.CatalogOptions)) *host {
 		t.Fatal(err)
 	}
 	h.manager.AddPublisher(h.catalog)
-	h.lis = bufconn.Listen(1 << 20)
-	h.grpc = grpc.NewServer()
-	h.catalog.Register(h.grpc)
-	go h.grpc.Serve(h.lis) //nolint:errcheck // it ends with Stop
+	h.listen(grpc.NewServer(), func(r grpc.ServiceRegistrar) grpc.ServiceRegistrar { return r })
 	t.Cleanup(h.stop)
 	return h
+}
+
+// listen serves the catalog by a gRPC server.
+func (h *host) listen(s *grpc.Server, as func(grpc.ServiceRegistrar) grpc.ServiceRegistrar) {
+	h.lis, h.grpc = bufconn.Listen(1<<20), s
+	h.catalog.Register(as(s))
+	go s.Serve(h.lis) //nolint:errcheck // it ends with Stop
+}
+
+// makeOlder makes the host one of a version that has no numbers, and cannot announce them.
+func (h *host) makeOlder() {
+	h.grpc.Stop()
+	unnumbered := func(_ context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		resp, err := handler(h.t.Context(), req)
+		m, ok := resp.(proto.Message)
+		if err != nil || !ok {
+			return resp, err
+		}
+		return withoutNumbers(m)
+	}
+	h.listen(grpc.NewServer(grpc.UnaryInterceptor(unnumbered)), func(r grpc.ServiceRegistrar) grpc.ServiceRegistrar { return older{r} })
+}
+
+// withoutNumbers returns a response of an older server.
+func withoutNumbers(m proto.Message) (proto.Message, error) {
+	b, err := proto.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	m = m.ProtoReflect().New().Interface()
+	if err := proto.Unmarshal(b, m); err != nil {
+		return nil, err
+	}
+	var all []*trystpb.Publication
+	switch m := m.(type) {
+	case *trystpb.ListResponse:
+		all = m.GetPublications()
+	case *trystpb.DescribeResponse:
+		all = append(all, m.GetPublication())
+	}
+	for _, p := range all {
+		p.Number, p.Epoch = 0, 0
+	}
+	return m, nil
 }
 
 func (h *host) stop() {
@@ -96,23 +139,59 @@ func (h *host) publish(name string, paths ...string) checkpoint.Publication {
 	return p
 }
 
+// withdraw withdraws a publication.
+func (h *host) withdraw(name string) error {
+	_, err := h.catalog.Withdraw(h.t.Context(), name)
+	return err
+}
+
 // client is a pulling process with steps of its own, whose remote receives go
 // straight to the host's manager.
 type client struct {
 	*checkpoint.Puller
 	manager *rendezvous.Manager
 	conn    *grpc.ClientConn
-	host    *host
+
+	mu sync.Mutex
+	to *host // that new connections reach; guarded by mu
+	at net.Conn
+}
+
+// moveTo lets another host answer: the connection breaks.
+func (c *client) moveTo(h *host) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.to = h
+	_ = c.at.Close() // it breaks
+}
+
+// connect makes a connection to the present host.
+func (c *client) connect(ctx context.Context) (net.Conn, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	conn, err := c.to.lis.DialContext(ctx)
+	if err == nil {
+		c.at = conn
+	}
+	return conn, err
+}
+
+// server returns the present host.
+func (c *client) server() *host {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.to
 }
 
 func (h *host) dial() *client {
 	h.t.Helper()
+	c := &client{to: h}
 	conn, err := grpc.NewClient("passthrough:///host", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return h.lis.DialContext(ctx) }))
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return c.connect(ctx) }))
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	c := &client{conn: conn, host: h}
+	c.conn = conn
 	task, incarnation := cluster.ClientTask(), cluster.NewIncarnation()
 	s, _ := session(task, incarnation)
 	c.manager = rendezvous.NewManager(rendezvous.ManagerOptions{Session: s, Remoter: c})
@@ -157,15 +236,16 @@ func into(args rendezvous.Args, v rendezvous.Value, err error) (rendezvous.Value
 }
 
 func (c *client) recv(ctx context.Context, step int64, key rendezvous.Key) (rendezvous.Value, error) {
-	if err := c.host.session.CheckSource(key); err != nil {
+	h := c.server()
+	if err := h.session.CheckSource(key); err != nil {
 		return rendezvous.Value{}, err
 	}
-	v, err := c.host.manager.RecvLocal(ctx, step, key)
-	if err == nil && c.host.damage != nil {
-		c.host.damage(v)
+	v, err := h.manager.RecvLocal(ctx, step, key)
+	if err == nil && h.damage != nil {
+		h.damage(v)
 	}
-	if err == nil && c.host.replace != nil {
-		v = c.host.replace(v)
+	if err == nil && h.replace != nil {
+		v = h.replace(v)
 	}
 	return v, err
 }

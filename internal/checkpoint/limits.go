@@ -49,6 +49,44 @@ const (
 	// time a pull whose connection broke comes back for the rest.
 	linger = time.Minute
 
+	// maxHeld is how many versions of a name are in memory at once: one that pullers finish, and the next.
+	maxHeld = 2
+
+	// DefaultReplacedPulls is how long pulls of a version in memory may go on when another one has taken its place:
+	// as long as trainers usually need for the next one.
+	DefaultReplacedPulls = time.Minute
+
+	// comeBack is how long a replaced version in memory waits after its last pull, in case that its connection broke:
+	// some pauses of the first attempts (retryMin).
+	comeBack = 2 * time.Second
+
+	// aliveEvery is the interval at which the puller of a replaced version is asked whether it is there, and
+	// aliveWithin how long nothing may come from it: longer than the pauses of a garbage collector or of a busy machine,
+	// and as long as the break of a channel takes. lookEvery is how exact that is.
+	aliveEvery  = 2 * time.Second
+	aliveWithin = 5 * time.Second
+	lookEvery   = time.Second
+
+	// leaveWithin is how long a puller that is heard may read on after its version is gone, and not end its stream. Over
+	// a slow link the notice waits behind what was sent before.
+	leaveWithin = 15 * time.Second
+
+	// maxWatchers is how many streams of Watch a Catalog serves at once. Each needs a goroutine and a stream.
+	maxWatchers = 10_000
+
+	// bufferedSets is how many versions a watcher has memory for: the one that its caller has, and the next.
+	bufferedSets = 2
+
+	// maxEpochs is how many lives of a publication a watcher remembers, to notice two servers at one address.
+	maxEpochs = 64
+
+	// pollEvery is the interval at which a watcher lists the publications of a server that cannot announce them.
+	pollEvery = time.Second
+
+	// announceEvery is the least interval between two announcements to one watcher: far below the time of a pull, and
+	// so long that a publisher with a thousand versions a second costs nothing.
+	announceEvery = 20 * time.Millisecond
+
 	// maxReaders is how many tensors a Catalog reads from files at once. Solid-state disks
 	// reach their full speed with about as many requests; more would only need more memory.
 	maxReaders = 8

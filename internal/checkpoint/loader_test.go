@@ -364,17 +364,17 @@ func TestStreamsAreBounded(t *testing.T) {
 	s.init()
 	var steps []int64
 	for range maxStreams {
-		step, err := s.begin()
+		step, err := s.begin(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		steps = append(steps, step)
 	}
-	if _, err := s.begin(); status.CodeOf(err) != status.ResourceExhausted || !mayPass(err) { // others end
+	if _, err := s.begin(nil); status.CodeOf(err) != status.ResourceExhausted || !mayPass(err) { // others end
 		t.Errorf("one more: %v", err)
 	}
 	s.end(steps[0])
-	if _, err := s.begin(); err != nil {
+	if _, err := s.begin(nil); err != nil {
 		t.Error(err)
 	}
 }

@@ -31,6 +31,10 @@ type Publication struct {
 	Bytes   int64
 	// Published is when the server published it.
 	Published time.Time
+	// Number is the number of the version, ascending within an Epoch: one life of the publication, from its
+	// first version to its withdrawal or the end of its server. Numbers of two epochs cannot be compared.
+	// Both are 0 from a server that does not number versions.
+	Number, Epoch uint64
 }
 
 // Manifest describes a publication. It has all that is needed to receive each tensor, to check
@@ -144,14 +148,14 @@ func encoded[M proto.Message](m M) M {
 func (p Publication) proto() *trystpb.Publication {
 	return &trystpb.Publication{
 		Name: p.Name, Version: p.Version, Bytes: uint64(p.Bytes), Tensors: uint32(p.Tensors),
-		PublishedUnixNanos: p.Published.UnixNano(),
+		PublishedUnixNanos: p.Published.UnixNano(), Number: p.Number, Epoch: p.Epoch,
 	}
 }
 
 func publicationOf(p *trystpb.Publication) Publication {
 	return Publication{
 		Name: p.GetName(), Version: p.GetVersion(), Tensors: int(p.GetTensors()), Bytes: int64(p.GetBytes()),
-		Published: time.Unix(0, p.GetPublishedUnixNanos()),
+		Published: time.Unix(0, p.GetPublishedUnixNanos()), Number: p.GetNumber(), Epoch: p.GetEpoch(),
 	}
 }
 

@@ -183,7 +183,7 @@ func TestPiecesAreCachedAndForgotten(t *testing.T) {
 	if n := h.alloc.InUse(); n != mib {
 		t.Errorf("%d bytes are cached", n)
 	}
-	must(t, h.catalog.Withdraw(t.Context(), "m"))
+	must(t, h.withdraw("m"))
 	if n := h.alloc.InUse(); n != 0 {
 		t.Errorf("%d bytes of what was withdrawn are cached", n)
 	}

@@ -32,14 +32,24 @@ type publication struct {
 
 	refused atomic.Bool // a pull was refused, which is logged once
 
-	// Both below are guarded by the catalog's lock.
-	pulls   int       // under way
-	retired time.Time // when it was replaced, or its last pull after that ended; zero before
+	lent *Lent // the memory of tensors in memory; without any for files
+
+	gone chan struct{} // closed when its pulls end
+	why  *status.Error // with which they end; set before gone is closed
+
+	// All below are guarded by the catalog's lock.
+	life
+	opens   map[*opened]struct{} // its pulls
+	endedAt time.Time            // when it was taken from the catalog; zero before
 }
 
 // newPublication returns a publication without tensors.
 func newPublication(name string) *publication {
-	p := &publication{manifest: Manifest{Publication: Publication{Name: name}}}
+	p := &publication{
+		manifest: Manifest{Publication: Publication{Name: name}},
+		lent:     newLent(), gone: make(chan struct{}), opens: make(map[*opened]struct{}),
+	}
+	p.of = p
 	p.described = sync.OnceValue(p.manifest.encoded)
 	return p
 }
@@ -76,8 +86,9 @@ func fromTensors(name string, tensors []*tensor.Tensor) (*publication, error) {
 		return nil, err
 	}
 	for i, t := range tensors {
-		p.entries[i].held = t.Retain()
+		p.entries[i].held = p.lent.take(t)
 	}
+	p.inMemory = true
 	return p, nil
 }
 
@@ -167,8 +178,9 @@ func (p *publication) mapTensors() (err error) {
 	return nil
 }
 
-// close releases the tensors and files of the publication.
+// close releases the tensors and files of the publication. It is called once.
 func (p *publication) close() {
+	defer p.lent.returned()
 	for _, e := range p.entries {
 		if e.held != nil {
 			e.held.Release()

@@ -77,6 +77,8 @@ type PullRequest struct {
 	// with how it came; one call at a time. Pull calls it in the loop, before it yields the
 	// tensor. Save does not call it for a tensor that was in the file already.
 	Received func(PulledTensor)
+	// memory, if not nil, returns Into when the tensors are chosen.
+	memory func(m *Manifest, chosen []int) (map[string]*tensor.Tensor, error)
 	// Summary, if not nil, is set when the pull has ended without an error. When the loop over
 	// Pull was left, it is about the tensors that had come, and has no Digest.
 	Summary *Summary
@@ -178,6 +180,11 @@ func (p *Puller) start(ctx context.Context, req PullRequest) (*pull, error) {
 	}
 	if pl.chosen, err = pl.manifest.choose(pl.req.Tensors); err != nil {
 		return nil, err
+	}
+	if req.memory != nil {
+		if pl.req.Into, err = req.memory(pl.manifest, pl.chosen); err != nil {
+			return nil, err
+		}
 	}
 	if err = pl.chosenInto(); err != nil {
 		return nil, err

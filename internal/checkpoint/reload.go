@@ -274,19 +274,23 @@ func (c *Catalog) replace(old, p *publication) error {
 	case c.publications[old.manifest.Name] != old:
 		return status.New(status.FailedPrecondition, "it was withdrawn meanwhile")
 	}
-	c.enterLocked(p)
-	old.retired = time.Now()
-	c.old = append(c.old, old)
+	l := c.lineLocked(p.manifest.Name)
+	number := l.number
+	if p.manifest.Version != old.manifest.Version {
+		number++
+	}
+	l.enter(time.Now(), &p.life, number, false) // files hold no memory, so there is room, and nothing ends
+	c.enteredLocked(l, p)
 	return nil
 }
 
-// dropIdle closes the retired publications that have had no pull for linger. The watch and Reload
+// dropIdle closes the retired publications of files that have had no pull for linger. The watch and Reload
 // call it.
 func (c *Catalog) dropIdle(now time.Time) {
 	var idle []*publication
 	c.mu.Lock()
 	c.old = slices.DeleteFunc(c.old, func(p *publication) bool {
-		if p.pulls > 0 || now.Sub(p.retired) < linger {
+		if p.inMemory || p.pulls > 0 || now.Sub(p.retired) < linger || now.Sub(p.idle) < linger {
 			return false
 		}
 		idle = append(idle, p)
@@ -298,21 +302,4 @@ func (c *Catalog) dropIdle(now time.Time) {
 	for _, p := range idle {
 		c.o.Logger.Debug("the old version is not here any more", "publication", p.manifest.Name, "version", p.manifest.Version)
 	}
-}
-
-// begin finds a publication and counts a pull of it. The caller calls end with its end.
-func (c *Catalog) begin(name, version string) (p *publication, end func(), err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if p, err = c.findLocked(name, version); err != nil {
-		return nil, nil, err
-	}
-	p.pulls++
-	return p, func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if p.pulls--; !p.retired.IsZero() {
-			p.retired = time.Now()
-		}
-	}, nil
 }

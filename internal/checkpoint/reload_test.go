@@ -113,7 +113,7 @@ func takesARenamedFile(t *testing.T, mmap bool) {
 	renamed(t, path, old...)
 	said.wait("replaces="+second.Version, 1)
 	requireSame(t, old, c.pull(t, checkpoint.PullRequest{}))
-	must(t, h.catalog.Withdraw(t.Context(), "m"))
+	must(t, h.withdraw("m"))
 	for _, version := range []string{"", first.Version, second.Version} {
 		_, err = c.Describe(t.Context(), "m", version)
 		mustBe(t, err, status.NotFound)

@@ -26,7 +26,7 @@ func onceReplaced(t *testing.T, seed byte, test func(t *testing.T, c *Catalog, o
 		if _, err := c.Publish(t.Context(), "m", path); err != nil {
 			t.Fatal(err)
 		}
-		old, end, err := c.begin("m", "")
+		old, end, err := c.begin("m", "", newOpened(nil, false))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -83,12 +83,14 @@ func (c *Catalog) open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServ
 			return err
 		}
 	}
-	step, err := c.streams.begin()
+	o := newOpened(c.connection(stream.Context()), req.GetNotices())
+	step, err := c.streams.begin(o)
 	if err != nil {
 		return err
 	}
 	defer c.streams.end(step)
-	p, end, err := c.begin(req.GetPublication(), req.GetVersion())
+	defer o.close()
+	p, end, err := c.begin(req.GetPublication(), req.GetVersion(), o)
 	if err != nil {
 		return err
 	}
@@ -109,6 +111,9 @@ func (c *Catalog) open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServ
 		return wrap("publication "+quote(p.manifest.Name), err)
 	}
 	begin := time.Now()
+	if c.o.EndStep != nil {
+		o.begin(func() { c.o.EndStep(step) })
+	}
 	log := c.o.Logger.With("publication", p.manifest.Name, "version", p.manifest.Version, "puller", puller, "step", step)
 	log.Debug("a pull begins", "tensors", len(entries))
 	defer c.underWay.begin(stream.Context(), p.manifest.Publication, entries, puller)()
@@ -119,20 +124,28 @@ func (c *Catalog) open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServ
 	defer func() {
 		took := time.Since(begin)
 		text := over() // before the step ends: then the puller may be gone
-		if c.o.EndStep != nil {
-			c.o.EndStep(step)
-		}
+		o.end()
 		c.ended.log(stream.Context(), log, len(entries), took, text, failure)
 	}()
 	if err := c.sendKeys(p, entries, step, puller, int64(req.GetPieceBytes()), stream); err != nil {
 		return err
 	}
-	select {
-	case <-stream.Context().Done():
-		return nil // the puller has ended the stream
-	case <-c.streams.closing:
-		return errClosed()
+	return c.attend(p, o, step, stream)
+}
+
+// connection returns the connection of a call; nil if it is not known.
+func (c *Catalog) connection(ctx context.Context) Connection {
+	if c.o.Connection == nil {
+		return nil
 	}
+	return c.o.Connection(ctx)
+}
+
+func (s *service) Alive(_ context.Context, req *trystpb.AliveRequest) (*trystpb.AliveResponse, error) {
+	if o := s.catalog.streams.find(req.GetStepId()); o != nil {
+		o.answered()
+	}
+	return &trystpb.AliveResponse{}, nil
 }
 
 // sendKeys sends the keys of the entries, in messages of up to keysPerMessage. Tensors that are
@@ -260,24 +273,26 @@ func (p *publication) names() iter.Seq[string] {
 
 // streams counts the open pulls and chooses their steps.
 type streams struct {
-	closing chan struct{} // closed by close
-	once    sync.Once
+	closing  chan struct{} // closed by close
+	once     sync.Once
+	stopping chan struct{} // closed by drain: watchers end
 
 	mu sync.Mutex
 	// All below are guarded by mu.
-	steps    map[int64]struct{}
+	steps    map[int64]*opened
 	draining bool
 	idle     chan struct{} // made by drain; closed when the last step ends
 }
 
 func (s *streams) init() {
 	s.closing = make(chan struct{})
-	s.steps = make(map[int64]struct{})
+	s.steps = make(map[int64]*opened)
+	s.stopping = make(chan struct{})
 }
 
 // begin opens a step. Its id has bit 62 set and random other bits. So it differs from the ids of
 // TensorFlow's masters, whose highest bit is 56, and from small ids that programs count.
-func (s *streams) begin() (int64, error) {
+func (s *streams) begin(o *opened) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.draining {
@@ -291,10 +306,17 @@ func (s *streams) begin() (int64, error) {
 		_, _ = rand.Read(b[:]) // crypto/rand.Read never returns an error
 		step := int64(binary.LittleEndian.Uint64(b[:])>>2 | 1<<62)
 		if _, taken := s.steps[step]; !taken {
-			s.steps[step] = struct{}{}
+			s.steps[step] = o
 			return step, nil
 		}
 	}
+}
+
+// find returns the pull of a step; nil if there is none.
+func (s *streams) find(step int64) *opened {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.steps[step]
 }
 
 func (s *streams) end(step int64) {
@@ -312,6 +334,9 @@ func (s *streams) end(step int64) {
 func (s *streams) drain() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !s.draining {
+		close(s.stopping)
+	}
 	s.draining = true
 	if len(s.steps) == 0 {
 		done := make(chan struct{})

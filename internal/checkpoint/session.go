@@ -18,6 +18,7 @@ import (
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // A pull is a sequence of sessions. A session is a step that the server opened, with the keys of
@@ -350,7 +351,7 @@ func (p *Puller) open(ctx context.Context, m *Manifest, chosen []int, damaged st
 	stream, err := p.client.Open(callCtx, &trystpb.OpenRequest{
 		Publication: m.Name, Version: m.Version, Tensors: m.namesOf(chosen),
 		Puller: p.o.Task.String(), PullerIncarnation: p.o.Incarnation, PieceBytes: pieceBytes,
-		Damaged: damaged,
+		Damaged: damaged, Notices: true,
 	})
 	if err != nil {
 		return nil, fail(err, nil)
@@ -379,13 +380,41 @@ func (p *Puller) open(ctx context.Context, m *Manifest, chosen []int, damaged st
 	}
 	go func() {
 		defer close(s.ended)
-		if _, err := stream.Recv(); err != nil {
-			lost(p.failed(streamCtx, "the pull of "+quote(m.Name)+" was interrupted", err, stream.Trailer()))
-			return
-		}
-		lost(status.Errorf(status.Internal, "%s: %s sent a message after the last one", what, p.server()))
+		lost(p.attend(streamCtx, m, s.step, stream))
 	}()
 	return s, nil
+}
+
+// attend answers the notices of a session, and returns why it has ended.
+func (p *Puller) attend(ctx context.Context, m *Manifest, step int64, stream grpc.ServerStreamingClient[trystpb.OpenResponse]) error {
+	what := "the pull of " + quote(m.Name) + " was interrupted"
+	for {
+		resp, err := stream.Recv()
+		switch {
+		case err != nil:
+			return p.failed(ctx, what, err, stream.Trailer())
+		case resp.GetGone() != nil:
+			return p.goneError(m, resp.GetGone())
+		case !resp.GetAlive():
+			return status.Errorf(status.Internal, "opening publication %s: %s sent a message after the last one", quote(m.Name), p.server())
+		}
+		if _, err := p.client.Alive(ctx, &trystpb.AliveRequest{StepId: step}); err != nil {
+			continue // the server ends the pull if it hears nothing, and then the stream says so
+		}
+	}
+}
+
+// goneError is the error of a session whose version is not at the server any more.
+func (p *Puller) goneError(m *Manifest, g *trystpb.Gone) error {
+	code := status.Code(g.GetCode())
+	if code != status.NotFound && code != status.FailedPrecondition {
+		code = status.FailedPrecondition // the server is not trusted
+	}
+	err := status.Errorf(code, "the pull of %s has ended: %w", quote(m.Name), &status.Said{Peer: p.server(), Text: status.Truncate(transport.PlainText(g.GetMessage()))})
+	if g.GetNewer() {
+		return changed(err)
+	}
+	return err
 }
 
 // partsOf returns the parts of a tensor.

@@ -228,7 +228,7 @@ func TestPullWaitsUntilTheServerHasPublished(t *testing.T) {
 				break
 			}
 			x.Release()
-			_ = second.catalog.Withdraw(t.Context(), "m") // an error the second time
+			_ = second.withdraw("m") // an error the second time
 		}
 		mustBe(t, failure, status.NotFound, "withdrawn")
 		if d := time.Since(begin); d > 10*time.Second {

@@ -187,6 +187,8 @@ var settings = []Setting{
 		ForServer, func(p any) value { return choice{to[string](p), []string{"xxh64", "sha256"}} }},
 	{"file-cache", "256MiB", "size of the cache for the contents of published files, which is used while several pulls are under way",
 		ForServer, func(p any) value { return size{to[int64](p), mib, pib} }},
+	{"replaced-pulls", "1m", "how long pulls of a version in memory may go on when another one has taken its place",
+		ForServer, func(p any) value { return duration{to[time.Duration](p), time.Millisecond, 24 * time.Hour} }},
 	{"otel.endpoint", "", "OTLP/gRPC collector of traces",
 		both, func(p any) value { return address{to[string](p), true} }},
 	{"otel.sample-ratio", "1", "fraction of the traces that is exported",

@@ -59,6 +59,7 @@ type connection struct {
 	raw        net.Conn // in handshakes until the handshake of HTTP/2 is complete
 	handshakes *Handshakes
 	writes     atomic.Uint32 // the first two calls of Write
+	heard      atomic.Uint64 // calls of Read that brought something
 	requests   *requests     // nil in tests without any
 	callers    callers
 
@@ -93,7 +94,29 @@ func (c *connection) Write(b []byte) (int, error) {
 }
 
 // Read implements net.Conn.
-func (c *connection) Read(b []byte) (int, error) { return c.requests.Read(b) }
+func (c *connection) Read(b []byte) (int, error) {
+	n, err := c.requests.Read(b)
+	if n > 0 {
+		c.heard.Add(1)
+	}
+	return n, err
+}
+
+// Connection is a connection to a server made with ServerOptions.
+type Connection struct{ c *connection }
+
+// ConnectionOf returns the connection of ctx's call; false if the server was made without ServerOptions.
+func ConnectionOf(ctx context.Context) (Connection, bool) {
+	c := connectionOf(ctx)
+	return Connection{c}, c != nil
+}
+
+// Heard returns a number that changes when something comes on the connection.
+func (c Connection) Heard() uint64 { return c.c.heard.Load() }
+
+// Cut closes the connection at once, for a client that does not answer: what gRPC has queued for it is
+// released.
+func (c Connection) Cut() { _ = c.c.raw.Close() }
 
 // Close implements net.Conn.
 func (c *connection) Close() error {
