@@ -125,8 +125,12 @@ func WatchInto(maps ...map[string]*tensor.Tensor) WatchOption {
 	return func(r *WatchRequest) { r.Into = maps }
 }
 
-// Puller pulls, as Client.Pull does, and writes the files of a publication: Save, and Stream for an io.Writer.
+// Puller pulls, as Client.Pull does, and writes the files of a publication: Save, Mirror for the newest version, and Stream for
+// an io.Writer.
 type Puller = checkpoint.Puller
+
+// Mirrored is a version whose files Puller.Mirror has written.
+type Mirrored = checkpoint.Mirrored
 
 // SaveOptions are the arguments of Puller.Save.
 type SaveOptions = checkpoint.SaveOptions

@@ -133,7 +133,7 @@ func (fs *files) open(out *output, o SaveOptions) (t *target, claims []claim, an
 		t, err = lockTarget(out.path, o.Force)
 		return t, nil, nil, err
 	}
-	return openTarget(out.path, o.Force, fs.pl.manifest.planOf(out))
+	return openTarget(out.path, o.Force, o.older, fs.pl.manifest.planOf(out))
 }
 
 // resumable reports whether a later pull can go on with the file: only if its layout is known.

@@ -1,6 +1,8 @@
 package checkpoint_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -102,6 +104,18 @@ func TestWatchRefusesAnotherPublication(t *testing.T) {
 			mustBe(t, <-w.err, status.InvalidArgument, "announced")
 		})
 	}
+}
+
+func TestMirrorRefusesAVersionThatIsNoName(t *testing.T) {
+	h, say := lying(t)
+	result := make(chan error)
+	dir := t.TempDir()
+	go func() {
+		result <- h.dial().Mirror(t.Context(), checkpoint.PullRequest{Publication: "w"}, checkpoint.SaveOptions{Out: dir + "/out/"},
+			func(context.Context, checkpoint.Mirrored) error { return errors.New("it came") })
+	}()
+	say(&trystpb.Publication{Name: "w", Version: "/../../x", Number: 1, Epoch: 1})
+	mustBe(t, <-result, status.InvalidArgument, "no name for a directory")
 }
 
 func TestWatchTakesTypesThatChange(t *testing.T) {

@@ -83,6 +83,9 @@ const (
 	// pollEvery is the interval at which a watcher lists the publications of a server that cannot announce them.
 	pollEvery = time.Second
 
+	// maxVersionName bounds the version in the name of a directory, in bytes: that of SHA-256 has 64.
+	maxVersionName = 128
+
 	// announceEvery is the least interval between two announcements to one watcher: far below the time of a pull, and
 	// so long that a publisher with a thousand versions a second costs nothing.
 	announceEvery = 20 * time.Millisecond

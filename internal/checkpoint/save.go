@@ -44,6 +44,8 @@ type SaveOptions struct {
 	// Verifying, if not nil, is called while what an earlier pull has left is read and compared,
 	// ten times a second, with the bytes that were read and all that will be.
 	Verifying func(done, total int64)
+	// older begins files anew of which an earlier pull of another version has left a part.
+	older bool
 }
 
 // Found is what an earlier pull has left of a file.

@@ -118,8 +118,8 @@ func (t *target) begin(size int64, p *plan) error {
 // openTarget opens and locks PATH.part, and changes nothing in it. If an earlier pull of the same
 // plan left it, the target has its journal, and openTarget returns what that claims. Otherwise the
 // caller calls begin; anew says why nothing of a .part can be used. The .part of another plan is
-// FailedPrecondition: only a user knows whether it may be overwritten.
-func openTarget(path string, force bool, p plan) (t *target, claims []claim, anew, err error) {
+// FailedPrecondition, unless older is set: otherwise only a user knows whether it may be overwritten.
+func openTarget(path string, force, older bool, p plan) (t *target, claims []claim, anew, err error) {
 	if t, err = lockTarget(path, force); err != nil {
 		return nil, nil, nil, err
 	}
@@ -133,7 +133,7 @@ func openTarget(path string, force bool, p plan) (t *target, claims []claim, ane
 	}
 	j, claims, anew := readJournal(path+partExt+journalExt, p)
 	switch {
-	case status.CodeOf(anew) == status.FailedPrecondition:
+	case status.CodeOf(anew) == status.FailedPrecondition && !older:
 		t.abandon()
 		return nil, nil, nil, status.Errorf(status.FailedPrecondition, "%s%s was left by an earlier pull: %s; --no-resume begins anew", path, partExt, status.From(anew).Message())
 	case anew != nil:

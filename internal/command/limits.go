@@ -32,3 +32,6 @@ const closeTimeout = time.Second
 // tracesTimeout bounds how long a server may take for its last traces after its shutdown timeout. An
 // orchestrator grants some seconds beyond that (deploy/ has 15), and then kills it.
 const tracesTimeout = 5 * time.Second
+
+// execGrace is how long the command of --exec may take to end after SIGTERM, before it is killed.
+const execGrace = 5 * time.Second

@@ -24,6 +24,8 @@ type pullOptions struct {
 	req   checkpoint.PullRequest
 	retry time.Duration
 	json  bool
+	watch bool
+	exec  string
 }
 
 func (s streams) pullCommand() *cobra.Command {
@@ -44,10 +46,19 @@ same version, for --retry without progress, and so does one that a full server
 refuses. What has come of a file is in FILE.part, beside its journal. After a
 pull that failed or was killed, the same command verifies what is there and
 receives only the rest. A file that is there already and right stays, and any
-other is replaced only with --force.`,
+other is replaced only with --force.
+
+With --watch, pull goes on with each newer version until it is interrupted. It
+waits for a server that is away, and for a publication that is not there. A file
+is replaced. A directory PATH/ is a symbolic link to that of the version,
+.PATH.VERSION, and switched when all its files are there; the directory of the
+version before stays. --exec runs a command by sh for each version, with
+PULLED_PATH, PULLED_PUBLICATION, PULLED_VERSION and PULLED_NUMBER in its
+environment. The next version waits for its end; if it fails, that is reported.`,
 		Example: `  tryst pull --from 10.0.0.1:2222 --out gpt2.safetensors
   tryst pull --from 10.0.0.1:2222 --out llama/ llama
   tryst pull --from 10.0.0.1:2222 --out - gpt2 | sha256sum
+  tryst pull --from 10.0.0.1:2222 --out policy/ --watch --exec 'reload "$PULLED_PATH"' policy
   tryst pull --from 10.0.0.1:2222 --out h0.safetensors --tensor 'h.0.*' --tensor wte.weight gpt2`,
 		DisableFlagsInUseLine: true,
 		Args:                  oneName,
@@ -58,6 +69,9 @@ other is replaced only with --force.`,
 			}
 			if o.out.Out == toStdout && isTerminal(s.out) {
 				return usagef("--out -: stdout is a terminal: redirect it to a file or a pipe")
+			}
+			if o.watch {
+				return s.follow(cmd, &o)
 			}
 			return s.pull(cmd, &o)
 		},
@@ -76,6 +90,8 @@ func (o *pullOptions) register(cmd *cobra.Command) {
 	flags.DurationVar(&o.retry, "retry", checkpoint.DefaultRetry, "go on after failures of the connection or the server until there was no progress for this time (an attempt that has begun may take 20s longer); 0 = fail at once")
 	flags.BoolVar(&o.out.NoResume, "no-resume", false, "begin anew, without what an earlier pull has left")
 	flags.BoolVar(&o.json, "json", false, "write the result as one line of JSON")
+	flags.BoolVar(&o.watch, "watch", false, "go on with each newer version")
+	flags.StringVar(&o.exec, "exec", "", "`COMMAND` that sh runs when the files of a version have their names; with --watch")
 }
 
 // check completes the request and returns all that is wrong with the flags.
@@ -88,6 +104,12 @@ func (o *pullOptions) check() (problems []error) {
 	}
 	if o.out.Out == toStdout && o.out.NoResume {
 		problems = append(problems, usagef("--no-resume is about files, and --out - writes none"))
+	}
+	if o.out.Out == toStdout && o.watch {
+		problems = append(problems, usagef("--watch is about files, and --out - writes none"))
+	}
+	if o.exec != "" && !o.watch {
+		problems = append(problems, usagef("--exec wants --watch"))
 	}
 	if o.req.Inflight < 1 {
 		problems = append(problems, usagef("--inflight %d: it must be at least 1", o.req.Inflight))
@@ -160,6 +182,9 @@ func (s streams) pull(cmd *cobra.Command, o *pullOptions) error {
 func interruptionText(i checkpoint.Interruption, from string) string {
 	if i.Err == nil {
 		return fmt.Sprintf("%s answers again after %v; the pull goes on", from, i.Lasted.Round(time.Second/10))
+	}
+	if i.Retry == 0 { // of a watch
+		return status.From(i.Err).Message() + "; waiting"
 	}
 	return fmt.Sprintf("%s; trying again for %v", status.From(i.Err).Message(), i.Retry)
 }
