@@ -2,6 +2,7 @@ package tryst_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"log/slog"
@@ -175,5 +176,8 @@ func ExampleStep_Close() {
 	step.Close()
 	_, err := tasks.b.Step(4).Recv(ctx, "/job:worker/task:0", "x")
 	fmt.Println(err)
-	// Output: Aborted: receive of edge "x" from /job:worker/replica:0/task:0 to /job:worker/replica:0/task:1 in step 4: /job:worker/replica:0/task:0 has ended the step: Cleanup 4
+	fmt.Println("the step has ended:", errors.Is(err, tryst.ErrStepEnded), "the peer has restarted:", errors.Is(err, tryst.ErrPeerRestarted))
+	// Output:
+	// Aborted: receive of edge "x" from /job:worker/replica:0/task:0 to /job:worker/replica:0/task:1 in step 4: /job:worker/replica:0/task:0 has ended the step: Cleanup 4
+	// the step has ended: true the peer has restarted: false
 }

@@ -82,8 +82,10 @@ func (st *Step) SendDead(to, name string) error {
 // Recv waits for the next value that the task or device from sends here under name. The caller
 // releases its tensor. If ctx ends, Recv returns Cancelled or DeadlineExceeded, and no value is
 // consumed: the next receive gets it. A peer that is not reached for Config.PeerTimeout is
-// Unavailable; one that is reached may take as long as ctx permits. After a
-// restart of the peer or a break of the connection the request is sent again. A step that has ended is the error that ended it.
+// Unavailable; one that is reached may take as long as ctx permits. After a break of the connection the request is
+// sent again. When the peer has restarted, Recv ends with Aborted (ErrPeerRestarted) within a second after the new
+// process listens, if the earlier one may have had the request: its value may be lost. A request that has reached no
+// process goes to the new one. A step that has ended is the error that ended it (ErrStepEnded, ErrShutdown).
 //
 // Over verbs the calling goroutine polls for its own value, so Recv has less latency than RecvAsync.
 func (st *Step) Recv(ctx context.Context, from, name string) (Value, error) {

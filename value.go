@@ -44,8 +44,9 @@ type Filled = server.Filled
 //	Done() <-chan struct{}  closed when the value has its outcome
 //	Err() error             nil before Done is closed, and when the receiver has the value;
 //	                        otherwise why that is not known: the error of the step; Aborted when the
-//	                        step has ended here, or another process has taken the place of the one
-//	                        that had requested the value; DataLoss when the response was dropped
+//	                        step has ended here (ErrStepEnded), or another process has taken the place of
+//	                        the one that had requested the value (ErrPeerRestarted); DataLoss when the
+//	                        response was dropped
 //
 // A Tryst peer has the value when it acknowledges it, some milliseconds after its receive has
 // returned; after an error it may have it all the same. A TensorFlow peer acknowledges nothing: the

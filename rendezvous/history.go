@@ -51,7 +51,7 @@ func shortReason(why *status.Error) *status.Error {
 	if len(text) > shortText {
 		text = strings.ToValidUTF8(text[:shortText], "") + "…"
 	}
-	short := status.New(why.Code(), strings.Clone(text))
+	short := status.New(why.Code(), strings.Clone(text)).WithKind(status.KindOf(why))
 	if status.IsDerived(why) {
 		short = short.Derived()
 	}
@@ -71,5 +71,5 @@ func (h *history) find(step int64) error {
 }
 
 func errCleanup(step int64) *status.Error {
-	return status.Errorf(status.Aborted, "Cleanup %d", step).Derived()
+	return status.Errorf(status.Aborted, "Cleanup %d", step).Derived().WithKind(status.ErrStepEnded)
 }

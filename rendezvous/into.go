@@ -111,7 +111,7 @@ func (i *Into) fill(method string, key Key, v Value, restore func(Key, Value) bo
 	}
 	if err := i.Check(v.Tensor.DType(), v.Tensor.Shape()); err != nil {
 		if !restore(key, v) {
-			v.drop(status.Errorf(status.Aborted, "%s was not received: it did not fit the memory of the receive, and the step has ended", key.Describe()))
+			v.drop(status.Errorf(status.Aborted, "%s was not received: it did not fit the memory of the receive, and the step has ended", key.Describe()).WithKind(status.ErrStepEnded))
 		}
 		return Value{}, status.From(err).WithPrefix(method + " of " + key.Describe())
 	}

@@ -331,9 +331,14 @@ func (l *Local) each(f func(*shard)) {
 	}
 }
 
+// abortStatus returns the error of an aborted step. An Aborted of no kind gets that of a step that has ended.
 func abortStatus(err error) *status.Error {
-	if err == nil {
-		return status.New(status.Aborted, "the step was aborted without a reason")
+	e := status.From(err)
+	if e == nil {
+		e = status.New(status.Aborted, "the step was aborted without a reason")
 	}
-	return status.From(err)
+	if e.Code() == status.Aborted && status.KindOf(e) == nil {
+		return e.WithKind(status.ErrStepEnded)
+	}
+	return e
 }

@@ -452,4 +452,6 @@ func (m *Manager) Close() {
 	m.work.Wait()
 }
 
-func errShutdown() *status.Error { return status.New(status.Aborted, "Shutdown").Derived() }
+func errShutdown() *status.Error {
+	return status.New(status.Aborted, "Shutdown").Derived().WithKind(status.ErrShutdown)
+}

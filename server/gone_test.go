@@ -84,6 +84,7 @@ func wantProcessGone(t *testing.T, o outcome) {
 	if status.CodeOf(o.err) != status.Aborted || !errors.Is(o.err, transport.ErrProcessGone) {
 		t.Fatalf("%v, want Aborted with %q", o.err, transport.ErrProcessGone)
 	}
+	wantKind(t, o.err, status.ErrPeerRestarted)
 }
 
 // TestReceiveDoesNotTakeAValueOfTheNextProcess: a request waits at a process that is killed, and

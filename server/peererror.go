@@ -9,7 +9,7 @@ import (
 
 // explain names the receive in an error that a peer has answered with, or that it is not reached.
 // The texts of an ended step and of a closing server are TensorFlow's, so they stay, after words
-// that say what has happened. Other errors name their receive already; one that ended the step here
+// that say what has happened; TensorFlow's workers do not send the kind. Other errors name their receive already; one that ended the step here
 // stays as it is.
 func (e *Edge) explain(step int64, key rendezvous.Key, err error) error {
 	if err == nil || e.peer.Task == e.s.task || e.s.manager.Err(step) != nil {
@@ -24,9 +24,9 @@ func (e *Edge) explain(step int64, key rendezvous.Key, err error) error {
 		}
 		return said.WithPrefix(receive)
 	case said.Message() == fmt.Sprintf("Cleanup %d", step):
-		return said.WithPrefix(fmt.Sprintf("%s: %s has ended the step", receive, e.peer.Task))
+		return said.WithKind(status.ErrStepEnded).WithPrefix(fmt.Sprintf("%s: %s has ended the step", receive, e.peer.Task))
 	case said.Message() == "Shutdown", said.Message() == "Call was aborted":
-		return said.WithPrefix(fmt.Sprintf("%s: %s is shutting down", receive, e.peer.Task))
+		return said.WithKind(status.ErrShutdown).WithPrefix(fmt.Sprintf("%s: %s is shutting down", receive, e.peer.Task))
 	}
 	return said.WithPrefix(fmt.Sprintf("%s: %s says", receive, e.peer.Task))
 }

@@ -81,3 +81,40 @@ func TestErrorsOfAPeerNameTheReceive(t *testing.T) {
 		}
 	})
 }
+
+// TestKindsOfAborted: the receiver of a value learns of which kind the end is, in the process of the sender, over gRPC
+// and over verbs.
+func TestKindsOfAborted(t *testing.T) {
+	bothTransports(t, func(t *testing.T, a, b *Server) {
+		from := a.Task().String()
+		b.EndStep(1)
+		wantKind(t, wait(t, b.recv(1, from, "x"), "a receive in a step that has ended here").err, status.ErrStepEnded)
+		a.EndStep(2)
+		wantKind(t, wait(t, b.recv(2, from, "x"), "a receive in a step that its peer has ended").err, status.ErrStepEnded)
+		wantKind(t, wait(t, a.recv(2, from, "x"), "a receive of one's own").err, status.ErrStepEnded)
+		a.AbortStep(3, status.New(status.Aborted, "no more"))
+		wantKind(t, wait(t, b.recv(3, from, "x"), "a receive in a step that its peer has aborted").err, status.ErrStepEnded)
+		waits := b.recv(4, from, "x")
+		for a.cache.Stats().Waiting == 0 && t.Context().Err() == nil {
+			runtime.Gosched()
+		}
+		if err := a.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		wantKind(t, wait(t, waits, "the receive that waits").err, status.ErrShutdown)
+		wantKind(t, wait(t, a.recv(4, from, "x"), "a receive of a closed server").err, status.ErrShutdown)
+	})
+}
+
+// wantKind checks that err is Aborted of a kind and of no other.
+func wantKind(t *testing.T, err, want error) {
+	t.Helper()
+	if status.CodeOf(err) != status.Aborted {
+		t.Errorf("%v, want Aborted", err)
+	}
+	for _, kind := range []error{status.ErrPeerRestarted, status.ErrStepEnded, status.ErrShutdown} {
+		if is := errors.Is(err, kind); is != errors.Is(kind, want) {
+			t.Errorf("errors.Is(%v, %v) is %v", err, kind, is)
+		}
+	}
+}

@@ -98,17 +98,16 @@ func (e *Error) GRPCStatus() *grpcstatus.Status {
 
 // Is makes a cancelled or timed-out operation match the standard library's
 // context errors, unless a peer's context has ended: the caller's own may live.
+// An Aborted matches its kind, whichever process it comes from.
 func (e *Error) Is(target error) bool {
-	if e.foreign {
-		return false
-	}
 	switch target {
 	case context.Canceled:
-		return e.code == Cancelled
+		return e.code == Cancelled && !e.foreign
 	case context.DeadlineExceeded:
-		return e.code == DeadlineExceeded
+		return e.code == DeadlineExceeded && !e.foreign
 	}
-	return false
+	kind := e.kind()
+	return kind != nil && kind == target //nolint:errorlint // the kinds themselves are compared
 }
 
 // Timeout reports whether the code is DeadlineExceeded (net.Error's convention).
@@ -131,6 +130,14 @@ func (e *Error) WithPayload(key string, value []byte) *Error {
 		c.payloads = make(map[string][]byte, 1)
 	}
 	c.payloads[key] = value
+	return &c
+}
+
+// without returns a copy without the value under key.
+func (e *Error) without(key string) *Error {
+	c := *e
+	c.payloads = maps.Clone(e.payloads)
+	delete(c.payloads, key)
 	return &c
 }
 

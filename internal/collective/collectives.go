@@ -209,12 +209,16 @@ func abortedBy(err error) error {
 	if len(e.Message()) >= len(abortPrefix) && e.Message()[:len(abortPrefix)] == abortPrefix {
 		return e.Derived()
 	}
-	return status.New(e.Code(), abortPrefix+e.Message()).Derived()
+	return status.New(e.Code(), abortPrefix+e.Message()).WithKind(status.KindOf(e)).Derived()
 }
 
-func errShutdown() error { return status.New(status.Aborted, "Shutdown") }
+func errShutdown() error {
+	return status.New(status.Aborted, "Shutdown").WithKind(status.ErrShutdown)
+}
 
-func errCleanup(step int64) error { return status.Errorf(status.Aborted, "Cleanup %d", step) }
+func errCleanup(step int64) error {
+	return status.Errorf(status.Aborted, "Cleanup %d", step).WithKind(status.ErrStepEnded)
+}
 
 // endedList remembers the last steps that have ended.
 type endedList struct {

@@ -144,7 +144,7 @@ func (x *exchange) ended(rank int) error {
 	if !byCaller(x.ctx, err) {
 		return err
 	}
-	return status.Errorf(err.Code(), "%s (while waiting for rank %d, %s)", err.Message(), rank, x.m.list[rank].device.Task)
+	return status.Errorf(err.Code(), "%s (while waiting for rank %d, %s)", err.Message(), rank, x.m.list[rank].device.Task).WithKind(status.KindOf(err))
 }
 
 // explain returns what an error of a member is for this one.

@@ -86,7 +86,9 @@ func NewResponseCache(source Values, o CacheOptions) *ResponseCache {
 	return c
 }
 
-func errCacheClosed() *status.Error { return status.New(status.Aborted, "Call was aborted") }
+func errCacheClosed() *status.Error {
+	return status.New(status.Aborted, "Call was aborted").WithKind(status.ErrShutdown)
+}
 
 // Introduce implements transport.ResponseCache.
 func (c *ResponseCache) Introduce(ctx context.Context, p transport.Process, from string) error {
@@ -237,7 +239,7 @@ func (c *ResponseCache) Value(p transport.Process, id uint64, attempt uint32) (r
 		return rendezvous.Value{}, err
 	}
 	if !ok {
-		return rendezvous.Value{}, status.Errorf(status.Aborted, "no response is kept for receive %016x: its step has ended", id)
+		return rendezvous.Value{}, status.Errorf(status.Aborted, "no response is kept for receive %016x: its step has ended", id).WithKind(status.ErrStepEnded)
 	}
 	return v, nil
 }

@@ -34,13 +34,16 @@ func (t *responses) failed(now time.Time, p transport.Process, id uint64, attemp
 // notReceived is what the sender of a value learns whose receive was cancelled, when it
 // cannot go back.
 func notReceived(r transport.Request) *status.Error {
-	return status.Errorf(status.Aborted, "%s was not received: its receive was cancelled, and step %d has ended", r.Key.Describe(), r.Step)
+	return status.Errorf(status.Aborted, "%s was not received: its receive was cancelled, and step %d has ended", r.Key.Describe(), r.Step).
+		WithKind(status.ErrStepEnded)
 }
 
 // notAcknowledged is what the sender of a value learns when the requester, or this process,
-// has ended before the acknowledgement.
+// has ended before the acknowledgement. A requester that another process has displaced has restarted.
 func notAcknowledged(r transport.Request, why *status.Error) *status.Error {
-	return status.Errorf(why.Code(), "%s was not acknowledged by %s: %s", r.Key.Describe(), cmp.Or(r.Requester.Name, "its receiver"), why.Message())
+	kind := cmp.Or(status.KindOf(why), status.ErrPeerRestarted)
+	return status.Errorf(why.Code(), "%s was not acknowledged by %s: %s", r.Key.Describe(), cmp.Or(r.Requester.Name, "its receiver"), why.Message()).
+		WithKind(kind)
 }
 
 // notSent is what the sender of a value learns that a transport cannot send.

@@ -37,7 +37,9 @@ func (end ending) refusal(a transport.Request) *status.Error {
 }
 
 // cleanedUp is the error of everything in a step that was cleaned up.
-func cleanedUp(step int64) *status.Error { return status.Errorf(status.Aborted, "Cleanup %d", step) }
+func cleanedUp(step int64) *status.Error {
+	return status.Errorf(status.Aborted, "Cleanup %d", step).WithKind(status.ErrStepEnded)
+}
 
 // past remembers, for one requester, ids of receives that have ended but may have copies of
 // their requests under way.

@@ -126,6 +126,9 @@ func codesArrive(w *world) {
 		from.in(step).Abort(status.Errorf(code, "error number %d", code))
 		err := r.failure()
 		w.mustBe(err, code, fmt.Sprintf("error number %d", code))
+		if code == status.Aborted {
+			w.mustBeOfKind(err, status.ErrStepEnded)
+		}
 		if want := code == status.Cancelled || code == status.Aborted; status.IsDerived(err) != want {
 			w.Errorf("%v: derived is %v, want %v", err, !want, want)
 		}

@@ -133,7 +133,7 @@ func deliveryEndOfStep(w *world) {
 	from.endStep(1)
 	for _, d := range []*rendezvous.Delivery{matched, waits} {
 		w.waitClosed("the sender has the outcome", d.Done())
-		w.mustBe(d.Err(), status.Aborted, "Cleanup 1")
+		w.mustBeOfKind(d.Err(), status.ErrStepEnded, "Cleanup 1")
 	}
 	link.Release()
 	outcome := r.wait() // it may have come, or not
@@ -158,5 +158,5 @@ func deliveryEndOfReceiver(w *world) {
 	next.start(NodeOptions{})
 	w.warm(from, next)
 	w.waitClosed("the sender has the outcome", d.Done())
-	w.mustBe(d.Err(), status.Aborted, "another process has taken the place of")
+	w.mustBeOfKind(d.Err(), status.ErrPeerRestarted, "another process has taken the place of")
 }

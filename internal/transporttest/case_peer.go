@@ -96,11 +96,11 @@ func restartedWaiting(w *world) {
 	from.waiting(1)
 	from.kill()
 	from = w.start(0)
-	r.mustFail(status.Aborted, from.task.String())
+	r.mustBeAborted(status.ErrPeerRestarted, from.task.String())
 	k := w.key(from, to, "v")
 	from.sendNumber(1, k, 7)
 	to.recv(1, k).mustBeNumber(7)
-	to.recv(1, old).mustFail(status.Aborted, "restarted")
+	to.recv(1, old).mustBeAborted(status.ErrPeerRestarted, "restarted")
 }
 
 // restartedBetween: without a receive in progress nothing is lost.
@@ -167,7 +167,7 @@ func othersGoOn(w *world) {
 func otherIncarnation(w *world) {
 	from, to := w.pair()
 	k := w.keyOf(from.device, from.incarnation+1, to.device, "v")
-	to.recv(1, k).mustFail(status.Aborted, "incarnation", "restarted")
+	to.recv(1, k).mustBeAborted(status.ErrPeerRestarted, "incarnation", "restarted")
 }
 
 func unknownDevice(w *world) {

@@ -48,7 +48,7 @@ func cleanedUpWaiting(w *world) {
 	r := to.recv(5, w.key(from, to, "v"))
 	from.waiting(1)
 	from.endStep(5)
-	r.mustFail(status.Aborted, "Cleanup 5")
+	r.mustBeAborted(status.ErrStepEnded, "Cleanup 5")
 }
 
 // cleanedUpBefore: a receive for a step that has ended ends at once. It does not create the
@@ -58,7 +58,7 @@ func cleanedUpBefore(w *world) {
 	k := w.key(from, to, "v")
 	from.sendNumber(5, k, 1)
 	from.endStep(5)
-	to.recv(5, k).mustFail(status.Aborted, "Cleanup 5")
+	to.recv(5, k).mustBeAborted(status.ErrStepEnded, "Cleanup 5")
 	if n := from.Manager().Steps(); n != 0 {
 		w.Errorf("the sender has %d steps", n)
 	}
@@ -70,8 +70,8 @@ func cleanedUpReceiver(w *world) {
 	r := to.recv(5, k)
 	from.waiting(1)
 	to.endStep(5)
-	r.mustFail(status.Aborted, "Cleanup 5")
-	to.recv(5, k).mustFail(status.Aborted, "Cleanup 5")
+	r.mustBeAborted(status.ErrStepEnded, "Cleanup 5")
+	to.recv(5, k).mustBeAborted(status.ErrStepEnded, "Cleanup 5")
 	from.waiting(0)
 }
 
@@ -85,7 +85,7 @@ func cleanupAll(w *world) {
 	w.waitUntil("the receives wait in their steps", func() bool { return from.Manager().Steps() == 5 })
 	from.Manager().CleanupAll()
 	for _, r := range receives {
-		r.mustFail(status.Aborted)
+		r.mustBeAborted(status.ErrShutdown)
 	}
 	k := w.key(from, to, "v")
 	from.sendNumber(9, k, 7)

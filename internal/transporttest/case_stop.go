@@ -63,7 +63,9 @@ func stopSender(w *world) {
 	r := to.recv(1, w.key(from, to, "v"))
 	from.waiting(1)
 	from.stop()
-	r.ended(status.Aborted, status.Unavailable)
+	if err := r.failure(); status.CodeOf(err) != status.Unavailable {
+		w.mustBeOfKind(err, status.ErrShutdown)
+	}
 }
 
 func receiveAfterStop(w *world) {

@@ -2,6 +2,7 @@ package transporttest
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -152,6 +153,23 @@ func (r *receive) mustBeBlob(seed uint64, size int) {
 func (r *receive) mustFail(code status.Code, words ...string) {
 	r.w.Helper()
 	r.w.mustBe(r.failure(), code, words...)
+}
+
+// mustBeAborted is mustFail with Aborted of a kind.
+func (r *receive) mustBeAborted(kind error, words ...string) {
+	r.w.Helper()
+	r.w.mustBeOfKind(r.failure(), kind, words...)
+}
+
+// mustBeOfKind fails the case unless err is Aborted of a kind, and of no other.
+func (w *world) mustBeOfKind(err, kind error, words ...string) {
+	w.Helper()
+	w.mustBe(err, status.Aborted, words...)
+	for _, k := range []error{status.ErrPeerRestarted, status.ErrStepEnded, status.ErrShutdown} {
+		if is := errors.Is(err, k); is != errors.Is(k, kind) {
+			w.Errorf("errors.Is(%v, %v) is %v", err, k, is)
+		}
+	}
 }
 
 // failure returns the error that the receive ends with. It fails the case if there is none.

@@ -317,7 +317,9 @@ func (m *sessions) close() {
 }
 
 // errAborted is TensorFlow's error of calls to a worker that ends.
-func errAborted() *status.Error { return status.New(status.Aborted, "Call was aborted") }
+func errAborted() *status.Error {
+	return status.New(status.Aborted, "Call was aborted").WithKind(status.ErrShutdown)
+}
 
 // cluster returns the place of this process in a session, and its peers. Without a cluster in def
 // both are those of the process: its names in def have no effect then, as in TensorFlow.
