@@ -14,4 +14,6 @@ var (
 	ErrStepEnded = status.ErrStepEnded
 	// ErrShutdown: this server or the peer is closing.
 	ErrShutdown = status.ErrShutdown
+	// ErrTaskLeft: a task has left the cluster (Server.SetCluster). Later calls for it are NotFound, and match, too.
+	ErrTaskLeft = status.ErrTaskLeft
 )

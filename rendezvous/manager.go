@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/status"
 )
 
@@ -335,6 +336,23 @@ func (m *Manager) AbortStep(step int64, err error) {
 	m.mu.Unlock()
 	if e != nil {
 		e.r.Abort(err)
+	}
+}
+
+// AbortWith aborts the steps in which something is under way with a task: a value that was sent to it and that it does
+// not have, a receive from it, or a request of it. Steps of a worker session with names of its own go on. It looks at
+// all values and receives that wait.
+func (m *Manager) AbortWith(task cluster.Task, err error) {
+	m.mu.Lock()
+	steps := maps.Clone(m.steps)
+	m.mu.Unlock()
+	for _, e := range steps {
+		if s := e.r.session.Load(); s != nil && s != m.session {
+			continue
+		}
+		if e.r.with(task) {
+			e.r.Abort(err)
+		}
 	}
 }
 

@@ -11,16 +11,19 @@ var (
 	ErrStepEnded = errors.New("the step has ended")
 	// ErrShutdown: this process or the peer is shutting down.
 	ErrShutdown = errors.New("the process is shutting down")
+	// ErrTaskLeft: a task has left the cluster. Later calls for that task are NotFound, and of this kind, too.
+	ErrTaskLeft = errors.New("the task has left the cluster")
 )
 
 // The payloads of the kinds, beside PayloadPossiblyRestarted. Their values are empty.
 const (
 	payloadStepEnded = "type.googleapis.com/tryst.StepEnded"
 	payloadShutdown  = "type.googleapis.com/tryst.Shutdown"
+	payloadTaskLeft  = "type.googleapis.com/tryst.TaskLeft"
 )
 
 // kinds has the payload of each kind. An error with several, such as a summary of a Group, is of the first one.
-func kinds() [3]struct {
+func kinds() [4]struct {
 	kind error
 	key  string
 } {
@@ -31,6 +34,7 @@ func kinds() [3]struct {
 		{ErrPeerRestarted, PayloadPossiblyRestarted},
 		{ErrStepEnded, payloadStepEnded},
 		{ErrShutdown, payloadShutdown},
+		{ErrTaskLeft, payloadTaskLeft},
 	}
 }
 
@@ -57,11 +61,11 @@ func KindOf(err error) error {
 // kind returns the kind of an error. The members of a group learn of a restart by FailedPrecondition, as
 // TensorFlow's do.
 func (e *Error) kind() error {
-	if e.code != Aborted && e.code != FailedPrecondition {
-		return nil
-	}
 	for _, k := range kinds() {
-		if _, ok := e.payloads[k.key]; ok && (e.code == Aborted || k.kind == ErrPeerRestarted) { //nolint:errorlint // the kinds themselves are compared
+		if _, ok := e.payloads[k.key]; !ok {
+			continue
+		}
+		if e.code == Aborted || e.code == FailedPrecondition && k.kind == ErrPeerRestarted || e.code == NotFound && k.kind == ErrTaskLeft { //nolint:errorlint // the kinds themselves are compared
 			return k.kind
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-var kinds = []error{status.ErrPeerRestarted, status.ErrStepEnded, status.ErrShutdown}
+var kinds = []error{status.ErrPeerRestarted, status.ErrStepEnded, status.ErrShutdown, status.ErrTaskLeft}
 
 // TestKindsOfAbortedAreToldApart: an error is of the one kind that it was given last. Copies, wrapping and
 // the mark of a peer keep it.
@@ -31,12 +31,12 @@ func TestKindsOfAbortedAreToldApart(t *testing.T) {
 }
 
 // TestOnlyAbortedHasAKind: the summary of a Group has the payloads of all its errors. Members of a group learn
-// of a restart by FailedPrecondition.
+// of a restart by FailedPrecondition, and calls for a task that has left are NotFound.
 func TestOnlyAbortedHasAKind(t *testing.T) {
 	for code := status.Cancelled; code <= status.Unauthenticated; code++ {
 		for _, kind := range kinds {
 			err := status.New(code, "x").WithKind(kind)
-			want := code == status.Aborted || code == status.FailedPrecondition && kind == status.ErrPeerRestarted
+			want := code == status.Aborted || code == status.FailedPrecondition && kind == status.ErrPeerRestarted || code == status.NotFound && kind == status.ErrTaskLeft
 			if errors.Is(err, kind) != want || (status.KindOf(err) != nil) != want {
 				t.Errorf("%v: is %v: %v, want %v", err, kind, !want, want)
 			}

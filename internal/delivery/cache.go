@@ -23,7 +23,9 @@ type CacheOptions struct {
 	// and Verify calls that address and returns the incarnation of the process there. Nil
 	// where no name has an address.
 	Addressed func(name string) bool
-	Verify    func(ctx context.Context, name string) (incarnation uint64, err error)
+	// Left reports whether the task of a name has left the cluster: its process is refused. Nil where none leaves.
+	Left   func(name string) bool
+	Verify func(ctx context.Context, name string) (incarnation uint64, err error)
 }
 
 // ResponseCache implements transport.ResponseCache. It owns no goroutine but a timer while
@@ -54,7 +56,7 @@ type ResponseCache struct {
 func NewResponseCache(source Values, o CacheOptions) *ResponseCache {
 	limits := cacheLimits{
 		maxWaiting: o.MaxWaiting, maxWaitingBytes: o.MaxWaitingBytes, maxRemembered: o.MaxRemembered,
-		keptPerRequester: o.KeptPerRequester, keptTotal: o.KeptTotal, addressed: o.Addressed,
+		keptPerRequester: o.KeptPerRequester, keptTotal: o.KeptTotal, addressed: o.Addressed, left: o.Left,
 	}
 	if limits.maxWaiting == 0 {
 		limits.maxWaiting = transport.DefaultMaxWaiting

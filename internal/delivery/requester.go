@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,6 +83,7 @@ type peer struct {
 	failed  int       // receives that have ended since the peer was reached, since it was not
 	missed  error     // why it is not reached; nil while it is
 	closed  bool
+	left    error // why the task has left the cluster; nil while it is in it
 }
 
 // RecvFromRemoteAsync requests the value from the task that the key's source is on. It
@@ -150,9 +152,9 @@ func (r *Requester) refuse(t *Transfer, err error) {
 func (p *peer) receive(t *Transfer) error {
 	into := rendezvous.IntoOf(t.Args)
 	p.mu.Lock()
-	if p.closed {
+	if err := p.left; err != nil || p.closed {
 		p.mu.Unlock()
-		return errRequesterClosed()
+		return cmp.Or(err, errRequesterClosed())
 	}
 	if into != nil {
 		if err := into.Claim(); err != nil {
@@ -355,6 +357,24 @@ func sleep(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// Leave ends the receives from a task with err, and forgets the task: it has left the cluster. It gets no
+// acknowledgement any more. A later receive begins anew, with what RequesterOptions.Conn returns then.
+func (r *Requester) Leave(task cluster.Task, err error) {
+	r.mu.Lock()
+	p := r.peers[task]
+	delete(r.peers, task)
+	r.mu.Unlock()
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	p.left, p.closed = err, true
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	p.do(p.machine.leave(err), err)
 }
 
 // Close ends every receive with Cancelled, sends what the peers have to learn, and waits

@@ -17,6 +17,7 @@ type requester struct {
 	incarnation uint64
 	origin      *origin
 	addressed   bool              // the cluster has an address for the name
+	outside     bool              // its task has left the cluster, and was not refused then
 	entries     map[uint64]*entry // by receive id
 	past        past
 	displaced   []uint64 // incarnations whose place this one has taken, the last one at the end
@@ -63,6 +64,7 @@ func (t *responses) known(a transport.Process) *requester {
 // introduce is the event that a process makes itself known, from a source address.
 // One process at a time is accepted under a name:
 //
+//	the task of the name has left         ──► refused
 //	the name is new                       ──► accepted, if there is space for one more
 //	it is the accepted process            ──► accepted
 //	the accepted one displaced it         ──► refused: it is a late copy
@@ -79,6 +81,8 @@ func (t *responses) introduce(now time.Time, a transport.Process, from string) (
 	switch {
 	case (a.Name == "") != (a.Incarnation == 0):
 		return nil, nil, status.Errorf(status.InvalidArgument, "a requester has both a name and an incarnation, and not %q with %016x", a.Name, a.Incarnation)
+	case (k == nil || k.outside) && t.left(a.Name):
+		return t.refuseLeft(k, a.Name)
 	case k == nil:
 		if err := t.hasSpaceFor(a, from); err != nil {
 			return nil, nil, err

@@ -46,6 +46,7 @@ type requests struct {
 	tried       bool          // a hello has failed since the connection was lost, or before the first one
 	hellos      losses        // of hellos since the connection was lost
 	seeks       bool          // the peer is looked for although no transfer waits
+	over        bool          // the peer has left the cluster: it is not looked for any more
 
 	transfers map[uint64]*Transfer // by id
 	fresh     []*Transfer          // wait for the connection, or for cancels to be confirmed
@@ -222,7 +223,7 @@ func (m *requests) refused(err error) error {
 // seek goes on looking for a peer that no transfer waits for, as long as the peer may
 // keep values that were cancelled: they go back to their keys when it gets the cancels.
 func (m *requests) seek(now time.Time, acts []requestAction) []requestAction {
-	m.seeks = len(m.cancelled) > 0 && now.Sub(m.unreached) < expireAfter
+	m.seeks = !m.over && len(m.cancelled) > 0 && now.Sub(m.unreached) < expireAfter
 	if !m.seeks {
 		return acts
 	}

@@ -19,6 +19,7 @@ type cacheLimits struct {
 	keptTotal        int64
 
 	addressed   func(name string) bool        // whether the cluster has an address for a name; nil: for none
+	left        func(name string) bool        // whether the task of a name has left the cluster; nil: none has
 	republishes func(key rendezvous.Key) bool // whether the source gives the value of a key any number of times; nil: of none
 }
 

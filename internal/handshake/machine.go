@@ -316,8 +316,11 @@ func (m *Machine) Tick(now time.Time) []Action {
 
 // Stop is the event that this process ends and makes no channels any more. It destroys what
 // exists, and the peer gets the reason.
-func (m *Machine) Stop(now time.Time) []Action {
-	m.halt(Stopping(m.cfg.Self.Task))
+func (m *Machine) Stop(now time.Time) []Action { return m.End(now, Stopping(m.cfg.Self.Task)) }
+
+// End is Stop for the channels with this peer alone, because of why.
+func (m *Machine) End(now time.Time, why error) []Action {
+	m.halt(why)
 	m.ended = true
 	return m.done(now)
 }

@@ -13,8 +13,11 @@ import (
 // accept binds the connection to the requester and closes the channel generations up to
 // left, 0 for none. A refused request has no effect.
 func (s *service) accept(ctx context.Context, a transport.Process, left uint64) error {
-	c := connectionOf(ctx)
-	bound, source := c.isBound(a), ""
+	c, version := connectionOf(ctx), uint64(0)
+	if s.Version != nil {
+		version = s.Version()
+	}
+	bound, source := c.isBound(a, version), ""
 	if !bound { // a bound requester has passed these checks
 		if err := s.checkName(ctx, a); err != nil {
 			return err
@@ -32,7 +35,7 @@ func (s *service) accept(ctx context.Context, a transport.Process, left uint64) 
 		return err
 	}
 	if !bound {
-		if err := c.bind(s.Cache, a); err != nil {
+		if err := c.bind(s.Cache, a, version); err != nil {
 			return err
 		}
 	}

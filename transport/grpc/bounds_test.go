@@ -79,7 +79,7 @@ func TestRequestersOfAConnectionAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &connection{Conn: b, quota: quota, disconnects: make(map[transport.Process]func())}
+	c := &connection{Conn: b, quota: quota, disconnects: make(map[transport.Process]binding)}
 	c.remote = address{b.RemoteAddr(), "pipe", c}
 	key, err := rendezvous.NewKey(cluster.DeviceOf(task(0)), 1, cluster.DeviceOf(task(1)), "x", rendezvous.FrameIter{})
 	if err != nil {
@@ -89,7 +89,7 @@ func TestRequestersOfAConnectionAreBounded(t *testing.T) {
 		return transport.Process{Name: cluster.Task{Job: cluster.ClientJob, Index: i}.String(), Incarnation: uint64(i) + 1}
 	}
 	for i := range 3 * maxRequestersPerConn {
-		if err := c.bind(k, client(i)); err != nil {
+		if err := c.bind(k, client(i), 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -97,16 +97,16 @@ func TestRequestersOfAConnectionAreBounded(t *testing.T) {
 		t.Errorf("%d requesters are bound to the connection", len(c.disconnects))
 	}
 	for i := range maxRequestersPerConn {
-		if err := c.bind(k, client(i)); err != nil {
+		if err := c.bind(k, client(i), 0); err != nil {
 			t.Fatal(err)
 		}
 		k.Request(replyTo(func(transport.Response) {}), transport.Request{Requester: client(i), ID: 1, Attempt: 1, Step: 1, Key: key}) // the error is kept
 	}
-	err = c.bind(k, client(maxRequestersPerConn))
+	err = c.bind(k, client(maxRequestersPerConn), 0)
 	if status.CodeOf(err) != status.ResourceExhausted || !strings.Contains(err.Error(), "one connection") {
 		t.Errorf("one requester above the limit: %v", err)
 	}
-	if !c.isBound(client(0)) {
+	if !c.isBound(client(0), 0) {
 		t.Error("a requester with a cached response was removed")
 	}
 	if err := c.Close(); err != nil {

@@ -25,7 +25,7 @@ import (
 type conn struct {
 	transport *RpcRemoteRendezvous
 	task      cluster.Task
-	address   string
+	at        func() (address string)
 	worker    *RemoteWorker
 }
 
@@ -55,7 +55,7 @@ func (c *conn) Hello(ctx context.Context) (transport.Peer, error) {
 	}
 	if name := resp.GetName(); name != c.task.String() && !c.transport.opts.Conns.opts.Renamed {
 		return transport.Peer{}, status.Errorf(status.FailedPrecondition,
-			"the server at %s is %s, not %v: check the cluster's addresses", c.address, name, c.task)
+			"the server at %s is %s, not %v: check the cluster's addresses", c.at(), name, c.task)
 	}
 	return transport.Peer{Tryst: true, Incarnation: resp.GetIncarnation()}, nil
 }
@@ -192,10 +192,10 @@ func (c *conn) failed(ctx context.Context, t *transport.Receive, err error, trai
 
 // withAddress returns e with the address of the peer before its text, unless it begins so.
 func (c *conn) withAddress(e *status.Error) *status.Error {
-	if strings.HasPrefix(e.Message(), c.address+" ") {
+	if strings.HasPrefix(e.Message(), c.at()+" ") {
 		return e
 	}
-	return e.WithPrefix(c.address)
+	return e.WithPrefix(c.at())
 }
 
 // markFinished acknowledges the response of a peer that is not Tryst. It does not wait.

@@ -39,7 +39,7 @@ func (t trackedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 		quota.close()
 		return conn, auth, err
 	}
-	c := &connection{Conn: conn, raw: raw, handshakes: t.handshakes, quota: quota, disconnects: make(map[transport.Process]func())}
+	c := &connection{Conn: conn, raw: raw, handshakes: t.handshakes, quota: quota, disconnects: make(map[transport.Process]binding)}
 	c.remote = address{conn.RemoteAddr(), conn.RemoteAddr().String(), c}
 	c.requests = newRequests(c)
 	quota.unread.conn, quota.unread.refuse = raw, c.requests.refuse
@@ -63,9 +63,15 @@ type connection struct {
 	requests   *requests     // nil in tests without any
 	callers    callers
 
-	mu          sync.Mutex                   // guards what follows
-	disconnects map[transport.Process]func() // reports the end of the connection to the cache; nil after it
-	ends        map[any]func()               // see WhenDisconnected
+	mu          sync.Mutex                    // guards what follows
+	disconnects map[transport.Process]binding // nil after its end
+	ends        map[any]func()                // see WhenDisconnected
+}
+
+// binding is a requester of a connection.
+type binding struct {
+	down    func() // reports the end of the connection to the cache
+	cluster uint64 // the version of the cluster in which its name was checked
 }
 
 // address is the remote address of a connection. It refers to the connection, so that
@@ -131,8 +137,8 @@ func (c *connection) Close() error {
 	disconnects, ends := c.disconnects, c.ends
 	c.disconnects, c.ends = nil, nil
 	c.mu.Unlock()
-	for _, down := range disconnects {
-		down()
+	for _, b := range disconnects {
+		b.down()
 	}
 	for _, end := range ends {
 		end()
@@ -181,39 +187,45 @@ func quotaOf(ctx context.Context) *connQuota {
 	return nil
 }
 
-// isBound reports whether bind has bound the connection to a.
-func (c *connection) isBound(a transport.Process) bool {
+// isBound reports whether bind has bound the connection to a in a version of the cluster.
+func (c *connection) isBound(a transport.Process, cluster uint64) bool {
 	if c == nil {
 		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.disconnects[a] != nil
+	b, ok := c.disconnects[a]
+	return ok && b.cluster == cluster
 }
 
 // bind binds the connection to requester a: the cache regards a as connected until the
 // connection ends. At the limit of requesters it removes those without anything in the
 // cache, and returns ResourceExhausted when there are none.
-func (c *connection) bind(k transport.ResponseCache, a transport.Process) error {
+func (c *connection) bind(k transport.ResponseCache, a transport.Process, cluster uint64) error {
 	if c == nil {
 		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.disconnects == nil || c.disconnects[a] != nil {
-		return nil // the connection has ended, or a is bound already
+	if c.disconnects == nil {
+		return nil // the connection has ended
+	}
+	if b, ok := c.disconnects[a]; ok { // the cache may have dropped it meanwhile: its task left, and is back
+		c.disconnects[a] = binding{k.Connected(a), cluster}
+		b.down()
+		return nil
 	}
 	if len(c.disconnects) >= maxRequestersPerConn {
-		for other, down := range c.disconnects {
+		for other, b := range c.disconnects {
 			if !k.Holds(other) {
 				delete(c.disconnects, other)
-				down()
+				b.down()
 			}
 		}
 	}
 	if len(c.disconnects) >= maxRequestersPerConn {
 		return status.Errorf(status.ResourceExhausted, "%d processes send requests over one connection already; the limit is %d", len(c.disconnects), maxRequestersPerConn)
 	}
-	c.disconnects[a] = k.Connected(a)
+	c.disconnects[a] = binding{k.Connected(a), cluster}
 	return nil
 }

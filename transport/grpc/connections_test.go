@@ -41,7 +41,7 @@ func TestResponsesOutliveConnections(t *testing.T) {
 
 		requester := transport.Process{Name: task(1).String(), Incarnation: 5}
 		bind := func(ctx context.Context) {
-			if err := connectionOf(ctx).bind(kept, requester); err != nil {
+			if err := connectionOf(ctx).bind(kept, requester, 0); err != nil {
 				t.Error(err)
 			}
 		}

@@ -18,8 +18,8 @@ type ConnsOptions struct {
 	// Self is the task of this process, and Local its own worker; nil when it has none.
 	Self  cluster.Task
 	Local transport.Worker
-	// Spec has the tasks of the cluster. Resolve, if not nil, returns the addresses of
-	// tasks that are not in Spec.
+	// Spec has the tasks of the cluster, until SetSpec. Resolve, if not nil, returns the addresses of
+	// tasks that are not in it.
 	Spec    *cluster.Spec
 	Resolve func(cluster.Task) (address string, ok bool)
 	// Renamed says that the names in Spec are those of a session: peers know themselves by others.
@@ -52,14 +52,15 @@ type Conns struct {
 	frames *framePool
 
 	mu       sync.Mutex // guards the fields below
+	spec     *cluster.Spec
 	peers    map[cluster.Task]*peerConn
 	channels map[string]connections // by address: tasks with one address share a channel
 	closed   bool
 }
 
-// peerConn is the channel and the stub of one task.
+// peerConn is the connections and the stub of one task.
 type peerConn struct {
-	channel connections
+	channel *movable
 	worker  *RemoteWorker
 }
 
@@ -73,7 +74,7 @@ func NewConns(o ConnsOptions) *Conns {
 		bounds.Rest = DefaultRest
 		o.Bounds = &bounds
 	}
-	return &Conns{opts: o, frames: newFramePool(o.Idle), peers: make(map[cluster.Task]*peerConn), channels: make(map[string]connections)}
+	return &Conns{opts: o, spec: o.Spec, frames: newFramePool(o.Idle), peers: make(map[cluster.Task]*peerConn), channels: make(map[string]connections)}
 }
 
 // KeptFrames returns the bytes of the buffers that are kept for the next frames.
@@ -93,7 +94,7 @@ func (c *Conns) Worker(task cluster.Task) (transport.Worker, error) {
 
 // Conn returns the connection to a task, for services other than the worker's. It spreads
 // its calls over the TCP connections to the task and encodes them with this package's codec.
-// It may be used until Close.
+// It may be used until Close, and moves with the task (SetSpec).
 func (c *Conns) Conn(task cluster.Task) (grpc.ClientConnInterface, error) {
 	p, err := c.peer(task)
 	if err != nil {
@@ -103,11 +104,15 @@ func (c *Conns) Conn(task cluster.Task) (grpc.ClientConnInterface, error) {
 }
 
 // Tasks implements transport.WorkerCache.
-func (c *Conns) Tasks() []cluster.Task { return c.opts.Spec.Tasks() }
+func (c *Conns) Tasks() []cluster.Task {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.spec.Tasks()
+}
 
-// address finds the address of a task.
-func (c *Conns) address(task cluster.Task) (address string, ok bool) {
-	address, ok = c.opts.Spec.Address(task)
+// addressLocked finds the address of a task.
+func (c *Conns) addressLocked(task cluster.Task) (address string, ok bool) {
+	address, ok = c.spec.Address(task)
 	if !ok && c.opts.Resolve != nil {
 		address, ok = c.opts.Resolve(task)
 	}
@@ -123,24 +128,33 @@ func (c *Conns) peer(task cluster.Task) (*peerConn, error) {
 	if p := c.peers[task]; p != nil {
 		return p, nil
 	}
-	address, ok := c.address(task)
+	address, ok := c.addressLocked(task)
 	if !ok {
 		return nil, status.Errorf(status.NotFound, "the cluster has no task %v", task)
 	}
-	ch := c.channels[address]
-	if ch == nil {
-		var err error
-		if ch, err = c.connect(address); err != nil {
-			return nil, err
-		}
-		c.channels[address] = ch
+	ch, err := c.channelLocked(address)
+	if err != nil {
+		return nil, err
 	}
-	p := &peerConn{channel: ch, worker: &RemoteWorker{conn: ch, alloc: c.opts.Allocator, log: c.opts.Log}}
+	at := newMovable(ch)
+	p := &peerConn{channel: at, worker: &RemoteWorker{conn: at, alloc: c.opts.Allocator, log: c.opts.Log}}
 	if !c.opts.Renamed {
 		p.worker.task = task
 	}
 	c.peers[task] = p
 	return p, nil
+}
+
+// channelLocked returns the connections to an address, which tasks there share.
+func (c *Conns) channelLocked(address string) (connections, error) {
+	if ch := c.channels[address]; ch != nil {
+		return ch, nil
+	}
+	ch, err := c.connect(address)
+	if err == nil {
+		c.channels[address] = ch
+	}
+	return ch, err
 }
 
 func errConnsClosed() error {

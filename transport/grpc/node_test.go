@@ -166,9 +166,9 @@ func (c *testCluster) start(t testing.TB, index int, o nodeOptions) *node {
 // channelOf returns the connections to a peer of a node without bounds.
 func channelOf(t *testing.T, p *peerConn) *channel {
 	t.Helper()
-	ch, ok := p.channel.(*channel)
+	ch, ok := p.channel.now().(*channel)
 	if !ok {
-		t.Fatalf("the connections are a %T", p.channel)
+		t.Fatalf("the connections are a %T", p.channel.now())
 	}
 	return ch
 }

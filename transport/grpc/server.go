@@ -32,7 +32,7 @@ const (
 )
 
 // ServiceOptions configures the services of one process. All fields but
-// UnaryLimit, Host and LeftGeneration are needed.
+// UnaryLimit, Host, Version and LeftGeneration are needed.
 type ServiceOptions struct {
 	// Self is the name and incarnation of this process, which Hello returns.
 	Self transport.Process
@@ -47,6 +47,8 @@ type ServiceOptions struct {
 	// without an address. Under mutual TLS a certificate for this host covers the task's
 	// name (package identity). Nil when no task has an address.
 	Host func(cluster.Task) (host string, ok bool)
+	// Version counts the changes of what Host returns: names are checked again after one. Nil where it does not change.
+	Version func() uint64
 	// LeftGeneration checks the channel generation that a requester reports to have left
 	// for gRPC. The server calls leave after the request has passed all checks and before
 	// the Worker looks up its value. From then on requests of that generation, or of an

@@ -69,6 +69,9 @@ func (t *RpcRemoteRendezvous) RecvFrom(task cluster.Task, step int64, key rendez
 	return t.requester.RecvFrom(task, step, key, args, done)
 }
 
+// Leave ends the receives from a task with err, and forgets the task: it has left the cluster.
+func (t *RpcRemoteRendezvous) Leave(task cluster.Task, err error) { t.requester.Leave(task, err) }
+
 // Close implements transport.Transport.
 func (t *RpcRemoteRendezvous) Close(ctx context.Context) error {
 	err := t.requester.Close(ctx)
@@ -93,5 +96,5 @@ func (t *RpcRemoteRendezvous) Conn(task cluster.Task) (transport.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &conn{transport: t, task: task, worker: p.worker, address: p.channel.at()}, nil
+	return &conn{transport: t, task: task, worker: p.worker, at: p.channel.at}, nil
 }

@@ -14,7 +14,9 @@ func (c *Conns) Addressed(name string) bool {
 	if err != nil {
 		return false
 	}
-	_, ok := c.address(task)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.addressLocked(task)
 	return ok
 }
 

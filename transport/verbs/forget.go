@@ -14,19 +14,25 @@ var errForgotten = errors.New("the peer has been forgotten")
 // way. Each client process has its own name, and clients come and go for as long as a server
 // runs. Their counts are kept in t.forgotten. Called with t.mu held.
 func (t *RdmaRemoteRendezvous) forget() {
-	for task, p := range t.peers {
-		if t.opts.Callable(task) || !p.retire() {
-			continue
+	for _, p := range t.peers {
+		if p.client && p.retire() {
+			t.dropLocked(p)
 		}
-		delete(t.peers, task)
-		t.clients.release(p.source)
-		if t.forgotten == nil {
-			t.forgotten = &Connection{Task: cluster.Task{Job: cluster.ClientJob}}
-		}
-		k := p.statusWithCounts() // it does not change any more
-		t.forgotten.Stats.add(k.Stats)
-		t.forgotten.Poll.Add(k.Poll)
 	}
+}
+
+// dropLocked drops the record of a peer, and keeps its counts. Called with t.mu held.
+func (t *RdmaRemoteRendezvous) dropLocked(p *peer) {
+	delete(t.peers, p.task)
+	if p.client {
+		t.clients.release(p.source)
+	}
+	if t.forgotten == nil {
+		t.forgotten = &Connection{Task: cluster.Task{Job: cluster.ClientJob}}
+	}
+	k := p.statusWithCounts()
+	t.forgotten.Stats.add(k.Stats)
+	t.forgotten.Poll.Add(k.Poll)
 }
 
 // checkClients returns an error if there is no space for the record of another peer without

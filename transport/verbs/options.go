@@ -34,6 +34,9 @@ type Options struct {
 	// close it. Callable reports whether a task has an address that this process can call.
 	Bootstrap func(cluster.Task) (grpc.ClientConnInterface, error)
 	Callable  func(cluster.Task) bool
+	// Left reports whether a task has left the cluster: its calls are refused. Nil where none leaves. It is called
+	// with locks of the transport held.
+	Left func(cluster.Task) bool
 	// GRPC returns the gRPC connection to a task, which is the fallback.
 	GRPC func(cluster.Task) (transport.Conn, error)
 	// Cache is the response cache of this process. Check returns an error for a key whose

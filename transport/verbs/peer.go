@@ -17,6 +17,7 @@ type peer struct {
 	transport *RdmaRemoteRendezvous
 	task      cluster.Task
 	source    string // address of its first call; empty when this process called first
+	client    bool   // it has no address; counted in transport.clients
 	counters  counters
 	lastUsed  atomic.Int64 // when the router heard of a receive, in nanoseconds since 1970
 
@@ -36,6 +37,7 @@ type peer struct {
 	timer        *time.Timer   // of router
 	alarm        alarm         // of timer
 	gone         bool          // the record was dropped; the task may have another one
+	ended        chan struct{} // closed when everything of a peer that has left the cluster is destroyed; nil before
 	closing      bool          // this process closes the peer, so changes are not logged
 	cameUp       time.Time     // when a channel was up for the first time, or again; zero for never
 	since        since         // when the present state began

@@ -150,6 +150,7 @@ func (p *peer) linkGone(l *link, err error, connected bool) {
 	if l.reported {
 		l.route.failures, _ = l.route.machine.Failures()
 	}
+	p.noteEnd()
 	p.unlock()
 	p.logState()
 	l.port.links.done()

@@ -84,6 +84,7 @@ func (r *peerRoute) runActions() {
 		r.peer.mu.Lock()
 		if len(r.actions) == 0 {
 			r.running = false
+			r.peer.noteEnd()
 			r.peer.mu.Unlock()
 			return
 		}
@@ -161,7 +162,7 @@ func (r *peerRoute) execute(a handshake.Action) {
 // makeLink makes the link of an offer and reports to the machine whether that succeeded.
 func (r *peerRoute) makeLink(a handshake.Action) (ok bool) {
 	t := r.peer.transport
-	unverified := !t.opts.Callable(r.peer.task)
+	unverified := r.peer.client
 	failed := func(err error) bool {
 		t.links.done()
 		on := t.present(r.over)

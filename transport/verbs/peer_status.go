@@ -71,7 +71,10 @@ func (p *peer) noRoute() error {
 func (p *peer) never() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.active != nil || p.closing || !p.cameUp.IsZero() {
+	switch {
+	case p.ended != nil:
+		return errLeft(p.task)
+	case p.active != nil, p.closing, !p.cameUp.IsZero():
 		return nil
 	}
 	for _, r := range p.routes {

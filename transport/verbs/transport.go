@@ -162,7 +162,7 @@ func (t *RdmaRemoteRendezvous) LeftGeneration(requester transport.Process, gener
 }
 
 // Connections returns for each peer whether verbs or gRPC carries its tensors. Clients whose
-// records were dropped share one entry, with the job of clients as its task.
+// records were dropped, and tasks that have left the cluster, share one entry, with the job of clients as its task.
 func (t *RdmaRemoteRendezvous) Connections() []Connection {
 	var all []Connection
 	for _, p := range t.all() {
@@ -215,6 +215,9 @@ func (t *RdmaRemoteRendezvous) peerFrom(task cluster.Task, source string) (*peer
 	}
 	p := t.peers[task]
 	if p == nil {
+		if t.opts.Left != nil && t.opts.Left(task) {
+			return nil, errLeft(task)
+		}
 		client := !t.opts.Callable(task)
 		if client {
 			if err := t.checkClients(source); err != nil {
@@ -222,7 +225,7 @@ func (t *RdmaRemoteRendezvous) peerFrom(task cluster.Task, source string) (*peer
 			}
 		}
 		p = newPeer(t, task, source)
-		if client {
+		if p.client = client; client {
 			t.clients.add(source)
 		}
 		t.peers[task] = p
