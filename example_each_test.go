@@ -26,6 +26,30 @@ func ExampleServe() {
 	// <nil>
 }
 
+// Tasks come and go while a server runs. Task 0 began alone, and learns where task 1 is; then that one leaves.
+func ExampleServer_SetCluster() {
+	ctx := context.Background()
+	tasks := startPair(ctx)
+	defer tasks.close(ctx)
+	first, second := tasks.a.Addr().String(), tasks.b.Addr().String()
+	if err := tasks.a.SetCluster(ctx, map[string][]string{"worker": {first, second}}); err != nil {
+		log.Fatal(err)
+	}
+	step := tasks.a.Step(1)
+	defer step.Close()
+	fmt.Println(step.SendDead("/job:worker/task:1", "x"), len(tasks.a.Cluster()["worker"]))
+
+	if err := tasks.a.SetCluster(ctx, map[string][]string{"worker": {first}}); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(step.Err(), errors.Is(step.Err(), tryst.ErrTaskLeft)) // task 1 had not received x
+	fmt.Println(errors.Is(tasks.a.Step(2).SendDead("/job:worker/task:1", "x"), tryst.ErrTaskLeft))
+	// Output:
+	// <nil> 2
+	// Aborted: /job:worker/replica:0/task:1 has left the cluster true
+	// true
+}
+
 // One literal has the settings of a task, and one field swaps the transport. Fields of verbs may
 // stay: with gRPC they are not used.
 func ExampleConfig() {

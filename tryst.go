@@ -147,6 +147,30 @@ func (s *Server) Addr() net.Addr { return s.s.Addr() }
 // Task returns the name of this process in the cluster.
 func (s *Server) Task() cluster.Task { return s.s.Task() }
 
+// Cluster returns the present cluster, in the form of Config.Cluster; nil without one.
+func (s *Server) Cluster() map[string][]string { return s.s.Cluster() }
+
+// SetCluster makes tasks, in the form of Config.Cluster, the cluster while the server runs. Numbers stay with their
+// tasks: after task 1 of three has left, the job is {"h0:2222", "2@h2:2222"}. Each task of the cluster has to learn of
+// the change by a call of its own; the order does not matter.
+//
+//	a task comes    it is reached, and may reach this process, from now on
+//	a task leaves   steps with it end here with Aborted (ErrTaskLeft): those in which a value for it is not received, a
+//	                receive from it waits, or a request of it. Later calls for it are NotFound, and ErrTaskLeft, too.
+//	                Its requests are refused, what is kept for it is released, and connections and channels to it are
+//	                closed
+//	a task moves    (its address is another one) it is reached at its new address. Receives that are under way go on, if
+//	                the process there is the same one, and otherwise end as after a restart (ErrPeerRestarted)
+//
+// This task stays where it is: a cluster without it, or with another address for it, is FailedPrecondition; what is no
+// cluster is InvalidArgument. After an error of these, or of a server that closes (ErrShutdown), the cluster is as it
+// was. Calls at the same time take effect one after the other. SetCluster returns when the channels are closed, or with
+// the error of ctx; the cluster is set then, too. A session whose TensorFlow master has given it a cluster keeps that
+// one. It must not be called from a callback of Step.Rendezvous.
+func (s *Server) SetCluster(ctx context.Context, tasks map[string][]string) error {
+	return s.s.SetCluster(ctx, tasks)
+}
+
 // Publish offers the tensors of files under a name to any number of clients,
 // until Withdraw or Close. A path is a .safetensors file, the index of a sharded
 // checkpoint, a directory that contains one of these, or an .npy file. An empty

@@ -99,7 +99,7 @@ func dialAs(ctx context.Context, task cluster.Task, c complete, target string, o
 		local:   func(ctx context.Context) (netip.Addr, string) { return listen.RouteTo(ctx, address, "") },
 		resolve: func(cluster.Task) (string, bool) { return address, true },
 	}
-	cl := &Client{node: newNode(task, 0, o), target: address, done: make(chan struct{})}
+	cl := &Client{node: newNode(task, nil, 0, o), target: address, done: make(chan struct{})}
 	devices, err := verbsSettings(&c, at, 0, o, cl.log)
 	if err != nil {
 		return nil, err

@@ -16,12 +16,15 @@ import (
 // devices it has: CPU:0 alone if it is Tryst. Any device of another task is accepted, such as the
 // GPU of a TensorFlow worker.
 func (s *Server) checkDestination(method, name string, dst cluster.Device) error {
-	_, listed := s.spec.Address(dst.Task)
+	spec := s.members.Spec()
+	_, listed := spec.Address(dst.Task)
 	switch {
 	case dst.Task == s.task:
 		return s.ownDevice(method, name, s.Device(), dst, dst)
-	case s.spec.Len() == 0:
+	case spec.Len() == 0:
 		return nil
+	case s.members.Now().Left(dst.Task):
+		return leftError(method, name, s.Device(), dst, dst.Task)
 	case !listed:
 		return status.Errorf(status.NotFound, "%s of %s: the cluster has no task %v", method, describe(name, s.Device(), dst), dst.Task)
 	case dst != cluster.DeviceOf(dst.Task) && s.incarnations.Lacks(dst):
@@ -30,10 +33,19 @@ func (s *Server) checkDestination(method, name string, dst cluster.Device) error
 	return nil
 }
 
-// checkSource returns NotFound for a device of this task that does not exist. Peers are asked for
-// theirs.
+// leftError is the error of a call that is about a task which has left the cluster.
+func leftError(method, name string, src, dst cluster.Device, left cluster.Task) error {
+	return status.Errorf(status.NotFound, "%s of %s: %v has left the cluster", method, describe(name, src, dst), left).WithKind(status.ErrTaskLeft)
+}
+
+// checkSource returns NotFound for a device of this task that does not exist, and for a task that has left the cluster.
+// Peers are asked for theirs.
 func (s *Server) checkSource(method, name string, src cluster.Device) error {
-	if src.Task != s.task {
+	switch {
+	case src.Task == s.task:
+	case s.members.Now().Left(src.Task):
+		return leftError(method, name, src, s.Device(), src.Task)
+	default:
 		return nil
 	}
 	return s.ownDevice(method, name, src, s.Device(), src)

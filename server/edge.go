@@ -6,6 +6,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/server/internal/membership"
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
@@ -25,13 +26,15 @@ type Edge struct {
 	// in has the key of the peer as the sender, from the first receive on. It is nil in an
 	// Edge for one call.
 	in *atomic.Pointer[rendezvous.Key]
+	// checked is the cluster that has the peer as a destination; nil in an Edge for one call.
+	checked *atomic.Pointer[membership.Snapshot]
 }
 
 // Edge prepares a name between this task and a task or device. A peer that is not in the
 // cluster, and a device that the task is known not to have, is NotFound. A name that is empty or
 // has a semicolon is InvalidArgument. The peer need not be up.
 func (s *Server) Edge(peer, name string) (*Edge, error) {
-	e := &Edge{s: s, name: name, in: new(atomic.Pointer[rendezvous.Key])}
+	e := &Edge{s: s, name: name, in: new(atomic.Pointer[rendezvous.Key]), checked: new(atomic.Pointer[membership.Snapshot])}
 	if err := e.makeOut("Edge", peer); err != nil {
 		return nil, err
 	}
@@ -80,12 +83,25 @@ func (e *Edge) inKey(incarnation uint64) (rendezvous.Key, error) {
 }
 
 // checkOut is the part of the check of a destination whose result may change: a peer has
-// listed its devices meanwhile.
-func (e *Edge) checkOut(method string) error {
-	if e.peer == cluster.DeviceOf(e.peer.Task) {
-		return nil
+// listed its devices meanwhile, or the cluster is another one. It returns the cluster.
+func (e *Edge) checkOut(method string) (*membership.Snapshot, error) {
+	now := e.s.members.Now()
+	if e.checked.Load() == now && e.peer == cluster.DeviceOf(e.peer.Task) {
+		return now, nil
 	}
-	return e.s.checkDestination(method, e.name, e.peer)
+	err := e.s.checkDestination(method, e.name, e.peer)
+	if err == nil {
+		e.checked.Store(now)
+	}
+	return now, err
+}
+
+// checkIn refuses a receive from a task that has left the cluster.
+func (e *Edge) checkIn(method string) error {
+	if e.s.members.Now().Left(e.peer.Task) {
+		return leftError(method, e.name, e.peer, e.s.Device(), e.peer.Task)
+	}
+	return nil
 }
 
 // Send is Server.Send to the peer.
@@ -95,18 +111,24 @@ func (e *Edge) Send(step int64, t *tensor.Tensor) error { return e.send(step, t,
 func (e *Edge) SendDead(step int64) error { return e.send(step, nil, true) }
 
 func (e *Edge) send(step int64, t *tensor.Tensor, dead bool) error {
-	if err := e.checkOut("Send"); err != nil {
+	in, err := e.checkOut("Send")
+	if err != nil {
 		return err
 	}
-	return e.s.manager.Find(step).Send(e.out, rendezvous.Args{}, t, dead)
+	return e.s.checkSent(in, step, e.peer.Task, e.s.manager.Find(step).Send(e.out, rendezvous.Args{}, t, dead))
 }
 
 // SendWait is Server.SendWait to the peer.
 func (e *Edge) SendWait(ctx context.Context, step int64, t *tensor.Tensor) (*rendezvous.Delivery, error) {
-	if err := e.checkOut("SendWait"); err != nil {
+	in, err := e.checkOut("SendWait")
+	if err != nil {
 		return nil, err
 	}
-	return e.s.manager.Find(step).SendWait(ctx, e.out, rendezvous.Args{}, t, false)
+	d, err := e.s.manager.Find(step).SendWait(ctx, e.out, rendezvous.Args{}, t, false)
+	if err = e.s.checkSent(in, step, e.peer.Task, err); err != nil {
+		return nil, err
+	}
+	return d, nil
 }
 
 // Recv is Server.Recv from the peer.
@@ -115,6 +137,9 @@ func (e *Edge) Recv(ctx context.Context, step int64) (rendezvous.Value, error) {
 }
 
 func (e *Edge) recv(ctx context.Context, step int64, args rendezvous.Args) (v rendezvous.Value, err error) {
+	if err := e.checkIn("Recv"); err != nil {
+		return v, err
+	}
 	n, ok := e.s.incarnations.Known(e.peer)
 	if !ok {
 		if n, err = e.s.incarnations.Request(ctx, step, e.name, e.peer); err != nil {
@@ -153,6 +178,10 @@ func (e *Edge) recvElsewhere(ctx context.Context, step int64, args rendezvous.Ar
 		e.start(ctx, step, e.s.incarnation, args, func(v rendezvous.Value, err error) {
 			e.s.callbacks.run(func() { done(v, err) })
 		})
+		return
+	}
+	if err := e.checkIn("RecvAsync"); err != nil {
+		e.s.callbacks.run(func() { done(rendezvous.Value{}, err) })
 		return
 	}
 	n, ok := e.s.incarnations.Known(e.peer)

@@ -18,8 +18,8 @@ func (s *Server) makeGRPC(set calls.Settings) (err error) {
 // register registers the services, and then the metrics of all parts.
 func (s *Server) register(unaryLimit int64) error {
 	grpctransport.Register(s.grpc.Server, grpctransport.ServiceOptions{
-		Self: s.process(), Worker: s.metrics.Calls.Worker(s.worker, s.spec), Cache: s.cache, UnaryLimit: unaryLimit,
-		Host: hostIn(s.spec), LeftGeneration: s.leftGeneration(),
+		Self: s.process(), Worker: s.metrics.Calls.Worker(s.worker, s.members.Spec), Cache: s.cache, UnaryLimit: unaryLimit,
+		Host: s.hostOf, Version: func() uint64 { return s.members.Now().Version() }, LeftGeneration: s.leftGeneration(),
 	})
 	if s.rdma != nil {
 		s.rdma.Register(s.grpc.Server)

@@ -9,27 +9,28 @@ import (
 	"github.com/tryst-rdma/tryst/rendezvous"
 )
 
-// hostIn returns a function that returns the host of a task's address in the cluster.
-func hostIn(spec *cluster.Spec) func(cluster.Task) (host string, ok bool) {
-	return func(task cluster.Task) (string, bool) {
-		address, ok := spec.Address(task)
-		if !ok {
-			return "", false
-		}
-		host, _, err := net.SplitHostPort(address)
-		return host, err == nil
+// hostOf returns the host of a task's address in the cluster.
+func (n *node) hostOf(task cluster.Task) (host string, ok bool) {
+	address, ok := n.members.Spec().Address(task)
+	if !ok {
+		return "", false
 	}
+	host, _, err := net.SplitHostPort(address)
+	return host, err == nil
 }
 
-// checkPuller refuses a puller that uses the name of another process.
+// checkPuller refuses a puller that uses the name of another process, or of a task that has left the cluster.
 func (n *node) checkPuller(ctx context.Context, puller cluster.Task) error {
-	return identity.Of(ctx).Check(puller, n.spec.Place(puller).Host)
+	if n.left(puller) {
+		return taskLeft(puller)
+	}
+	return identity.Of(ctx).Check(puller, n.members.Spec().Place(puller).Host)
 }
 
 // receiverOf returns the check of what a peer of verbs requests, whose name is proven.
 func (n *node) receiverOf(peer cluster.Task) func(rendezvous.Key) (rendezvous.Guard, error) {
 	id := identity.Identity{Proven: true, Tasks: []cluster.Task{peer}}
-	if host := n.spec.Place(peer).Host; host != "" {
+	if host := n.members.Spec().Place(peer).Host; host != "" {
 		id.Hosts = []string{host}
 	}
 	covers := id.CheckReceiver

@@ -94,8 +94,9 @@ const (
 // Links returns the link to each peer: the other tasks of the cluster, and the clients that have
 // come and are remembered. They are sorted by task.
 func (s *Server) Links() []Link {
-	return s.links(s.peerStates(), s.spec.Tasks(), func(task cluster.Task) bool {
-		_, ok := s.spec.Address(task)
+	spec := s.members.Spec()
+	return s.links(s.peerStates(), spec.Tasks(), func(task cluster.Task) bool {
+		_, ok := spec.Address(task)
 		return ok
 	})
 }

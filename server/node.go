@@ -19,6 +19,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/providers"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/worker"
 	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/server/internal/membership"
 	"github.com/tryst-rdma/tryst/server/internal/memory"
 	"github.com/tryst-rdma/tryst/server/internal/metrics"
 	"github.com/tryst-rdma/tryst/server/internal/overview"
@@ -100,9 +101,9 @@ type node struct {
 	conns       *grpctransport.Conns
 	transport   *grpctransport.RpcRemoteRendezvous
 
-	parts parts
-	peers *peers.Part
-	spec  *cluster.Spec // of the peers
+	parts   parts
+	peers   *peers.Part
+	members *membership.Members // the cluster
 
 	loss    *loss.Watch
 	rdma    *rdma.Part // nil without verbs
@@ -110,10 +111,10 @@ type node struct {
 	manager *rendezvous.Manager
 }
 
-// newNode makes a node without parts. cpus is the number of its devices; 0 means 1.
-func newNode(task cluster.Task, cpus int, o Options) *node {
+// newNode makes a node without parts. spec is its cluster; nil without one. cpus is the number of its devices; 0 means 1.
+func newNode(task cluster.Task, spec *cluster.Spec, cpus int, o Options) *node {
 	n := &node{
-		task: task, incarnation: cmp.Or(o.incarnation, cluster.NewIncarnation()), log: o.Logger, allocator: o.Allocator, self: new(ownWorker), warnings: new(overview.Warnings),
+		task: task, members: membership.New(task, spec), incarnation: cmp.Or(o.incarnation, cluster.NewIncarnation()), log: o.Logger, allocator: o.Allocator, self: new(ownWorker), warnings: new(overview.Warnings),
 	}
 	n.registry, n.gatherer = metrics.Registries(o.Registerer)
 	if n.log == nil {
@@ -170,13 +171,13 @@ func (n *node) connectPeers(set peers.Settings) (err error) {
 		n.loss.Touch()
 	})
 	n.peers, err = peers.Start(peers.Options{
-		Settings: set, Task: n.task, Process: n.process(), Local: n.self, Allocator: n.allocator, Answers: n.budget.Answers,
+		Settings: set, Task: n.task, Process: n.process(), Local: n.self, Left: n.nameLeft, Allocator: n.allocator, Answers: n.budget.Answers,
 		Transfers: n.transfers, Connected: n.loss.TCP.Add, Disconnected: n.checkPeer, Logger: n.log,
 	})
 	if err != nil {
 		return err
 	}
-	n.spec, n.conns, n.transport, n.cache = set.Spec, n.peers.Conns, n.peers.GRPC, n.peers.Cache
+	n.conns, n.transport, n.cache = n.peers.Conns, n.peers.GRPC, n.peers.Cache
 	n.metrics.Kept.Add("frames", metrics.ForNext, n.conns.KeptFrames)
 	return nil
 }
@@ -196,7 +197,7 @@ func (n *node) openDevices(ctx context.Context, set *rdma.Settings, addresses fu
 		o.Fixed.Addresses = addresses()
 	}
 	n.rdma, err = rdma.Open(ctx, rdma.Options{
-		Settings: o, Task: n.task, Process: n.process(), Host: hostIn(o.Spec), Conns: n.conns, GRPC: n.transport, Cache: n.cache,
+		Settings: o, Task: n.task, Process: n.process(), Cluster: n.members.Spec, Left: n.left, Host: n.hostOf, Conns: n.conns, GRPC: n.transport, Cache: n.cache,
 		CheckSource: n.checkSource, Receiver: n.receiverOf, Refused: n.refusals.Request, Reserve: n.budget.Reserve, GiveBack: n.giveBack,
 		Allocator: n.allocator, Transfers: n.transfers, Active: func() { n.loss.Touch(); n.heap.Used() }, Logger: n.log,
 	})

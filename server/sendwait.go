@@ -23,9 +23,13 @@ import (
 // sent. A consumer that does not receive what was sent first, but waits for a later value,
 // must not be fed by SendWait with more than the bound between the two: both would wait.
 func (s *Server) SendWait(ctx context.Context, step int64, to, name string, t *tensor.Tensor, dead bool) (*rendezvous.Delivery, error) {
-	e := Edge{s: s, name: name}
+	e, in := Edge{s: s, name: name}, s.members.Now()
 	if err := e.makeOut("SendWait", to); err != nil {
 		return nil, err
 	}
-	return s.manager.Find(step).SendWait(ctx, e.out, rendezvous.Args{}, t, dead)
+	d, err := s.manager.Find(step).SendWait(ctx, e.out, rendezvous.Args{}, t, dead)
+	if err = s.checkSent(in, step, e.peer.Task, err); err != nil {
+		return nil, err
+	}
+	return d, nil
 }

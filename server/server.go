@@ -118,7 +118,7 @@ func Start(ctx context.Context, c Config, o Options) (*Server, error) {
 // newServer makes a server without parts.
 func newServer(cfg *complete, o Options) *Server {
 	s := &Server{
-		node: newNode(cfg.task, cfg.CPUDevices, o), shutdown: cfg.ShutdownTimeout, serving: make(chan struct{}),
+		node: newNode(cfg.task, cfg.spec, cfg.CPUDevices, o), shutdown: cfg.ShutdownTimeout, serving: make(chan struct{}),
 		ended: serverEnd{done: make(chan struct{})}, stepIDs: newStepIDs(), file: listen.File{Path: cfg.AddressFile},
 	}
 	s.listeners = listen.NewListeners(s.log)
@@ -210,11 +210,12 @@ func (s *Server) startWorker(o worker.Options, leader cluster.Task) error {
 	s.manager.AddPublisher(s.catalog)
 	o.Task, o.Incarnation, o.Session, o.Manager, o.Cache = s.task, s.incarnation, s.place, s.manager, s.cache
 	tasks := sessions.New(sessions.Options{
-		Task: s.task, Spec: s.spec, Transport: s.remoter(), Process: s.process(), Local: s.self, Dial: s.peers.Dial, Idle: s.peers.ReleaseAfter,
+		Task: s.task, Spec: s.members.Spec, Transport: s.remoter(), Process: s.process(), Local: s.self, Dial: s.peers.Dial, Idle: s.peers.ReleaseAfter,
 		PeerTimeout: s.peers.PeerTimeout, Allocator: s.allocator, Transfers: s.transfers, Memory: s.budget, Logger: s.log,
 	})
 	tasks.AddMetrics(s.metrics)
-	o.Allocator, o.Cluster, o.Places, o.NewPeers, o.Collectives = s.allocator, s.spec, tasks.Places, tasks.Peers, s.collective
+	o.Left = s.left
+	o.Allocator, o.Cluster, o.Places, o.NewPeers, o.Collectives = s.allocator, s.members.Spec, tasks.Places, tasks.Peers, s.collective
 	o.RecordBytes, o.Print = s.budget.Records(), printer(s.log)
 	s.worker = worker.New(o)
 	s.self.Worker = s.worker
@@ -381,6 +382,7 @@ func (s *Server) close(ctx context.Context) error {
 	defer cancel()
 	s.log.Info("stopping", "address", s.address.String())
 	s.enter(stopping)
+	s.members.Close()
 	err := s.catalog.Drain(ctx)
 	s.collective.Close()
 	s.manager.Shutdown() // otherwise new sends and requests would prolong the wait

@@ -24,11 +24,11 @@ func (s *Server) EndStep(step int64) { s.worker.EndStep(step) }
 // becomes the edge name of the key, with frame and iteration 0. A task that is not in the
 // cluster, and a device that the task is known not to have, is NotFound, as for Recv.
 func (s *Server) Send(step int64, to, name string, t *tensor.Tensor, dead bool) error {
-	e := Edge{s: s, name: name}
+	e, in := Edge{s: s, name: name}, s.members.Now()
 	if err := e.makeOut("Send", to); err != nil {
 		return err
 	}
-	return s.manager.Find(step).Send(e.out, rendezvous.Args{}, t, dead)
+	return s.checkSent(in, step, e.peer.Task, s.manager.Find(step).Send(e.out, rendezvous.Args{}, t, dead))
 }
 
 // RecvAsync receives the next value that a task or device sends here under a name. The

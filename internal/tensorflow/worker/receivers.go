@@ -50,7 +50,7 @@ func (w *Worker) checkReceiver(s *rendezvous.Session, key *rendezvous.Key, cover
 			return status.Errorf(status.PermissionDenied, "RecvTensor of %s: %w", key.Describe(),
 				cluster.NotProven("every certificate covers the names of clients, so a client receives published tensors only; send to a task of the cluster"))
 		}
-		place = w.opts.Cluster.Place(task)
+		place = w.cluster().Place(task)
 	}
 	if err := covers(place); err != nil {
 		return status.From(err).WithPrefix("RecvTensor of " + key.Describe())
@@ -62,6 +62,38 @@ func (w *Worker) checkReceiver(s *rendezvous.Session, key *rendezvous.Key, cover
 // collective operation. Both use the names of the process's cluster.
 func ofNoStep(key *rendezvous.Key) bool {
 	return strings.HasPrefix(key.Edge(), rendezvous.PublicationPrefix) || strings.HasPrefix(key.Edge(), rendezvous.BufferPrefix)
+}
+
+// cluster returns the present cluster of the process.
+func (w *Worker) cluster() *cluster.Spec {
+	if w.opts.Cluster == nil {
+		return nil
+	}
+	return w.opts.Cluster()
+}
+
+// checkLeft refuses a value that is for a task which has left the cluster.
+func (w *Worker) checkLeft(key *rendezvous.Key) error {
+	if task := key.Dst().Task; w.opts.Left != nil && w.opts.Left(task) {
+		return status.Errorf(status.Aborted, "RecvTensor of %s: %v has left the cluster", key.Describe(), task).WithKind(status.ErrTaskLeft)
+	}
+	return nil
+}
+
+// Names reports whether some session has a cluster of its own with a task: under a name of that cluster, or of the
+// process's.
+func (w *Worker) Names(task cluster.Task) bool {
+	if w.sessions == nil || w.sessions.renamed.Load() == 0 {
+		return false
+	}
+	return w.sessions.anyPlace(func(s *rendezvous.Session) bool {
+		for name, place := range s.Places {
+			if name == task || place.Task == task {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // checkDevice returns PermissionDenied if a caller must not act as the process of a device.
@@ -76,7 +108,7 @@ func (w *Worker) checkDevice(ctx context.Context, method, device string) error {
 	case d.Task.Job == cluster.ClientJob:
 		err = status.Errorf(status.PermissionDenied, "%w", cluster.NotProven("every certificate covers the names of clients, so a client is in no group"))
 	default:
-		err = covers(w.opts.Cluster.Place(d.Task))
+		err = covers(w.cluster().Place(d.Task))
 	}
 	if err != nil {
 		return status.From(err).WithPrefix(method + " for the device " + device)

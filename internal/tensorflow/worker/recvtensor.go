@@ -26,6 +26,9 @@ func (w *Worker) RecvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) (*
 	if err != nil {
 		return nil, err
 	}
+	if err := w.checkLeft(&key); err != nil {
+		return nil, err
+	}
 	opts, err := w.recvOptions(req.GetTransportOptions())
 	if err != nil {
 		return nil, err

@@ -77,9 +77,11 @@ type Options struct {
 	Allocator tensor.Allocator
 	// RecordBytes bounds what one recording (Record) reserves of it in bytes; no limit but that of Allocator when 0.
 	RecordBytes int64
-	// Cluster is that of the process, whose names the keys have: it says at which host a task is. Nil
+	// Cluster returns that of the process at present, whose names the keys have: it says at which host a task is. Nil
 	// when no task has an address.
-	Cluster *cluster.Spec
+	Cluster func() *cluster.Spec
+	// Left reports whether a task has left it: nothing is for such a task. Nil where none leaves.
+	Left func(cluster.Task) bool
 	// Places returns where the tasks of a cluster are that a master propagates. Needed with NewPeers
 	// if callers have certificates.
 	Places func(*cluster.Spec) map[cluster.Task]cluster.Place

@@ -3,6 +3,7 @@ package incarnations
 import (
 	lists "container/list"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -102,6 +103,33 @@ func (i *store) suspect(d cluster.Device, n uint64) {
 		is.suspect = true
 		i.m[d] = is
 	}
+}
+
+// move marks all incarnations of a task as possibly outdated.
+func (i *store) move(task cluster.Task) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for d, is := range i.m {
+		if d.Task == task {
+			is.suspect = true
+			i.m[d] = is
+		}
+	}
+}
+
+// leave forgets a task, and returns the steps of the receives that wait for its devices.
+func (i *store) leave(task cluster.Task) (steps []int64) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	delete(i.devices, task)
+	maps.DeleteFunc(i.m, func(d cluster.Device, is entry) bool { return d.Task == task && !is.early })
+	for d, r := range i.requests {
+		for at := r.waiting.Front(); at != nil && d.Task == task; at = at.Next() {
+			w, _ := at.Value.(*wait)
+			steps = append(steps, w.step)
+		}
+	}
+	return steps
 }
 
 // AskFunc makes one request for an incarnation. again reports whether a later one may succeed.

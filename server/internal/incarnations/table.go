@@ -58,6 +58,12 @@ func (t *Table) List(task cluster.Task, has ...cluster.Device) {
 // Lacks reports whether the task of a device has listed its devices without this one.
 func (t *Table) Lacks(d cluster.Device) bool { return t.store.lacks(d) }
 
+// Leave forgets the processes of a task that has left the cluster, and returns the steps of receives that wait for one.
+func (t *Table) Leave(task cluster.Task) (steps []int64) { return t.store.leave(task) }
+
+// Move makes the process of a task be requested before the next receive: the task has another address.
+func (t *Table) Move(task cluster.Task) { t.store.move(task) }
+
 // End makes receives that wait from now on fail at once. Those that wait end with their steps.
 func (t *Table) End() {
 	t.mu.Lock()

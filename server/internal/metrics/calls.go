@@ -85,8 +85,8 @@ func (m *Calls) EachSent(f func(peer string, bytes int64)) {
 	})
 }
 
-// Worker returns w with its responses to RecvTensor counted.
-func (m *Calls) Worker(w transport.Worker, spec *cluster.Spec) transport.Worker {
+// Worker returns w with its responses to RecvTensor counted. spec returns the present cluster.
+func (m *Calls) Worker(w transport.Worker, spec func() *cluster.Spec) transport.Worker {
 	return countingWorker{w, m, spec}
 }
 
@@ -94,7 +94,7 @@ func (m *Calls) Worker(w transport.Worker, spec *cluster.Spec) transport.Worker 
 type countingWorker struct {
 	transport.Worker
 	m    *Calls
-	spec *cluster.Spec
+	spec func() *cluster.Spec
 }
 
 func (w countingWorker) RecvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) (*transport.TensorResponse, error) {
@@ -120,7 +120,7 @@ func (w countingWorker) peer(name, key string) string {
 		k, err = rendezvous.ParseKey(key)
 		task = k.Dst().Task
 	}
-	if _, ok := w.spec.Address(task); err != nil || !ok {
+	if _, ok := w.spec().Address(task); err != nil || !ok {
 		return OtherPeers
 	}
 	return task.String()

@@ -42,7 +42,7 @@ type lateManager struct{ *rendezvous.Manager }
 
 // Settings are what the settings of a process say about its peers.
 type Settings struct {
-	// Spec is the cluster. Resolve returns the address of a peer that is not in it; nil if there are none.
+	// Spec is the cluster at the start. Resolve returns the address of a peer that is not in it; nil if there are none.
 	Spec    *cluster.Spec
 	Resolve func(cluster.Task) (string, bool)
 
@@ -60,6 +60,8 @@ type Options struct {
 
 	Task    cluster.Task
 	Process transport.Process
+	// Left reports whether the task of a name has left the cluster.
+	Left func(name string) bool
 	// Local is the worker of this process.
 	Local     transport.Worker
 	Allocator tensor.Allocator
@@ -98,6 +100,7 @@ func Start(o Options) (*Part, error) {
 		Self: o.Process, Conns: p.Conns, PeerTimeout: o.PeerTimeout, Logger: o.Logger,
 	})
 	cache := o.Responses
+	cache.Left = o.Left
 	cache.Addressed, cache.Verify = p.Conns.Addressed, p.Conns.Incarnation
 	p.Cache = delivery.NewResponseCache(&p.late, cache)
 	return p, nil

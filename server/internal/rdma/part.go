@@ -32,9 +32,9 @@ type Part struct {
 	Finder    *devices.Finder // of the RDMA device
 	Fixed     *devices.Fixed  // over TCP and shared memory
 
-	task cluster.Task
-	spec *cluster.Spec
-	host func(cluster.Task) (string, bool)
+	task    cluster.Task
+	cluster func() *cluster.Spec
+	host    func(cluster.Task) (string, bool)
 
 	stopped sync.Once
 	result  error // of Stop
@@ -44,7 +44,7 @@ type Part struct {
 type Settings struct {
 	Finder devices.FinderOptions
 	Fixed  devices.FixedOptions
-	// Spec is the cluster. Resolve returns the address of a peer that is not in it; nil if there are none.
+	// Spec is the cluster at the start. Resolve returns the address of a peer that is not in it; nil if there are none.
 	Spec     *cluster.Spec
 	Resolve  func(cluster.Task) (string, bool)
 	Required bool // no fallback to gRPC
@@ -65,6 +65,9 @@ type Options struct {
 
 	Task    cluster.Task
 	Process transport.Process
+	// Cluster returns the present cluster, and Left reports whether a task has left it.
+	Cluster func() *cluster.Spec
+	Left    func(cluster.Task) bool
 	// Host returns the host of a task's address in the cluster.
 	Host func(cluster.Task) (host string, ok bool)
 	// Conns are the gRPC connections, and GRPC is the transport over them.
@@ -91,7 +94,7 @@ type Options struct {
 // the settings do not exclude the fallback, it logs the reason: all tensors go over gRPC until
 // there is one. A device that the settings name has to exist, but its link may be down.
 func Open(ctx context.Context, o Options) (*Part, error) {
-	r := &Part{task: o.Task, spec: o.Spec, host: o.Host, Required: o.Required, Finder: devices.NewFinder(o.Finder)}
+	r := &Part{task: o.Task, cluster: o.Cluster, host: o.Host, Required: o.Required, Finder: devices.NewFinder(o.Finder)}
 	var err error
 	if r.Fixed, err = devices.OpenFixed(o.Fixed); err != nil {
 		return nil, err
@@ -144,13 +147,13 @@ func (r *Part) newTransport(s devices.Selection, set Options) (*verbstransport.R
 	if o.TLS == verbstransport.MutualTLS {
 		o.Receiver, o.Refused = set.Receiver, set.Refused
 	}
-	o.Bootstrap, o.Callable = set.Conns.Conn, r.Callable
+	o.Bootstrap, o.Callable, o.Left = set.Conns.Conn, r.Callable, set.Left
 	o.GRPC, o.Cache, o.Check = set.GRPC.Conn, set.Cache, set.CheckSource
 	o.Require, o.Allocator, o.Memory, o.MaxWaiting = r.Required, set.Allocator, set.Memory, set.MaxWaiting
 	o.Poll, o.PeerTimeout, o.Transfers, o.Logger = set.Poll, set.PeerTimeout, set.Transfers, set.Logger
 	o.Lost, o.Active = r.Finder.Gone, set.Active
 	if limit, err := verbstransport.ReadMemlock(); err == nil && s.Device != nil {
-		if err := set.Memory.CheckMemlock(s.Device.Info(), limit, MessageMemory(r.spec, o)); err != nil {
+		if err := set.Memory.CheckMemlock(s.Device.Info(), limit, MessageMemory(set.Spec, o)); err != nil {
 			set.Logger.Warn("verbs may run out of locked memory", "reason", err)
 		}
 	}
@@ -178,17 +181,18 @@ func MessageMemory(spec *cluster.Spec, o verbstransport.Options) uint64 {
 // Callable reports whether this process can call a peer: a task of the cluster or, for a client,
 // the server that it dials.
 func (r *Part) Callable(task cluster.Task) bool {
-	if r.spec == nil && r.task.Job == cluster.ClientJob {
+	spec := r.cluster()
+	if spec == nil && r.task.Job == cluster.ClientJob {
 		return true
 	}
-	_, ok := r.spec.Address(task)
+	_, ok := spec.Address(task)
 	return ok && task != r.task
 }
 
 // target returns the function that returns the address by which this process knows a task.
 func (r *Part) target(resolve func(cluster.Task) (string, bool)) func(cluster.Task) string {
 	return func(task cluster.Task) string {
-		address, ok := r.spec.Address(task)
+		address, ok := r.cluster().Address(task)
 		if !ok && resolve != nil {
 			address, _ = resolve(task)
 		}
@@ -225,7 +229,7 @@ func (r *Part) answered(ctx context.Context, peer cluster.Task) {
 
 // Connect makes the transport set up channels with all tasks of the cluster, now and whenever one is lost.
 func (r *Part) Connect() {
-	for _, task := range r.spec.Tasks() {
+	for _, task := range r.cluster().Tasks() {
 		if task != r.task {
 			r.Transport.Connect(task)
 		}

@@ -24,18 +24,28 @@ import (
 // the name that it has there; the keys keep the names of the session. Any other task is reached over
 // gRPC connections that the session owns: verbs knows the tasks of one cluster only. These connections are bounded
 // (conns), and end when the session does not use them.
+//
+// The session keeps the cluster that it began with: a task that leaves that of the process, or moves there, is reached
+// as any other from then on.
 type peers struct {
 	process transport.Transport
-	known   map[cluster.Task]cluster.Task // names in the process's cluster, by those of the session
+	cluster func() *cluster.Spec       // of the process, at present
+	known   map[cluster.Task]knownTask // by the names of the session
 	conns   *grpctransport.Conns
 	own     *grpctransport.RpcRemoteRendezvous
+}
+
+// knownTask is a task of a session's cluster that the process's cluster had when the session began.
+type knownTask struct {
+	task    cluster.Task // its name there
+	address string
 }
 
 // Options are what sessions use of the process.
 type Options struct {
 	Task      cluster.Task
-	Spec      *cluster.Spec       // its cluster
-	Transport transport.Transport // to the tasks of its cluster
+	Spec      func() *cluster.Spec // returns its present cluster
+	Transport transport.Transport  // to the tasks of its cluster
 
 	// What follows is for the gRPC connections to other tasks.
 	Process           transport.Process
@@ -67,7 +77,12 @@ func (s *Sessions) AddMetrics(to *metrics.Metrics) {
 // them.
 func (s *Sessions) Peers(self cluster.Task, spec *cluster.Spec) (worker.Peers, error) {
 	own := &share{conns: s.conns}
-	p := &peers{process: s.Transport, known: s.knownAs(spec)}
+	here := s.spec()
+	p := &peers{process: s.Transport, cluster: s.spec, known: make(map[cluster.Task]knownTask)}
+	for name, task := range s.knownAs(here, spec) {
+		address, _ := here.Address(task)
+		p.known[name] = knownTask{task, address}
+	}
 	p.conns = grpctransport.NewConns(grpctransport.ConnsOptions{
 		Self: self, Local: s.Local, Spec: spec, Renamed: true, Allocator: s.Allocator, Log: s.Transfers, Dial: s.Dial, Idle: s.Idle,
 		Responses: s.Memory.Answers, Bounds: &grpctransport.Bounds{Place: own.place},
@@ -76,13 +91,21 @@ func (s *Sessions) Peers(self cluster.Task, spec *cluster.Spec) (worker.Peers, e
 	return p, nil
 }
 
+// spec returns the present cluster of the process.
+func (s *Sessions) spec() *cluster.Spec {
+	if s.Spec == nil {
+		return nil
+	}
+	return s.Spec()
+}
+
 // knownAs returns the names of other tasks in the process's cluster, by the names that a session
 // gives to their addresses. If several tasks have one address, only an equal name decides.
-func (s *Sessions) knownAs(session *cluster.Spec) map[cluster.Task]cluster.Task {
+func (s *Sessions) knownAs(process, session *cluster.Spec) map[cluster.Task]cluster.Task {
 	at := make(map[string][]cluster.Task)
-	for _, t := range s.Spec.Tasks() {
+	for _, t := range process.Tasks() {
 		if t != s.Task {
-			address, _ := s.Spec.Address(t)
+			address, _ := process.Address(t)
 			address = cluster.CanonicalAddress(address)
 			at[address] = append(at[address], t)
 		}
@@ -103,16 +126,17 @@ func (s *Sessions) knownAs(session *cluster.Spec) map[cluster.Task]cluster.Task 
 // Places returns where the tasks of a session's cluster are: which tasks of the process's cluster they
 // are, or the hosts of their addresses.
 func (s *Sessions) Places(session *cluster.Spec) map[cluster.Task]cluster.Place {
-	known, places := s.knownAs(session), make(map[cluster.Task]cluster.Place)
-	self, _ := s.Spec.Address(s.Task)
+	process := s.spec()
+	known, places := s.knownAs(process, session), make(map[cluster.Task]cluster.Place)
+	self, _ := process.Address(s.Task)
 	for _, t := range session.Tasks() {
 		address, _ := session.Address(t)
 		here, ok := known[t]
 		switch {
 		case ok:
-			places[t] = s.Spec.Place(here)
+			places[t] = process.Place(here)
 		case self != "" && cluster.CanonicalAddress(self) == cluster.CanonicalAddress(address):
-			places[t] = s.Spec.Place(s.Task)
+			places[t] = process.Place(s.Task)
 		default:
 			p := session.Place(t)
 			p.Elsewhere = true
@@ -124,8 +148,10 @@ func (s *Sessions) Places(session *cluster.Spec) map[cluster.Task]cluster.Place 
 
 // RecvFromRemoteAsync implements rendezvous.Remoter.
 func (p *peers) RecvFromRemoteAsync(step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.Transfer {
-	if task, ok := p.known[key.Src().Task]; ok {
-		return p.process.RecvFrom(task, step, key, args, done)
+	if known, ok := p.known[key.Src().Task]; ok {
+		if at, _ := p.cluster().Address(known.task); at == known.address {
+			return p.process.RecvFrom(known.task, step, key, args, done)
+		}
 	}
 	return p.own.RecvFromRemoteAsync(step, key, args, done)
 }
