@@ -18,6 +18,9 @@ const (
 	maxCompletions = 500
 )
 
+// clusterPoll is how often the file of --cluster-file is read: soon enough for tasks that come, and little work.
+const clusterPoll = time.Second
+
 // keysTimeout is the default of --timeout for keys: enough for a description of
 // millions of tensors over a slow network.
 const keysTimeout = 30 * time.Second

@@ -25,6 +25,7 @@ import (
 func (s streams) serveCommand() *cobra.Command {
 	var publish []string
 	var graphs graphs
+	var file clusterFile
 	cmd := &cobra.Command{
 		Use:   "serve [--publish [NAME=]PATH]... [[NAME=]PATH]...",
 		Short: "Publish checkpoints and run a task of the cluster",
@@ -46,11 +47,20 @@ replaced last. A symbolic link to another directory replaces all of them as one.
 A file that is written in place is an error to pullers until SIGHUP, with which
 serve reads its publications again. A file that is still being written is not
 taken. If stdin is a terminal, SIGHUP ends serve instead, so that closing the
-terminal does.`,
+terminal does.
+
+The cluster may be in the file of --cluster-file, as for --cluster or as YAML
+(worker: [h1:2222, h2:2222]). Serve follows its changes within some seconds: tasks
+come, go and move while it runs. The file ends with a line feed. One that is empty,
+half written or without this task is not taken, which is in the log; the cluster
+stays as it was.`,
 		Example: `  tryst serve --publish gpt2.safetensors
   tryst serve --listen :2222 llama=models/llama/ vocab=vocab.npy`,
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := file.load(cmd); err != nil {
+				return wrongUsage(err)
+			}
 			cfg, err := s.load(cmd, config.ForServer)
 			problems := []error{err}
 			paths := slices.Concat(publish, args)
@@ -69,10 +79,11 @@ terminal does.`,
 			if err := present(offers); err != nil {
 				return err
 			}
-			return s.serve(cmd.Context(), cfg, offers, graphs)
+			return s.serve(cmd.Context(), cfg, offers, graphs, file)
 		},
 	}
 	cmd.Flags().StringArrayVar(&publish, "publish", nil, "publish the tensors of [NAME=]`PATH`; may be repeated")
+	file.register(cmd)
 	graphs.register(cmd.Flags(), s.options.FilesUsage)
 	sources.RegisterFlags(cmd.Flags(), config.ForServer)
 	if s.options.ServeFlags != nil {
@@ -150,7 +161,7 @@ func (s streams) endsWithTerminal() bool {
 	return s.signals != nil && s.in != nil && isTerminal(s.in) && !signal.Ignored(syscall.SIGHUP)
 }
 
-func (s streams) serve(ctx context.Context, cfg *sources.Loaded, offers []offer, graphs graphs) error {
+func (s streams) serve(ctx context.Context, cfg *sources.Loaded, offers []offer, graphs graphs, file clusterFile) error {
 	log := newLogger(cfg.Log, s.err)
 	systemd := &notifier{socket: sources.NotifySocket(s.env), log: log}
 	reload := make(chan os.Signal, 1) // with space for a signal during the start, which is handled after it
@@ -190,9 +201,11 @@ func (s streams) serve(ctx context.Context, cfg *sources.Loaded, offers []offer,
 		return err
 	}
 	systemd.ready("serving at " + srv.Addr().String())
+	unfollow := file.follow(ctx, srv.SetCluster, log)
 	defer untilDone(ctx, srv.Done(), reload, func(ctx context.Context) {
 		_ = srv.Catalog().Reload(ctx) // the errors are in the log
 	})()
+	unfollow()
 	systemd.stopping("stopping: calls in progress may complete")
 	return srv.Close(context.WithoutCancel(ctx))
 }
