@@ -2,6 +2,7 @@ package rendezvous_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -40,7 +41,7 @@ func TestAbortWithEndsTheStepsOfATask(t *testing.T) {
 		}
 	}
 	for _, p := range []*pending{receive, request, foreign} {
-		if o := p.wait(t); status.KindOf(o.err) != status.ErrTaskLeft {
+		if o := p.wait(t); !errors.Is(o.err, status.ErrTaskLeft) {
 			t.Errorf("%v", o)
 		}
 	}

@@ -361,7 +361,7 @@ func TestClusterChangesWhileItIsUsed(t *testing.T) {
 			work.Go(func() {
 				for i := range rounds {
 					tasks := [][]int{{0, 1, 2}, {0, 2}, {0, 1}}[i%3]
-					if err := a.SetCluster(t.Context(), w.cluster(tasks...)); err != nil && status.KindOf(err) != status.ErrShutdown {
+					if err := a.SetCluster(t.Context(), w.cluster(tasks...)); err != nil && !errors.Is(err, status.ErrShutdown) {
 						t.Errorf("SetCluster: %v", err)
 					}
 				}
@@ -396,7 +396,7 @@ func TestClusterChangesWhileItIsUsed(t *testing.T) {
 			t.Errorf("Close: %v", err)
 		}
 		work.Wait()
-		if err := a.SetCluster(t.Context(), w.cluster(0, 1)); status.KindOf(err) != status.ErrShutdown {
+		if err := a.SetCluster(t.Context(), w.cluster(0, 1)); !errors.Is(err, status.ErrShutdown) {
 			t.Errorf("after Close: %v", err)
 		}
 	})

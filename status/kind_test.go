@@ -18,11 +18,11 @@ func TestKindsOfAbortedAreToldApart(t *testing.T) {
 			e := status.New(status.Aborted, "the end").WithKind(first).WithKind(kind)
 			for _, err := range []error{e, e.FromPeer(), e.Derived().WithPrefix("receive"), fmt.Errorf("outer: %w", e), status.From(fmt.Errorf("outer: %w", e))} {
 				for _, other := range kinds {
-					if is := errors.Is(err, other); is != (other == kind) {
+					if is := errors.Is(err, other); is != errors.Is(other, kind) {
 						t.Errorf("errors.Is(%v, %v) is %v, of kind %v", err, other, is, kind)
 					}
 				}
-				if status.KindOf(err) != kind {
+				if !errors.Is(status.KindOf(err), kind) {
 					t.Errorf("KindOf(%v) is %v, want %v", err, status.KindOf(err), kind)
 				}
 			}
@@ -36,7 +36,7 @@ func TestOnlyAbortedHasAKind(t *testing.T) {
 	for code := status.Cancelled; code <= status.Unauthenticated; code++ {
 		for _, kind := range kinds {
 			err := status.New(code, "x").WithKind(kind)
-			want := code == status.Aborted || code == status.FailedPrecondition && kind == status.ErrPeerRestarted || code == status.NotFound && kind == status.ErrTaskLeft
+			want := code == status.Aborted || code == status.FailedPrecondition && errors.Is(kind, status.ErrPeerRestarted) || code == status.NotFound && errors.Is(kind, status.ErrTaskLeft)
 			if errors.Is(err, kind) != want || (status.KindOf(err) != nil) != want {
 				t.Errorf("%v: is %v: %v, want %v", err, kind, !want, want)
 			}

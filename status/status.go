@@ -107,7 +107,7 @@ func (e *Error) Is(target error) bool {
 		return e.code == DeadlineExceeded && !e.foreign
 	}
 	kind := e.kind()
-	return kind != nil && kind == target //nolint:errorlint // the kinds themselves are compared
+	return kind != nil && kind == target
 }
 
 // Timeout reports whether the code is DeadlineExceeded (net.Error's convention).

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
@@ -86,7 +87,7 @@ func TestNoChangeAfterClose(t *testing.T) {
 	m := New(worker(0), specOf(t, "worker=h0:1"))
 	m.Close()
 	_, err := m.Set(specOf(t, "worker=h0:1,h1:1"), func(Change) { t.Error("a change was applied") })
-	if status.KindOf(err) != status.ErrShutdown || m.Spec().Len() != 1 {
+	if !errors.Is(err, status.ErrShutdown) || m.Spec().Len() != 1 {
 		t.Errorf("%v", err)
 	}
 }
