@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/stats"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/buildinfo"
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/internal/loss"
@@ -63,7 +64,7 @@ type Options struct {
 	// file. Publish here. An error ends the start. Nil does nothing.
 	Prepare func(context.Context, *Server) error
 
-	// Version is the version of the program, for /api/status. Empty: that which the go command has recorded.
+	// Version is the version of the program, for /api/status and tryst_build_info. Empty: that which the go command has recorded.
 	Version string
 
 	// LimitHeap lets the process's soft limit of memory (debug.SetMemoryLimit) follow what it uses outside the Go
@@ -124,6 +125,7 @@ func newNode(task cluster.Task, spec *cluster.Spec, cpus int, o Options) *node {
 	n.place = rendezvous.NewSession(task, n.incarnation, cpus)
 	n.refusals = refusals.New(n.log)
 	n.metrics = metrics.New()
+	n.metrics.AddBuild(buildinfo.Read(o.Version))
 	n.metrics.Add(n.refusals.Collectors()...)
 	n.metrics.Calls.Ended = n.refusals.Call
 	n.loss = loss.NewWatch(n.log)
