@@ -528,7 +528,7 @@ func TestMetricsAndProfiles(t *testing.T) {
 	}
 	text := get(httpserver.MetricsKey, "/metrics")
 	for _, want := range []string{
-		`tryst_sent_tensors_total{peer="other"} 1`, `tryst_sent_bytes_total{peer="other"} 4`, "tryst_publications 1\n",
+		`tryst_sent_tensors_total{peer="other",transport="grpc"} 1`, `tryst_sent_bytes_total{peer="other",transport="grpc"} 4`, "tryst_publications 1\n",
 		`tryst_rpcs_total{code="OK",method="/tensorflow.WorkerService/RecvTensor"} 1`, "go_goroutines", "process_open_fds",
 	} {
 		if !strings.Contains(text, want) {

@@ -244,7 +244,7 @@ func TestSessionTaskAtAnotherAddress(t *testing.T) {
 	if n := metric(t, metricsText(b.gatherer), `tryst_received_tensors_total{peer="other",transport="grpc"}`); n != 2 {
 		t.Errorf("%v tensors of others are counted", n)
 	}
-	if n := metric(t, metricsText(a.gatherer), fmt.Sprintf(`tryst_sent_tensors_total{peer=%q}`, b.Task())); n != 2 {
+	if n := metric(t, metricsText(a.gatherer), fmt.Sprintf(`tryst_sent_tensors_total{peer=%q,transport="grpc"}`, b.Task())); n != 2 {
 		t.Errorf("%v tensors for the peer are counted", n)
 	}
 }

@@ -70,8 +70,8 @@ func TestVerbsMetrics(t *testing.T) {
 		`tryst_verbs_quarantined_bytes`:                                       0,
 		`tryst_verbs_pool_exhausted`:                                          0,
 		`tryst_route{` + peer + `,reason="",transport="verbs"}`:               1,
-		`tryst_verbs_sent_tensors_total{` + peer + `}`:                        0,
-		`tryst_verbs_sent_bytes_total{peer="other"}`:                          0,
+		`tryst_sent_tensors_total{` + peer + `,transport="verbs"}`:            0,
+		`tryst_sent_bytes_total{peer="other",transport="verbs"}`:              0,
 		`tryst_received_tensors_total{` + peer + `,transport="grpc"}`:         -1,
 		`tryst_verbs_channel_state{` + peer + `,state="down"}`:                -1,
 		`tryst_verbs_sent_messages_total{peer="no such peer in the cluster"}`: -1,
@@ -106,7 +106,7 @@ func TestVerbsMetrics(t *testing.T) {
 	if n := offered(a, b.Task().String()) + offered(b, a.Task().String()); n < 1 {
 		t.Errorf("%v calls led to the channel", n)
 	}
-	if got := metric(t, metricsText(b.gatherer), `tryst_verbs_sent_bytes_total{peer="`+a.Task().String()+`"}`); got != 4 {
+	if got := metric(t, metricsText(b.gatherer), `tryst_sent_bytes_total{peer="`+a.Task().String()+`",transport="verbs"}`); got != 4 {
 		t.Errorf("the sender sent %v bytes", got)
 	}
 }
@@ -167,7 +167,7 @@ func TestVerbsMetricsOfABreak(t *testing.T) {
 		t.Errorf("the number of a queue pair is told:\n%s", text)
 	}
 	sent := metricsText(b.gatherer)
-	if got := metric(t, sent, `tryst_sent_bytes_total{peer="`+a.Task().String()+`"}`); got != 4 {
+	if got := metric(t, sent, `tryst_sent_bytes_total{peer="`+a.Task().String()+`",transport="grpc"}`); got != 4 {
 		t.Errorf("the sender says that %v bytes went over gRPC", got)
 	}
 	w.fabric.Wires("host0", "host1").Restore()
@@ -307,4 +307,41 @@ func TestMetricsTable(t *testing.T) {
 	slices.Sort(rows)
 	table := "| metric | labels | what |\n| --- | --- | --- |\n" + strings.Join(rows, "\n") + "\n"
 	doctest.Block(t, "../docs/metrics.md", "metrics", table, *update, "go test ./server -run TestMetricsTable -update")
+}
+
+// TestSentAndReceivedCountTheSameRoutes: what the receiver counts for a transport, the sender counts for it, too.
+func TestSentAndReceivedCountTheSameRoutes(t *testing.T) {
+	w := newVerbsTown(t, 2)
+	a, b := w.start(0), w.start(1)
+	w.up(a, b.Task())
+	w.up(b, a.Task())
+	w.exchange(1, b, a, 1) // over the channel
+	shape, err := tensor.NewShape(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	value, err := tensor.FromSlice(shape, []int64{7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer value.Release()
+	long := strings.Repeat("n", 100_000) // no message of a channel has room for it
+	if err := b.Send(2, a.Task().String(), long, value, false); err != nil {
+		t.Fatal(err)
+	}
+	o := wait(t, a.recv(2, b.Task().String(), long), "the value")
+	if o.err != nil {
+		t.Fatal(o.err)
+	}
+	o.v.Tensor.Release()
+	sent, received := metricsText(b.gatherer), metricsText(a.gatherer)
+	for _, transport := range []string{"verbs", "grpc"} {
+		for _, what := range []string{"tensors", "bytes"} {
+			s := metric(t, sent, fmt.Sprintf(`tryst_sent_%s_total{peer=%q,transport=%q}`, what, a.Task(), transport))
+			r := metric(t, received, fmt.Sprintf(`tryst_received_%s_total{peer=%q,transport=%q}`, what, b.Task(), transport))
+			if s != r || s < 1 {
+				t.Errorf("over %s %v %s were sent and %v received", transport, s, what, r)
+			}
+		}
+	}
 }

@@ -156,7 +156,7 @@ func TestVerbsWithoutFallback(t *testing.T) {
 			t.Errorf("%v received %+v", v.Task(), got)
 		}
 	}
-	wantMetrics(t, a, `tryst_verbs_sent_tensors_total{peer="/job:worker/replica:0/task:1"} 1`,
+	wantMetrics(t, a, `tryst_sent_tensors_total{peer="/job:worker/replica:0/task:1",transport="verbs"} 1`,
 		`tryst_received_tensors_total{peer="/job:worker/replica:0/task:1",transport="verbs"} 1`,
 		`tryst_route{peer="/job:worker/replica:0/task:1",reason="",transport="verbs"} 1`,
 		`tryst_verbs_fallbacks_total{peer="other",reason="no registered memory"} 0`)

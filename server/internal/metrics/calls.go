@@ -17,6 +17,7 @@ import (
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
+	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 )
 
 // Calls has the metrics of the calls that a process serves.
@@ -36,13 +37,9 @@ type Calls struct {
 
 func newCalls() *Calls {
 	return &Calls{
-		Ended: func(context.Context, string, error) {},
-		sent: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tryst_sent_tensors_total", Help: "Tensors sent over gRPC, by requesting task.",
-		}, []string{"peer"}),
-		sentBytes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tryst_sent_bytes_total", Help: "Content of tensors sent over gRPC, in bytes, by requesting task.",
-		}, []string{"peer"}),
+		Ended:     func(context.Context, string, error) {},
+		sent:      sentOver(SentTensors, SentTensorsHelp),
+		sentBytes: sentOver(SentBytes, SentBytesHelp),
 		sendErrors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tryst_send_errors_total", Help: "Requests for tensors that ended with an error, by code.",
 		}, []string{"code"}),
@@ -54,6 +51,21 @@ func newCalls() *Calls {
 			Buckets: prometheus.ExponentialBuckets(firstBucket.Seconds(), bucketFactor, timeBuckets),
 		}, []string{"method"}),
 	}
+}
+
+// The metrics of what is sent. Each transport has its part of them, with its name as the label transport.
+const (
+	SentTensors     = "tryst_sent_tensors_total"
+	SentTensorsHelp = "Tensors sent, by transport and requesting task."
+	SentBytes       = "tryst_sent_bytes_total"
+	SentBytesHelp   = "Content of sent tensors, in bytes, by transport and requesting task."
+)
+
+// sentOver returns the part of gRPC.
+func sentOver(name, help string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: name, Help: help, ConstLabels: prometheus.Labels{"transport": grpctransport.Name},
+	}, []string{"peer"})
 }
 
 func (m *Calls) collectors() []prometheus.Collector {

@@ -114,6 +114,9 @@ func newPeerMetrics(r *Part) *peerMetrics {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, append([]string{"peer"}, labels...), nil)
 	}
+	sent := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, []string{"peer"}, prometheus.Labels{"transport": verbstransport.Name})
+	}
 	const total, now = prometheus.CounterValue, prometheus.GaugeValue
 	type connection = verbstransport.Connection
 	fallbacks := desc("tryst_verbs_fallbacks_total", "Receives that fell back to gRPC or were retried, by reason.", "reason")
@@ -123,8 +126,8 @@ func newPeerMetrics(r *Part) *peerMetrics {
 		state: desc("tryst_verbs_channel_state", "1 for the state of a peer's channel: down, handshake or up.", "state"),
 		route: desc("tryst_route", "1 for the transport that carries a peer's tensors, with the reason if it is not verbs; none if verbs is down and fallback is none.", "transport", "reason"),
 		values: []peerValue{
-			{desc("tryst_verbs_sent_tensors_total", "Tensors sent over verbs."), total, func(c connection) uint64 { return c.Stats.Sent }, nil},
-			{desc("tryst_verbs_sent_bytes_total", "Content of the tensors sent over verbs, in bytes."), total, func(c connection) uint64 { return c.Stats.SentBytes }, nil},
+			{sent(metrics.SentTensors, metrics.SentTensorsHelp), total, func(c connection) uint64 { return c.Stats.Sent }, nil},
+			{sent(metrics.SentBytes, metrics.SentBytesHelp), total, func(c connection) uint64 { return c.Stats.SentBytes }, nil},
 			{desc("tryst_verbs_breaks_total", "Channels that broke or were closed."), total, func(c connection) uint64 { return c.Stats.Breaks }, nil},
 			{fallbacks, total, func(c connection) uint64 { return c.Stats.Without }, []string{"no channel"}},
 			{fallbacks, total, func(c connection) uint64 { return c.Stats.Lost }, []string{"channel broke"}},
