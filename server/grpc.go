@@ -28,8 +28,8 @@ func (s *Server) register(unaryLimit int64) error {
 
 	s.metrics.Calls.Active = s.heap.Used
 	s.metrics.Add(s.listeners.Collectors()...)
-	s.metrics.Kept.Add("response cache", "not acknowledged by the requester yet, up to kept.per-peer and kept.total", func() int64 { return s.cache.Stats().Bytes })
-	s.metrics.Kept.Add("file cache", "kept for the next pull, up to file-cache; freed when unused for twice release-after", s.catalog.Cached)
+	s.metrics.Kept.Add("response_cache", "not_acknowledged", func() int64 { return s.cache.Stats().Bytes })
+	s.metrics.Kept.Add("file_cache", "next_pull", s.catalog.Cached)
 	s.metrics.Gauge("tryst_requesters", "Processes that send requests here, or did recently.", func() float64 { return float64(s.cache.Stats().Requesters) })
 	s.metrics.Gauge("tryst_connected_requesters", "Requesters that have a connection.", func() float64 { return float64(s.cache.Stats().Connected) })
 	s.metrics.Gauge("tryst_waiting_receives", "Requests of Tryst peers that wait for their value.", func() float64 { return float64(s.cache.Stats().Waiting) })

@@ -47,6 +47,24 @@ func metric(t *testing.T, text, name string) float64 {
 	return -1
 }
 
+// wantWords checks that labels are names and words: a text has spaces.
+func wantWords(t *testing.T, r prometheus.Gatherer) {
+	t.Helper()
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if v := l.GetValue(); strings.HasPrefix(f.GetName(), "tryst_") && (len(v) > 100 || strings.ContainsAny(v, " ;,\"'")) {
+					t.Errorf("%s{%s=%q} is a text", f.GetName(), l.GetName(), v)
+				}
+			}
+		}
+	}
+}
+
 // Of each peer and route: bytes, tensors, messages, times, retries; of verbs memory,
 // channels and polls.
 func TestVerbsMetrics(t *testing.T) {
@@ -63,8 +81,8 @@ func TestVerbsMetrics(t *testing.T) {
 		`tryst_receive_seconds_count{` + peer + `,transport="verbs"}`:         1,
 		`tryst_receive_retries_total{` + peer + `,transport="verbs"}`:         0,
 		`tryst_verbs_channel_state{` + peer + `,state="up"}`:                  1,
-		`tryst_verbs_fallbacks_total{` + peer + `,reason="channel broke"}`:    0,
-		`tryst_verbs_fallbacks_total{` + peer + `,reason="no channel"}`:       0,
+		`tryst_verbs_fallbacks_total{` + peer + `,reason="channel_broke"}`:    0,
+		`tryst_verbs_fallbacks_total{` + peer + `,reason="no_channel"}`:       0,
 		`tryst_verbs_breaks_total{` + peer + `}`:                              0,
 		`tryst_verbs_queue_pairs{` + peer + `}`:                               2,
 		`tryst_verbs_quarantined_bytes`:                                       0,
@@ -155,7 +173,7 @@ func TestVerbsMetricsOfABreak(t *testing.T) {
 		`tryst_received_tensors_total{` + peer + `,transport="grpc"}`:      1,
 		`tryst_receive_retries_total{` + peer + `,transport="grpc"}`:       1,
 		`tryst_receive_seconds_count{` + peer + `,transport="grpc"}`:       1,
-		`tryst_verbs_fallbacks_total{` + peer + `,reason="channel broke"}`: 1,
+		`tryst_verbs_fallbacks_total{` + peer + `,reason="channel_broke"}`: 1,
 		`tryst_verbs_channel_generation{` + peer + `}`:                     0,
 		`tryst_verbs_queue_pairs{` + peer + `}`:                            0,
 	} {
@@ -166,6 +184,7 @@ func TestVerbsMetricsOfABreak(t *testing.T) {
 	if strings.Contains(text, "QP 0x") {
 		t.Errorf("the number of a queue pair is told:\n%s", text)
 	}
+	wantWords(t, a.gatherer)
 	sent := metricsText(b.gatherer)
 	if got := metric(t, sent, `tryst_sent_bytes_total{peer="`+a.Task().String()+`",transport="grpc"}`); got != 4 {
 		t.Errorf("the sender says that %v bytes went over gRPC", got)
@@ -209,7 +228,7 @@ func TestVerbsMetricsOfFallbacks(t *testing.T) {
 	reads := func(v, peer *VerbsServer, want map[string]float64) {
 		t.Helper()
 		text := metricsText(v.gatherer)
-		for _, reason := range []string{"channel broke", "no channel", "no registered memory", "no registered memory at the peer", "does not fit a channel"} {
+		for _, reason := range []string{"channel_broke", "no_channel", "no_memory", "peer_no_memory", "no_fit"} {
 			name := `tryst_verbs_fallbacks_total{peer="` + peer.Task().String() + `",reason="` + reason + `"}`
 			if got := metric(t, text, name); got != want[reason] {
 				t.Errorf("%s %v, want %v", name, got, want[reason])
@@ -222,18 +241,18 @@ func TestVerbsMetricsOfFallbacks(t *testing.T) {
 		t.Errorf("pools were exhausted %v times", n)
 	}
 	arrives(send(a, b, "x", 9<<20))
-	reads(b, a, map[string]float64{"no registered memory": 1})
+	reads(b, a, map[string]float64{"no_memory": 1})
 	received := exhausted(b)
 	if received < 1 {
 		t.Errorf("the receiving pool was exhausted %v times", received)
 	}
 	arrives(send(b, a, "x", 9<<20))
-	reads(a, b, map[string]float64{"no registered memory at the peer": 1})
+	reads(a, b, map[string]float64{"peer_no_memory": 1})
 	if n := exhausted(b); n <= received {
 		t.Errorf("the pools were exhausted %v times, before the sending one %v", n, received)
 	}
 	arrives(send(b, a, strings.Repeat("n", 100_000), 1))
-	reads(a, b, map[string]float64{"no registered memory at the peer": 1, "does not fit a channel": 1})
+	reads(a, b, map[string]float64{"peer_no_memory": 1, "no_fit": 1})
 
 	quarantined := func() float64 { return metric(t, metricsText(a.gatherer), "tryst_verbs_quarantined_bytes") }
 	arrives(send(b, a, "y", 1<<20)) // the next request for it brings its destination
@@ -272,7 +291,7 @@ func TestVerbsMetricsOfFallbacks(t *testing.T) {
 		}
 	}
 	arrives(send(b, a, "z", 8))
-	reads(a, b, map[string]float64{"no registered memory at the peer": 1, "does not fit a channel": 1, "no channel": 1})
+	reads(a, b, map[string]float64{"peer_no_memory": 1, "no_fit": 1, "no_channel": 1})
 	link.Restore()
 }
 

@@ -159,7 +159,7 @@ func TestVerbsWithoutFallback(t *testing.T) {
 	wantMetrics(t, a, `tryst_sent_tensors_total{peer="/job:worker/replica:0/task:1",transport="verbs"} 1`,
 		`tryst_received_tensors_total{peer="/job:worker/replica:0/task:1",transport="verbs"} 1`,
 		`tryst_route{peer="/job:worker/replica:0/task:1",reason="",transport="verbs"} 1`,
-		`tryst_verbs_fallbacks_total{peer="other",reason="no registered memory"} 0`)
+		`tryst_verbs_fallbacks_total{peer="other",reason="no_memory"} 0`)
 }
 
 // metricsOf is what the metrics address serves.
@@ -261,7 +261,7 @@ func TestVerbsServerAndAPeerWithoutVerbs(t *testing.T) {
 	w.exchange(2, v, &VerbsServer{plain}, 4)
 	ticks := time.NewTicker(10 * time.Millisecond)
 	defer ticks.Stop()
-	const want = "does not serve verbs"
+	const want = "unfit" // the peer does not serve verbs
 	for end := time.Now().Add(soon); ; <-ticks.C {
 		families, err := registry.Gather()
 		if err != nil {
@@ -280,6 +280,7 @@ func TestVerbsServerAndAPeerWithoutVerbs(t *testing.T) {
 			t.Fatalf("the metrics do not say %q: %s", want, text)
 		}
 	}
+	wantWords(t, registry)
 }
 
 // A client's first receives wait for the channel, also when their caller waits.

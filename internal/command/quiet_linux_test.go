@@ -97,7 +97,7 @@ func TestQuietPublisherGivesItsMemoryBack(t *testing.T) {
 			if burst := resident(t, p, "VmHWM"); 2*burst < 5*before {
 				t.Fatalf("at most %d bytes were resident in pulls of 160 MiB, %d before: the burst is too small to test anything", burst, before)
 			}
-			if _, all := metric(t, metrics, "tryst_pulls"); !strings.Contains(all, `tryst_kept_bytes{what="file cache"`) {
+			if _, all := metric(t, metrics, "tryst_pulls"); !strings.Contains(all, `tryst_kept_bytes{what="file_cache"`) {
 				t.Error("the metrics do not say what the file cache keeps")
 			}
 			eventually(t, patience, fmt.Sprintf("%d bytes are resident again, twice what it was", 2*before), func() bool { return resident(t, p, "VmRSS") <= 2*before })

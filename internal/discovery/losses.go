@@ -24,7 +24,7 @@ var LossKinds = []LossKind{LostSent, LostReceived, LostBuffer, LostDamaged, NotR
 
 // String is the kind as a label of metrics.
 func (k LossKind) String() string {
-	return [...]string{"", "sent", "received", "buffer full", "damaged", "not ready", "connection"}[min(k, LostConnection)]
+	return [...]string{"", "sent", "received", "buffer_full", "damaged", "not_ready", "connection"}[min(k, LostConnection)]
 }
 
 // lossCounter is what a counter of a device means.

@@ -67,7 +67,7 @@ func TestLossIsReportedOncePerKind(t *testing.T) {
 		}
 	}
 	r.drop += 50
-	if got := j.observe(r.next(interval, 20_000, 100)); len(got) != 1 || got[0].kind != "buffer full" || !strings.Contains(got[0].do, "rmem_max") {
+	if got := j.observe(r.next(interval, 20_000, 100)); len(got) != 1 || got[0].kind != "buffer_full" || !strings.Contains(got[0].do, "rmem_max") {
 		t.Errorf("another kind: %+v", got)
 	}
 	if got := j.observe(r.next(warnPause, 20_000, 100)); len(got) != 1 || got[0].kind != "sent" {
@@ -187,9 +187,9 @@ func TestLossOfKernelDevices(t *testing.T) {
 		{"sequence errors", map[string]uint64{"packet_seq_err": 20, "port_xmit_packets": 10_000}, "sent"},
 		{"timeouts", map[string]uint64{"local_ack_timeout_err": 20, "port_xmit_packets": 10_000}, "sent"},
 		{"out of sequence", map[string]uint64{"out_of_sequence": 20, "port_rcv_packets": 10_000}, "received"},
-		{"RNR", map[string]uint64{"rnr_nak_retry_err": 20, "port_xmit_packets": 10_000}, "not ready"},
+		{"RNR", map[string]uint64{"rnr_nak_retry_err": 20, "port_xmit_packets": 10_000}, "not_ready"},
 		{"adaptive retransmissions", map[string]uint64{"roce_adp_retrans": 20, "port_xmit_packets": 10_000}, "sent"},
-		{"rxe", map[string]uint64{"completer_retry_err": 20, "send_rnr_err": 20, "sent_pkts": 10_000}, "sent not ready"},
+		{"rxe", map[string]uint64{"completer_retry_err": 20, "send_rnr_err": 20, "sent_pkts": 10_000}, "sent not_ready"},
 		{"packets are not counted", map[string]uint64{"packet_seq_err": 150}, "sent"},
 		{"packets are not counted, and few are lost", map[string]uint64{"packet_seq_err": 50}, ""},
 		{"congestion marks", map[string]uint64{"rp_cnp_handled": 500, "port_xmit_packets": 10_000}, ""},

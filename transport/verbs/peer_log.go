@@ -67,6 +67,14 @@ func reasonKindOf(peer cluster.Task, err error) reasonKind {
 	return reasonFault
 }
 
+// ReasonWord returns the kind of the reason why there is no channel to a peer (Connection.Reason), as one word of a fixed set.
+func ReasonWord(peer cluster.Task, err error) string {
+	return [...]string{
+		reasonStarting: "starting", reasonStopped: "stopped", reasonAway: "away", reasonPaused: "paused", reasonBroken: "broken",
+		reasonPort: "port", reasonSilent: "silent", reasonUnfit: "unfit", reasonRefused: "refused", reasonFault: "fault",
+	}[reasonKindOf(peer, err)]
+}
+
 // isOfPort reports whether the error is that of the device or the port in use. It concerns all
 // peers, and is logged once for all (events.go, device.go).
 func isOfPort(err error) bool {

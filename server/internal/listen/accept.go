@@ -48,11 +48,11 @@ func (l *Listeners) Collectors() []prometheus.Collector {
 
 // The reasons for which the HTTP listeners refuse.
 const (
-	RefusedByAddress = "connections of the address"
-	refusedByTotal   = "connections in all"
-	RefusedByBody    = "a request with a body"
-	RefusedByCalls   = "requests in progress"
-	RefusedByTime    = "a time that is too long"
+	RefusedByAddress = "address_connections"
+	refusedByTotal   = "connections"
+	RefusedByBody    = "body"
+	RefusedByCalls   = "requests"
+	RefusedByTime    = "time"
 )
 
 // Steady returns a listener that goes on after errors.

@@ -122,7 +122,7 @@ func (b *Budget) AddMetrics(to *metrics.Metrics, own bool) {
 	to.Add(b.refused)
 	to.Gauge("tryst_memory_bytes", "Memory that the process may use, in bytes; 0 when it is not known.", func() float64 { return float64(b.Memory) })
 	to.Gauge("tryst_memory_common_bytes", "The part of it that tensors, registered memory and graphs share, in bytes.", func() float64 { return float64(b.Common) })
-	to.Kept.Add("go heap", "free; returned to the system after the last transfer", freeHeap)
+	to.Kept.Add("go_heap", "free", freeHeap)
 	if !own {
 		return
 	}

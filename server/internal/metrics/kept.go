@@ -18,7 +18,7 @@ type keptRow struct {
 
 func newKept() *Kept {
 	return &Kept{desc: prometheus.NewDesc("tryst_kept_bytes",
-		"Memory that is kept although no tensor of the program uses it, in bytes, and why. Responses and files may share memory.",
+		"Memory that is kept although no tensor of the program uses it, in bytes, and why (the words are below the table). Responses and files may share memory.",
 		[]string{"what", "why"}, nil)}
 }
 
@@ -38,4 +38,4 @@ func (k *Kept) Collect(c chan<- prometheus.Metric) {
 }
 
 // ForNext is the reason for memory that is freed when nothing has used it for release-after.
-const ForNext = "kept for the next tensors; freed when unused for release-after"
+const ForNext = "next_tensors"

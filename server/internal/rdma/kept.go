@@ -17,18 +17,18 @@ func (r *Part) addKept(k *metrics.Kept) {
 		{"sending", func(s verbstransport.MemoryStats) verbstransport.PoolStats { return s.Sending }},
 		{"receiving", func(s verbstransport.MemoryStats) verbstransport.PoolStats { return s.Receiving }},
 	} {
-		add("registered for "+p.name, "free, of the first region, which stays registered (arena)", func(s verbstransport.MemoryStats) int64 {
+		add("registered_"+p.name, "first_region", func(s verbstransport.MemoryStats) int64 {
 			t := p.of(s)
 			return min(t.Start, present(t))
 		})
-		add("registered for "+p.name, "kept for the next tensors; freed with the whole region when that is unused for release-after", func(s verbstransport.MemoryStats) int64 {
+		add("registered_"+p.name, metrics.ForNext, func(s verbstransport.MemoryStats) int64 {
 			t := p.of(s)
 			return max(0, present(t)-t.Start)
 		})
-		add("registered for "+p.name, "the device did not deregister it", func(s verbstransport.MemoryStats) int64 { return p.of(s).Stuck })
+		add("registered_"+p.name, "stuck", func(s verbstransport.MemoryStats) int64 { return p.of(s).Stuck })
 	}
-	add("quarantine", "of failed receives, which peers may still write to", func(s verbstransport.MemoryStats) int64 { return s.Quarantined })
-	add("messages", "for the control messages of channels; goes with the channel", func(s verbstransport.MemoryStats) int64 { return s.Slots })
+	add("quarantine", "failed_receives", func(s verbstransport.MemoryStats) int64 { return s.Quarantined })
+	add("messages", "channels", func(s verbstransport.MemoryStats) int64 { return s.Slots })
 }
 
 // present is how many bytes of arenas are free and take memory of the system.

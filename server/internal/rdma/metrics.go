@@ -2,7 +2,6 @@ package rdma
 
 import (
 	"strconv"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -80,8 +79,8 @@ type deviceInfo struct {
 }
 
 func newDeviceInfo(inUse func() []devices.Selection) *deviceInfo {
-	return &deviceInfo{inUse, prometheus.NewDesc("tryst_verbs_device_info", "1 for each device that verbs uses, with its provider and the reasons for both.",
-		[]string{"device", "provider", "reason", "why"}, nil)}
+	return &deviceInfo{inUse, prometheus.NewDesc("tryst_verbs_device_info", "1 for each device that verbs uses, with its provider. tryst doctor has the reasons for both.",
+		[]string{"device", "provider"}, nil)}
 }
 
 // Describe implements prometheus.Collector.
@@ -90,7 +89,7 @@ func (d *deviceInfo) Describe(c chan<- *prometheus.Desc) { c <- d.desc }
 // Collect implements prometheus.Collector.
 func (d *deviceInfo) Collect(c chan<- prometheus.Metric) {
 	for _, s := range d.inUse() {
-		c <- prometheus.MustNewConstMetric(d.desc, prometheus.GaugeValue, 1, s.Choice.Device, s.Name(), metrics.Label(s.Choice.Reason), metrics.Label(s.Why))
+		c <- prometheus.MustNewConstMetric(d.desc, prometheus.GaugeValue, 1, s.Choice.Device, s.Name())
 	}
 }
 
@@ -122,18 +121,18 @@ func newPeerMetrics(r *Part) *peerMetrics {
 	fallbacks := desc("tryst_verbs_fallbacks_total", "Receives that fell back to gRPC or were retried, by reason.", "reason")
 	return &peerMetrics{
 		r:     r,
-		over:  prometheus.NewDesc("tryst_verbs_route", "1 for the provider by which verbs reaches a peer (rdma is libibverbs or roce), and 0 with the reason for each other one.", []string{"peer", "over", "device", "reason"}, nil),
+		over:  prometheus.NewDesc("tryst_verbs_route", "1 for the provider by which verbs reaches a peer (rdma is libibverbs or roce), and 0 for each other one; /links has the reasons.", []string{"peer", "over", "device"}, nil),
 		state: desc("tryst_verbs_channel_state", "1 for the state of a peer's channel: down, handshake or up.", "state"),
-		route: desc("tryst_route", "1 for the transport that carries a peer's tensors, with the reason if it is not verbs; none if verbs is down and fallback is none.", "transport", "reason"),
+		route: desc("tryst_route", "1 for the transport that carries a peer's tensors, with the kind of reason if it is not verbs; none if verbs is down and fallback is none. /links has the reason itself.", "transport", "reason"),
 		values: []peerValue{
 			{sent(metrics.SentTensors, metrics.SentTensorsHelp), total, func(c connection) uint64 { return c.Stats.Sent }, nil},
 			{sent(metrics.SentBytes, metrics.SentBytesHelp), total, func(c connection) uint64 { return c.Stats.SentBytes }, nil},
 			{desc("tryst_verbs_breaks_total", "Channels that broke or were closed."), total, func(c connection) uint64 { return c.Stats.Breaks }, nil},
-			{fallbacks, total, func(c connection) uint64 { return c.Stats.Without }, []string{"no channel"}},
-			{fallbacks, total, func(c connection) uint64 { return c.Stats.Lost }, []string{"channel broke"}},
-			{fallbacks, total, func(c connection) uint64 { return c.Stats.NoMemory }, []string{"no registered memory"}},
-			{fallbacks, total, func(c connection) uint64 { return c.Stats.PeerNoMemory }, []string{"no registered memory at the peer"}},
-			{fallbacks, total, func(c connection) uint64 { return c.Stats.NoFit }, []string{"does not fit a channel"}},
+			{fallbacks, total, func(c connection) uint64 { return c.Stats.Without }, []string{"no_channel"}},
+			{fallbacks, total, func(c connection) uint64 { return c.Stats.Lost }, []string{"channel_broke"}},
+			{fallbacks, total, func(c connection) uint64 { return c.Stats.NoMemory }, []string{"no_memory"}},
+			{fallbacks, total, func(c connection) uint64 { return c.Stats.PeerNoMemory }, []string{"peer_no_memory"}},
+			{fallbacks, total, func(c connection) uint64 { return c.Stats.NoFit }, []string{"no_fit"}},
 			{desc("tryst_verbs_sent_messages_total", "Messages sent over verbs: requests, responses, and the last writes of contents."), total, func(c connection) uint64 { return c.Stats.MessagesSent }, nil},
 			{desc("tryst_verbs_received_messages_total", "Messages received over verbs: requests, responses, and the last writes of contents."), total, func(c connection) uint64 { return c.Stats.MessagesReceived }, nil},
 			{desc("tryst_verbs_channel_generation", "Generation of the channel that is up, 0 if none is; it increases with each new channel."), now, func(c connection) uint64 { return c.Generation }, nil},
@@ -167,16 +166,15 @@ func (w *peerMetrics) Collect(c chan<- prometheus.Metric) {
 			continue
 		}
 		peer := l.Task.String()
-		name, reason := CurrentRoute(l, w.r.Required)
-		c <- prometheus.MustNewConstMetric(w.route, prometheus.GaugeValue, 1, peer, name, reason)
+		name, _ := CurrentRoute(l, w.r.Required)
+		c <- prometheus.MustNewConstMetric(w.route, prometheus.GaugeValue, 1, peer, name, reasonWord(l))
 		c <- prometheus.MustNewConstMetric(w.state, prometheus.GaugeValue, 1, peer, l.State.String())
 		for _, r := range l.Routes {
 			used := 0.0
 			if r.Used {
 				used = 1
 			}
-			reason, _, _ := strings.Cut(metrics.Label(r.Why), "; it is tried again in ") // each text is a series
-			c <- prometheus.MustNewConstMetric(w.over, prometheus.GaugeValue, used, peer, r.Route, r.Device, reason)
+			c <- prometheus.MustNewConstMetric(w.over, prometheus.GaugeValue, used, peer, r.Route, r.Device)
 		}
 		for _, v := range w.values {
 			c <- prometheus.MustNewConstMetric(v.desc, v.kind, float64(v.read(l)), append([]string{peer}, v.labels...)...)
@@ -201,6 +199,18 @@ func CurrentRoute(l verbstransport.Connection, required bool) (name, reason stri
 		reason = metrics.Label(l.Reason.Error())
 	}
 	return name, reason
+}
+
+// reasonWord returns the kind of the reason why verbs does not carry a peer's tensors; empty if it does. It is a word:
+// the text of a reason may have numbers and what the peer said, and each text would be a series.
+func reasonWord(l verbstransport.Connection) string {
+	switch {
+	case l.Verbs:
+		return ""
+	case l.Reason == nil:
+		return "waiting" // for the first answer
+	}
+	return verbstransport.ReasonWord(l.Task, l.Reason)
 }
 
 // NoRoute is the transport of a peer that cannot be reached at present.
