@@ -162,6 +162,7 @@ func (s *Server) openCatalog(o checkpoint.CatalogOptions) (err error) {
 	}
 	returned := metrics.NewReturned()
 	o.Returned = returned.Observe
+	o.PullEnded = s.metrics.AddPulls(func() *checkpoint.Catalog { return s.catalog }).Ended
 	if s.catalog, err = checkpoint.NewCatalog(o); err == nil {
 		s.lateCatalog.Store(s.catalog)
 		s.metrics.Add(returned)

@@ -47,7 +47,7 @@ func TestPullIsOneLine(t *testing.T) {
 		h.dial().pull(t, checkpoint.PullRequest{Measurement: measurement})
 	}
 	said.wait("a pull has ended", 3)
-	line := regexp.MustCompile(`^INFO a pull has ended tensors=\d+ seconds=\d+(\.\d{1,3})? over=verbs \(shm0\)$`)
+	line := regexp.MustCompile(`^INFO a pull has ended outcome=complete code=OK tensors=\d+ bytes=\d+ sent_bytes=\d+ seconds=\d+(\.\d{1,3})? over=verbs \(shm0\)$`)
 	if n := said.count("INFO a pull"); n != 1 || said.count("DEBUG a pull has ended") != 2 || !slices.ContainsFunc(said.all, line.MatchString) {
 		t.Errorf("%d lines: %q", n, said.all)
 	}

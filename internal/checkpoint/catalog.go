@@ -53,6 +53,8 @@ type CatalogOptions struct {
 	// CheckPuller, if not nil, returns an error if the caller of Open, whose context it gets, may not
 	// use the name of a puller: its keys would be for another process.
 	CheckPuller func(ctx context.Context, puller cluster.Task) error
+	// PullEnded, if not nil, is called when a pull has ended or was refused.
+	PullEnded func(PullEnd)
 	// Progress, if not nil, is called a few times a second with the number of bytes of a
 	// publication that have been read for its digests.
 	Progress func(publication string, done, total int64)
@@ -81,6 +83,7 @@ type Catalog struct {
 	ready    atomic.Bool
 	ended    endedLog
 	underWay pullCounts
+	pulled   pulledBytes
 
 	watchers atomic.Int64 // streams of Watch
 
@@ -432,6 +435,7 @@ func (c *Catalog) RecvPublished(ctx context.Context, key rendezvous.Key, done re
 		if !p.whole() {
 			what = fmt.Sprintf("the piece of %d bytes at %d of %s", p.n, p.off, what)
 		}
+		c.underWay.missed(&key)
 		err := status.Errorf(status.NotFound, "%s of publication %s, version %s, is not here any more: it was withdrawn, or never published",
 			what, quote(publication), quote(version))
 		if closed {

@@ -140,7 +140,7 @@ func TestAPullEndsDuringAComparison(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() {
-			ended <- c.open(&trystpb.OpenRequest{Publication: "a", Puller: "/job:client/replica:0/task:17"}, opening{ctx: ctx})
+			ended <- c.open(&trystpb.OpenRequest{Publication: "a", Puller: "/job:client/replica:0/task:17"}, opening{ctx: ctx}, new(bool))
 		}()
 		synctest.Wait()
 		if n := c.Pulls(); n != 1 {
@@ -174,7 +174,7 @@ func TestAReportHoldsNothingUp(t *testing.T) {
 		open := func(damaged string) (keys chan struct{}, ended chan error) {
 			keys, ended = make(chan struct{}, 1), make(chan error, 1)
 			req := &trystpb.OpenRequest{Publication: "b", Puller: "/job:client/replica:0/task:17", Damaged: damaged}
-			go func() { ended <- c.open(req, sending{opening{ctx: ctx}, keys}) }()
+			go func() { ended <- c.open(req, sending{opening{ctx: ctx}, keys}, new(bool)) }()
 			synctest.Wait()
 			return keys, ended
 		}

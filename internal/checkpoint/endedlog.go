@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/metadata"
-
 	"github.com/tryst-rdma/tryst/internal/identity"
 )
 
@@ -23,8 +21,9 @@ type endedLog struct {
 
 // log logs the end of a pull, with its error at this side: one line for each pull, at DEBUG beyond the limits, and
 // for a measurement, of which there may be hundreds a second.
-func (l *endedLog) log(ctx context.Context, log *slog.Logger, tensors int, took time.Duration, over string, failure error) {
-	args := []any{"tensors", tensors, "seconds", took.Round(time.Millisecond).Seconds()}
+func (l *endedLog) log(ctx context.Context, log *slog.Logger, pull *pullCount, end PullEnd, over string, failure error) {
+	args := []any{"outcome", end.outcome(), "code", end.Code.String(), "tensors", pull.Tensors, "bytes", pull.Bytes,
+		"sent_bytes", min(pull.sent.Load(), pull.Bytes), "seconds", end.Took.Round(time.Millisecond).Seconds()}
 	if over != "" {
 		args = append(args, "over", over)
 	}
@@ -32,7 +31,7 @@ func (l *endedLog) log(ctx context.Context, log *slog.Logger, tensors int, took 
 		args = append(args, "reason", failure)
 	}
 	level := slog.LevelDebug
-	if len(metadata.ValueFromIncomingContext(ctx, measurementKey)) == 0 {
+	if !isMeasurement(ctx) {
 		silent, ok := l.now(identity.Source(ctx), time.Now())
 		if ok {
 			level = slog.LevelInfo
@@ -60,6 +59,3 @@ func (l *endedLog) now(source string, now time.Time) (silent int, ok bool) {
 	silent, l.silent = l.silent, 0
 	return silent, true
 }
-
-// measurementKey is the metadata of the call Open of a pull that is a measurement (PROTOCOL.md section 7).
-const measurementKey = "tryst-measurement"

@@ -98,6 +98,10 @@ const (
 	// and the keys that it still has to send. More pulls mean a faulty or hostile puller.
 	maxStreams = 10_000
 
+	// maxPulledNames is how many publications have a count of pulled bytes of their own. Each is a series of
+	// tryst_pulled_bytes_total; more than 200 are of a program that uses a new name for each version.
+	maxPulledNames = 200
+
 	// maxEndedLines is how many pulls have a line at INFO when they end, in endedPause: enough for a rollout to
 	// some hundred hosts, and less than 200 MB a day. One address has maxEndedLinesOfSource of them, so that a
 	// client that ends pulls in a loop does not hide those of others.

@@ -62,12 +62,17 @@ func (s *service) Describe(ctx context.Context, req *trystpb.DescribeRequest) (*
 }
 
 func (s *service) Open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServer[trystpb.OpenResponse]) error {
-	return answer(s.catalog.open(req, stream), stream.SetTrailer)
+	began := false
+	err := s.catalog.open(req, stream, &began)
+	if !began {
+		s.catalog.reportEnd(stream.Context(), PullEnd{Code: status.CodeOf(err)})
+	}
+	return answer(err, stream.SetTrailer)
 }
 
 // open sends a puller its step and keys. The step lasts until the stream ends. What costs more comes later: the
-// refusals that look at nothing, the publication, the names, the files, the keys.
-func (c *Catalog) open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServer[trystpb.OpenResponse]) (failure error) {
+// refusals that look at nothing, the publication, the names, the files, the keys. It sets began when it refuses no more.
+func (c *Catalog) open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServer[trystpb.OpenResponse], began *bool) (failure error) {
 	if err := c.prepared(); err != nil {
 		return err
 	}
@@ -106,26 +111,30 @@ func (c *Catalog) open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServ
 			if p.refused.Swap(true) { // pullers come again, and it is one fact
 				level = slog.LevelDebug
 			}
-			c.o.Logger.Log(stream.Context(), level, "pulls of a publication are refused; publish its files again", "publication", p.manifest.Name, "puller", puller, "reason", err)
+			c.o.Logger.Log(stream.Context(), level, "pulls of a publication are refused; publish its files again", "publication", p.manifest.Name, "puller", puller.String(), "reason", err)
 		}
 		return wrap("publication "+quote(p.manifest.Name), err)
 	}
-	begin := time.Now()
 	if c.o.EndStep != nil {
 		o.begin(func() { c.o.EndStep(step) })
 	}
-	log := c.o.Logger.With("publication", p.manifest.Name, "version", p.manifest.Version, "puller", puller, "step", step)
-	log.Debug("a pull begins", "tensors", len(entries))
-	defer c.underWay.begin(stream.Context(), p.manifest.Publication, entries, puller)()
+	*began = true
+	pulled, forget := c.pulled.begin(p.manifest.Name, c.publishes)
+	defer forget()
+	pull, gone := c.underWay.begin(stream.Context(), p.manifest.Publication, entries, puller, pulled)
+	defer gone()
+	log := c.o.Logger.With("address", pull.Address, "puller", puller.String(), "publication", p.manifest.Name, "version", p.manifest.Version, "step", step)
+	log.Debug("a pull begins", "tensors", len(entries), "bytes", pull.Bytes)
 	over := func() string { return "" }
 	if c.o.Over != nil {
 		over = c.o.Over(puller)
 	}
 	defer func() {
-		took := time.Since(begin)
+		end := PullEnd{Code: pull.code(failure), Took: time.Since(pull.Since)}
 		text := over() // before the step ends: then the puller may be gone
 		o.end()
-		c.ended.log(stream.Context(), log, len(entries), took, text, failure)
+		c.ended.log(stream.Context(), log, pull, end, text, failure)
+		c.reportEnd(stream.Context(), end)
 	}()
 	if err := c.sendKeys(p, entries, step, puller, int64(req.GetPieceBytes()), stream); err != nil {
 		return err

@@ -80,7 +80,7 @@ func (pl *pull) fetch(caller context.Context, to sink) error {
 func (pl *pull) session(caller context.Context, missing []int, to sink) error {
 	whole, lost := context.WithCancelCause(caller)
 	defer lost(nil)
-	s, err := pl.p.open(whole, pl.manifest, missing, "", pl.patience(pl.manifest.comparing()), pl.req.Measurement, lost)
+	s, err := pl.p.open(wants(whole, pl.wantedBytes(missing, to)), pl.manifest, missing, "", pl.patience(pl.manifest.comparing()), pl.req.Measurement, lost)
 	if err != nil {
 		return err
 	}
@@ -267,7 +267,7 @@ func (pl *pull) reported(ctx context.Context, err error) error {
 		return err
 	}
 	i := slices.IndexFunc(m.Entries, func(e TensorInfo) bool { return e.Name == string(name) })
-	s, found := pl.p.open(ctx, m, []int{i}, string(name), pl.patience(m.comparing()), pl.req.Measurement, func(error) {})
+	s, found := pl.p.open(wants(ctx, 0), m, []int{i}, string(name), pl.patience(m.comparing()), pl.req.Measurement, func(error) {})
 	switch {
 	case found == nil:
 		s.close() // the server has what it published, or does not know: the damage happened on the way

@@ -24,7 +24,7 @@ type Pulling struct {
 	Address              string // of the puller's connection
 	Since                time.Time
 	Tensors              int
-	// Bytes is what the pull asked for. Sent is what was handed to the transport for it, at most Bytes: a tensor that
+	// Bytes is what the pull wants: what it asked for without what an earlier session has brought. Sent is what was handed to the transport for it, at most Bytes: a tensor that
 	// is requested again counts again.
 	Bytes, Sent int64
 }
@@ -75,25 +75,28 @@ type pullCounts struct {
 // pullCount is a pull with its count.
 type pullCount struct {
 	Pulling
-	sent atomic.Int64
+	sent   atomic.Int64
+	pulled *atomic.Int64 // of all pulls of the publication
+	missed atomic.Bool   // it has asked for a tensor that was withdrawn
 }
 
-// begin notes a pull until the returned function is called.
-func (p *pullCounts) begin(ctx context.Context, of Publication, entries []*entry, puller cluster.Task) (end func()) {
-	n := &pullCount{Pulling: Pulling{Publication: of.Name, Version: of.Version, Puller: puller, Since: time.Now(), Tensors: len(entries)}}
+// begin notes a pull until the returned function is called. pulled counts for all pulls of the publication.
+func (p *pullCounts) begin(ctx context.Context, of Publication, entries []*entry, puller cluster.Task, pulled *atomic.Int64) (n *pullCount, end func()) {
+	n = &pullCount{pulled: pulled, Pulling: Pulling{Publication: of.Name, Version: of.Version, Puller: puller, Since: time.Now(), Tensors: len(entries)}}
 	if from, ok := peer.FromContext(ctx); ok {
 		n.Address = from.Addr.String()
 	}
 	for _, e := range entries {
 		n.Bytes += e.info.Bytes
 	}
+	n.Bytes = wantedBytes(ctx, n.Bytes)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.of == nil {
 		p.of = make(map[cluster.Task][]*pullCount)
 	}
 	p.of[puller] = append(p.of[puller], n)
-	return func() {
+	return n, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		left := slices.DeleteFunc(p.of[puller], func(o *pullCount) bool { return o == n })
@@ -107,20 +110,36 @@ func (p *pullCounts) begin(ctx context.Context, of Publication, entries []*entry
 func (p *pullCounts) sent(key *rendezvous.Key, bytes int64) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
+	if one := p.findLocked(key); one != nil {
+		one.sent.Add(bytes)
+		one.pulled.Add(bytes)
+	}
+}
+
+// missed notes that the content of a key is not here any more.
+func (p *pullCounts) missed(key *rendezvous.Key) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if one := p.findLocked(key); one != nil {
+		one.missed.Store(true)
+	}
+}
+
+// findLocked returns the pull that a key is of; nil if there is none.
+func (p *pullCounts) findLocked(key *rendezvous.Key) *pullCount {
 	pulls := p.of[key.Dst().Task]
-	if len(pulls) == 0 {
-		return
-	}
-	one := pulls[0]
-	if len(pulls) > 1 {
-		publication, version, _, _, ok := parseEdge(key.Edge())
-		i := slices.IndexFunc(pulls, func(o *pullCount) bool { return o.Publication == publication && o.Version == version })
-		if !ok || i < 0 {
-			return
+	if len(pulls) < 2 { // a key of another publication would be a hostile puller's
+		for _, one := range pulls {
+			return one
 		}
-		one = pulls[i]
+		return nil
 	}
-	one.sent.Add(bytes)
+	publication, version, _, _, ok := parseEdge(key.Edge())
+	i := slices.IndexFunc(pulls, func(o *pullCount) bool { return o.Publication == publication && o.Version == version })
+	if !ok || i < 0 {
+		return nil
+	}
+	return pulls[i]
 }
 
 func (p *pullCounts) all() (all []Pulling) {

@@ -41,6 +41,9 @@ const (
 	firstBucket  = 10 * time.Microsecond
 	bucketFactor = 4
 	timeBuckets  = 12
+	// Pulls take from 10 ms (a small tensor) by the same factor to 11 hours.
+	firstPullBucket = 10 * time.Millisecond
+	pullBuckets     = 12
 )
 
 func newReceived() *Received {
