@@ -42,7 +42,7 @@ func Main(o Options) int {
 	signal.Ignore(syscall.SIGPIPE)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	return interruptible(signals, func(ctx context.Context) int {
+	return interruptible(os.Stderr, o.name(), signals, func(ctx context.Context) int {
 		return run(ctx, streams{in: os.Stdin, out: os.Stdout, err: os.Stderr, signals: signals, options: o}, os.Args[1:])
 	})
 }

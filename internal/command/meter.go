@@ -13,6 +13,9 @@ const (
 	meterEvery = 200 * time.Millisecond
 	// meterFirst is how long progress is watched before there is a rate.
 	meterFirst = time.Second
+	// leftFactor bounds the time left that is shown by the time watched: in its first second a pull of minutes has a
+	// few packets, whose rate says hours.
+	leftFactor = 100
 	// maxLeft bounds the time left that is shown. A rate near zero says nothing about days.
 	maxLeft = 99 * time.Hour
 )
@@ -64,17 +67,18 @@ func (m *meter) mean(now time.Time, done int64) (perSecond float64, ok bool) {
 	return float64(done-m.first) / took.Seconds(), true
 }
 
-// left returns how long so many bytes take; ok is false when there is no rate yet. More than
-// maxLeft is maxLeft.
+// left returns how long so many bytes take; ok is false when there is no rate yet, and when it was watched for
+// less than a leftFactor of that time. More than maxLeft is maxLeft.
 func (m *meter) left(bytes int64) (left time.Duration, ok bool) {
 	rate, ok := m.rate()
 	if !ok {
 		return 0, false
 	}
-	if float64(bytes) >= rate*maxLeft.Seconds() {
-		return maxLeft, true
+	left = maxLeft
+	if float64(bytes) < rate*maxLeft.Seconds() {
+		left = time.Duration(float64(bytes) / rate * float64(time.Second))
 	}
-	return time.Duration(float64(bytes) / rate * float64(time.Second)), true
+	return left, left <= leftFactor*m.last.Sub(m.begin)
 }
 
 // leftText formats a time left: "7s left", "1h20m left", "more than 99h left".

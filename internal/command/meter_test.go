@@ -63,8 +63,12 @@ func TestTimeLeftIsBounded(t *testing.T) {
 	m = meter{}
 	m.update(now, done)
 	moved(&m, &now, &done, 1e9, 0, 2*time.Second) // nothing has come
+	if d, ok := m.left(1e9); ok {
+		t.Errorf("%v left at a rate of 0 that was watched for 2 s", d)
+	}
+	moved(&m, &now, &done, 1e9, 0, time.Hour)
 	if d, ok := m.left(1e9); !ok || d != maxLeft {
-		t.Errorf("%v left at a rate of 0", d)
+		t.Errorf("%v left at a rate of 0 that was watched for an hour", d)
 	}
 }
 

@@ -37,6 +37,24 @@ func TestLinesOfProgress(t *testing.T) {
 	})
 }
 
+// TestFirstLineHasNoTimeOfHours: a pull that has to wait for its first bytes has a rate that says nothing yet.
+func TestFirstLineHasNoTimeOfHours(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b bytes.Buffer
+		p := newProgress(&b, "pull")
+		total := int64(548_090_880)
+		time.Sleep(1100 * time.Millisecond)
+		p.update(5000, total)
+		time.Sleep(time.Second)
+		p.update(100_000_000, total)
+		p.end()
+		want := "pull: 5.0 kB of 548 MB (0%), 4.5 kB/s\npull: 100 MB of 548 MB (18%), 50.2 MB/s, 9s left\n"
+		if b.String() != want {
+			t.Errorf("got:\n%swant:\n%s", b.String(), want)
+		}
+	})
+}
+
 // TestBarShowsRateAndTimeLeft: both are averages, and what an earlier pull left does not count.
 func TestBarShowsRateAndTimeLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

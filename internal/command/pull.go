@@ -296,13 +296,21 @@ func pullRecordOf(sum *checkpoint.Summary, by routes) pullRecord {
 }
 
 func (s streams) writeSummary(sum *checkpoint.Summary, by routes) error {
-	err := writeTable(s.out,
-		[]string{"PUBLICATION", "TENSORS", "BYTES", "TIME", "TRANSFER", "GB/S", "DIGEST, CHECKED", "ROUTE"},
-		[]string{
-			sum.Publication.Name, strconv.Itoa(sum.Tensors), strconv.FormatInt(sum.Bytes, 10),
-			secondsText(sum.Total), secondsText(sum.Transfer), strconv.FormatFloat(sum.BytesPerSecond()/1e9, 'f', 2, 64), sum.Digest, by.String(),
-		})
-	if err != nil {
+	columns := [][2]string{
+		{"PUBLICATION", sum.Publication.Name}, {"TENSORS", strconv.Itoa(sum.Tensors)}, {"BYTES", strconv.FormatInt(sum.Bytes, 10)},
+	}
+	if sum.Resumed > 0 { // of the bytes, from an earlier pull; the time and the rate are of the others
+		columns = append(columns, [2]string{"RESUMED", strconv.FormatInt(sum.Resumed, 10)})
+	}
+	columns = append(columns, [][2]string{
+		{"TIME", secondsText(sum.Total)}, {"TRANSFER", secondsText(sum.Transfer)},
+		{"GB/S", strconv.FormatFloat(sum.BytesPerSecond()/1e9, 'f', 2, 64)}, {"DIGEST, CHECKED", sum.Digest}, {"ROUTE", by.String()},
+	}...)
+	var heads, row []string
+	for _, c := range columns {
+		heads, row = append(heads, c[0]), append(row, c[1])
+	}
+	if err := writeTable(s.out, heads, row); err != nil {
 		return err
 	}
 	return s.writeFiles(sum.Files)

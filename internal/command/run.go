@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -57,22 +58,32 @@ func (o *output) Write(b []byte) (int, error) {
 	return n, err
 }
 
+// hintAfter is how long a command may take to stop before it says that a second Ctrl-C ends it.
+const hintAfter = 3 * time.Second
+
 // interruptible runs work until it returns or a second signal arrives. The first signal
 // cancels the context of work, which then stops gracefully. After the second one,
-// interruptible returns at once.
-func interruptible(signals <-chan os.Signal, work func(context.Context) int) int {
+// interruptible returns at once. The command, by its name, says on w what the second one would do, and that it was done.
+func interruptible(w io.Writer, name string, signals <-chan os.Signal, work func(context.Context) int) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	done := make(chan int, 1)
 	go func() { done <- work(ctx) }()
-	for range 2 {
+	var hint <-chan time.Time
+	for seen := 0; seen < 2; {
 		select {
 		case code := <-done:
 			return code
-		case <-signals:
+		case s := <-signals:
 			cancel(errInterrupted)
+			if seen++; seen == 1 && s == os.Interrupt { // somebody sits at a terminal
+				hint = time.After(hintAfter)
+			}
+		case <-hint:
+			_, _ = fmt.Fprintln(w, name+": stopping; a second Ctrl-C ends at once, without waiting for what is under way") // nothing can be done about a stderr that fails
 		}
 	}
+	_, _ = fmt.Fprintln(w, name+": ended at once by a second signal: what was under way is cut off") // as above
 	return exitInterrupted
 }
 

@@ -3,6 +3,7 @@ package command
 import (
 	"bytes"
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,23 +11,47 @@ import (
 	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 func TestInterruptible(t *testing.T) {
 	signals := make(chan os.Signal, 2)
-	if code := interruptible(signals, func(context.Context) int { return 7 }); code != 7 {
+	if code := interruptible(io.Discard, "tryst", signals, func(context.Context) int { return 7 }); code != 7 {
 		t.Errorf("without a signal: %d", code)
 	}
 	signals <- os.Interrupt
-	if code := interruptible(signals, func(ctx context.Context) int { <-ctx.Done(); return 8 }); code != 8 {
+	if code := interruptible(io.Discard, "tryst", signals, func(ctx context.Context) int { <-ctx.Done(); return 8 }); code != 8 {
 		t.Errorf("after one signal: %d", code)
 	}
 	signals <- os.Interrupt
 	signals <- syscall.SIGTERM
 	forever := make(chan struct{})
 	defer close(forever)
-	if code := interruptible(signals, func(context.Context) int { <-forever; return 9 }); code != exitInterrupted {
+	if code := interruptible(io.Discard, "tryst", signals, func(context.Context) int { <-forever; return 9 }); code != exitInterrupted {
 		t.Errorf("after two signals: %d", code)
+	}
+}
+
+// TestSecondInterruptIsAnnounced, when the first one does not end the command soon; SIGTERM comes from no
+// terminal, and needs no words.
+func TestSecondInterruptIsAnnounced(t *testing.T) {
+	for _, c := range []struct {
+		signal os.Signal
+		want   string
+	}{{os.Interrupt, "tryst: stopping; a second Ctrl-C ends at once, without waiting for what is under way\n"}, {syscall.SIGTERM, ""}} {
+		synctest.Test(t, func(t *testing.T) {
+			var b bytes.Buffer
+			signals := make(chan os.Signal, 2)
+			signals <- c.signal
+			code := interruptible(&b, "tryst", signals, func(ctx context.Context) int {
+				<-ctx.Done()
+				<-time.After(2 * hintAfter)
+				return 8
+			})
+			if code != 8 || b.String() != c.want {
+				t.Errorf("%v: exit status %d, %q", c.signal, code, b.String())
+			}
+		})
 	}
 }
 
@@ -161,7 +186,7 @@ func TestServeSecondSignal(t *testing.T) {
 	if err := srv.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	if r := srv.end(t); r.code != exitInterrupted || strings.Contains(r.err, "msg=stopped") {
+	if r := srv.end(t); r.code != exitInterrupted || strings.Contains(r.err, "msg=stopped") || !strings.Contains(r.err, "\ntryst: ended at once by a second signal: ") {
 		t.Errorf("exit status %d\n%s", r.code, r.err)
 	}
 	failed(t, pull.end(t), exitFailed, "large")

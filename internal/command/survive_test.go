@@ -1,6 +1,7 @@
 package command
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -78,6 +79,13 @@ func TestKilledPullGoesOn(t *testing.T) {
 	}
 	if c := rec.Carried; len(c) != 1 || c[0].Transport != "grpc" || c[0].Tensors != 1 || c[0].Bytes != rec.Bytes-rec.Resumed {
 		t.Errorf("carried %+v; want the rest of the only tensor, %d of %d bytes", c, rec.Bytes-rec.Resumed, rec.Bytes)
+	}
+	var table bytes.Buffer
+	if err := (streams{out: &table}).writeSummary(&checkpoint.Summary{Bytes: rec.Bytes, Resumed: rec.Resumed}, rec.routes); err != nil {
+		t.Fatal(err)
+	}
+	if row := regexp.MustCompile(fmt.Sprintf(`BYTES +RESUMED +TIME .*\n +0 +%d +%d `, rec.Bytes, rec.Resumed)); !row.MatchString(table.String()) {
+		t.Errorf("the row does not say that %d bytes were resumed:\n%s", rec.Resumed, table.String())
 	}
 	same(t, model, out)
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
