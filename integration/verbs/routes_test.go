@@ -185,7 +185,7 @@ func TestRxeAddressIsReplaced(t *testing.T) {
 		bed.eventually(c[1]+" is used", func() (string, bool) {
 			a.mu.Lock()
 			defer a.mu.Unlock()
-			return "the log does not have it", strings.Contains(a.log.String(), "GID="+c[1])
+			return "the log does not have it", strings.Contains(a.log.String(), "gid="+c[1])
 		})
 	}
 	bed.end(a, b)

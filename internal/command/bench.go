@@ -152,7 +152,7 @@ func (s streams) writeRoutes(routes []*benchRoute) error {
 			continue
 		}
 		rows = append(rows, []string{
-			row.Route, row.Device, fmt.Sprintf("%.3g", row.Receive), fmt.Sprintf("%.2f", row.Rate),
+			row.Route, row.Device, fmt.Sprintf("%.3g", row.Receive*1e6), fmt.Sprintf("%.2f", row.Rate),
 			fmt.Sprintf("%.2f to %.2f", row.RateQ1, row.RateQ3), fmt.Sprintf("%.2f", row.OfGRPC), "",
 		})
 	}

@@ -48,8 +48,8 @@ type benchRoute struct {
 type routeResult struct {
 	Route  string `json:"route"`
 	Device string `json:"device,omitempty"`
-	// Receive is the median time of a receive of Size bytes, in microseconds.
-	Receive float64 `json:"receive_us,omitempty"`
+	// Receive is the median time of a receive of Size bytes, in seconds.
+	Receive float64 `json:"receive_seconds,omitempty"`
 	Size    int64   `json:"receive_bytes,omitempty"`
 	// Rate is the median of the pulls in 10^9 bytes a second, beside its quartiles.
 	Rate   float64 `json:"gbytes_per_second,omitempty"`
@@ -65,7 +65,7 @@ func (r *benchRoute) result(grpc *benchRoute) routeResult {
 		row.Error = strings.Join(lines(r.err), "; ")
 		return row
 	}
-	row.Receive, row.Size = rounded(float64(r.took[len(r.took)/2])/float64(time.Microsecond)), r.small.Bytes
+	row.Receive, row.Size = rounded(r.took[len(r.took)/2].Seconds()), r.small.Bytes
 	q1, median, q3 := quartiles(r.rates)
 	row.RateQ1, row.Rate, row.RateQ3 = rounded(q1), rounded(median), rounded(q3)
 	if _, rate, _ := quartiles(grpc.rates); rate > 0 {

@@ -56,11 +56,11 @@ func (s streams) writePublications(all []checkpoint.Publication, json bool) erro
 		published := p.Published.UTC().Format(time.RFC3339)
 		if json {
 			err := writeJSON(s.out, struct {
-				Name      string `json:"name"`
-				Version   string `json:"version"`
-				Tensors   int    `json:"tensors"`
-				Bytes     int64  `json:"bytes"`
-				Published string `json:"published"`
+				Publication string `json:"publication"`
+				Version     string `json:"version"`
+				Tensors     int    `json:"tensors"`
+				Bytes       int64  `json:"bytes"`
+				Published   string `json:"published"`
 			}{p.Name, p.Version, p.Tensors, p.Bytes, published})
 			if err != nil {
 				return err

@@ -10,7 +10,7 @@ import (
 
 // newLogger returns a logger with the level and format of the settings that writes to w.
 func newLogger(c config.Log, w io.Writer) *slog.Logger {
-	opts := &slog.HandlerOptions{Level: c.Level}
+	opts := &slog.HandlerOptions{Level: c.Level, ReplaceAttr: sameInBoth}
 	if c.Format == "json" {
 		return slog.New(slog.NewJSONHandler(w, opts))
 	}

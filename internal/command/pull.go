@@ -222,15 +222,26 @@ type pullRecord struct {
 // routes tells what carried the tensors: the number for each transport, the device of verbs and
 // its provider if there is one, and all that the pull has recorded.
 type routes struct {
-	By       map[string]int       `json:"tensors_by_transport"`
-	Provider string               `json:"provider,omitempty"`
-	Device   string               `json:"device,omitempty"`
-	Carried  []checkpoint.Carried `json:"carried"`
+	By       map[string]int `json:"tensors_by_transport"`
+	Provider string         `json:"provider,omitempty"`
+	Device   string         `json:"device,omitempty"`
+	Carried  []carried      `json:"carried"`
+}
+
+// carried is what one transport has carried: tensors, or pieces of them, and sums over these.
+type carried struct {
+	Transport string  `json:"transport"`
+	Device    string  `json:"device,omitempty"`
+	Tensors   int     `json:"tensors"`
+	Bytes     int64   `json:"bytes"`
+	Seconds   float64 `json:"seconds"` // from their requests on; several are under way at once
+	Attempts  int     `json:"attempts"`
 }
 
 func routesOf(sum *checkpoint.Summary, c *server.Client) routes {
-	w := routes{By: make(map[string]int), Carried: append([]checkpoint.Carried{}, sum.Carried...)}
+	w := routes{By: make(map[string]int), Carried: []carried{}}
 	for _, one := range sum.Carried {
+		w.Carried = append(w.Carried, carried{one.Transport, one.Device, one.Tensors, one.Bytes, one.Duration.Seconds(), one.Attempts})
 		w.By[one.Transport] += one.Tensors
 		w.Device = cmp.Or(w.Device, one.Device)
 	}

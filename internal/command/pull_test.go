@@ -13,8 +13,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/tryst-rdma/tryst/internal/checkpoint"
-	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/verbs/shm"
 )
 
@@ -49,6 +47,9 @@ func TestPullJSON(t *testing.T) {
 	if rec.Publication != "tiny" || rec.Version == "" || rec.Tensors == 0 || rec.Bytes == 0 || rec.Seconds <= 0 || rec.TransferSeconds <= 0 ||
 		rec.Rate <= 0 || rec.Digest == "" || !rec.Verified || rec.By["grpc"] != rec.Tensors || rec.Device != "" || len(rec.Files) != 1 || rec.Files[0] != filepath.Join(dir, "tiny.safetensors") {
 		t.Errorf("%+v", rec)
+	}
+	if strings.Contains(r.out, "_ns\"") || strings.Contains(r.out, "_us\"") || rec.Carried[0].Seconds <= 0 {
+		t.Errorf("a time is not in seconds: %s", r.out)
 	}
 	same(t, model, rec.Files[0])
 }
@@ -157,10 +158,10 @@ func TestKeys(t *testing.T) {
 	}
 	for line := range strings.SplitSeq(strings.TrimSpace(did(t, tryst(t, "keys", "--from", address, "--json"))), "\n") {
 		var p struct {
-			Name, Version, Published string
-			Tensors, Bytes           int64
+			Publication, Version, Published string
+			Tensors, Bytes                  int64
 		}
-		if err := json.Unmarshal([]byte(line), &p); err != nil || p.Name == "" || p.Version == "" || p.Tensors == 0 || p.Bytes == 0 || p.Published == "" {
+		if err := json.Unmarshal([]byte(line), &p); err != nil || p.Publication == "" || p.Version == "" || p.Tensors == 0 || p.Bytes == 0 || p.Published == "" {
 			t.Errorf("%s: %v", line, err)
 		}
 	}
@@ -229,7 +230,7 @@ func pullOver(t *testing.T, provider, device string) {
 		t.Errorf("%+v", rec)
 	}
 	if c := rec.Carried; len(c) != 1 || c[0].Transport != "verbs" || c[0].Device != rec.Device || c[0].Tensors != rec.Tensors ||
-		c[0].Bytes != rec.Bytes || c[0].Attempts < rec.Tensors || c[0].Duration <= 0 {
+		c[0].Bytes != rec.Bytes || c[0].Attempts < rec.Tensors || c[0].Seconds <= 0 {
 		t.Errorf("carried: %+v", c)
 	}
 	same(t, model, out)
@@ -251,13 +252,13 @@ func pullOver(t *testing.T, provider, device string) {
 }
 
 func TestWires(t *testing.T) {
-	carried := func(n int, transport, device string) checkpoint.Carried {
-		return checkpoint.Carried{Tensors: n, Arrival: rendezvous.Arrival{Transport: transport, Device: device}}
+	of := func(n int, transport, device string) carried {
+		return carried{Tensors: n, Transport: transport, Device: device}
 	}
-	for want, w := range map[string][]checkpoint.Carried{
-		"158 over verbs (roce-lo), 2 over grpc":                 {carried(158, "verbs", "roce-lo"), carried(2, "grpc", "")},
-		"3 over grpc":                                           {carried(3, "grpc", "")},
-		"2 over verbs (roce-lo), 1 over grpc, 1 over verbs (x)": {carried(2, "verbs", "roce-lo"), carried(1, "grpc", ""), carried(1, "verbs", "x")},
+	for want, w := range map[string][]carried{
+		"158 over verbs (roce-lo), 2 over grpc":                 {of(158, "verbs", "roce-lo"), of(2, "grpc", "")},
+		"3 over grpc":                                           {of(3, "grpc", "")},
+		"2 over verbs (roce-lo), 1 over grpc, 1 over verbs (x)": {of(2, "verbs", "roce-lo"), of(1, "grpc", ""), of(1, "verbs", "x")},
 		"": nil,
 	} {
 		if got := (routes{Carried: w}).String(); got != want {

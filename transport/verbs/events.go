@@ -111,7 +111,7 @@ func (t *RdmaRemoteRendezvous) refresh(p *port) error {
 	case !changed:
 	case err == nil:
 		gid, path := p.address()
-		t.opts.Logger.Info("the port is as follows now; new channels use it", "port", p.String(), "GID", gid.String(), "index", path.SGIDIndex, "MTU", int(path.MTU))
+		t.opts.Logger.Info("the port is as follows now; new channels use it", "port", p.String(), "gid", gid.String(), "gid_index", path.SGIDIndex, "mtu", int(path.MTU))
 	case errors.Is(err, errInactive):
 		t.opts.Logger.Warn("the port is down; check the cable and the interface; until it is active again new channels wait, and tensors without one go over "+t.fallback(), "port", p.String(), "reason", err)
 	case errors.Is(err, ErrNoAddress):

@@ -41,7 +41,7 @@ func (q *qp) connect(ctx context.Context, attempt uint64) {
 		return
 	}
 	q.failed = err
-	q.pd.dev.logger.Info("shm: a queue pair has no connection", "queue pair", q.number, "peer", q.ends.qpns[1], "error", err)
+	q.pd.dev.logger.Info("shm: a queue pair has no connection", "queue_pair", q.number.String(), "peer_queue_pair", q.ends.qpns[1].String(), "reason", err)
 	if gone := (*goneError)(nil); errors.As(err, &gone) {
 		return // requests end with their time, as if the peer did not answer
 	}

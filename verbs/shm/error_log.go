@@ -31,11 +31,11 @@ func (s *errorLog) log(l *slog.Logger, kind, text string, args ...any) {
 
 // notShared logs that memory cannot be shared with a peer, for a reason that is a kind of its own.
 func (d *device) notShared(number any, reason error) {
-	d.shareLog.log(d.logger, reason.Error(), "shm: memory cannot be shared with the peer", "queue pair", number, "error", reason)
+	d.shareLog.log(d.logger, reason.Error(), "shm: memory cannot be shared with the peer", "queue_pair", number, "reason", reason)
 }
 
 // breach logs what a peer has done against the protocol. Its errors have numbers of the peer, so all of them
 // are one kind.
 func (d *device) breach(q *qp, err error) {
-	d.breachLog.log(d.logger, "", "shm: the peer breaks the protocol of the ring", "queue pair", q.number, "peer", q.ends.qpns, "error", err)
+	d.breachLog.log(d.logger, "", "shm: the peer breaks the protocol of the ring", "queue_pair", q.number.String(), "peer_queue_pair", q.ends.qpns[1].String(), "reason", err)
 }

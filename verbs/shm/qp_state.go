@@ -348,7 +348,7 @@ func (q *qp) connectionExpired(attempt uint64) {
 	if err == nil {
 		err = fmt.Errorf("no connection came within %v", connectTime)
 	}
-	q.pd.dev.logger.Info("shm: a queue pair has no connection", "queue pair", q.number, "peer", q.ends.qpns, "error", err)
+	q.pd.dev.logger.Info("shm: a queue pair has no connection", "queue_pair", q.number.String(), "peer_queue_pair", q.ends.qpns[1].String(), "reason", err)
 	q.Event(verbs.EventQPFatal)
 	q.machine.Fail(verbs.StatusRetryExceeded)
 }

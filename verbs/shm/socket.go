@@ -146,7 +146,7 @@ func (d *device) accept(l *net.UnixListener) {
 		}
 		if err != nil { // out of descriptors, for one: peers try again until their time is over
 			if !failing {
-				d.logger.Warn("shm: a connection cannot be accepted", "error", err)
+				d.logger.Warn("shm: a connection cannot be accepted", "reason", err)
 			}
 			failing = true
 			select {
@@ -183,7 +183,7 @@ func (d *device) tellRefusal(ctx context.Context, c *net.UnixConn, err error) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return
 	}
-	d.logger.Debug("shm: refused a connection", "error", err)
+	d.logger.Debug("shm: refused a connection", "reason", err)
 	c.SetWriteDeadline(time.Now().Add(retryDelay)) //nolint:errcheck // the peer may be gone
 	c.Write(refusal(err))                          //nolint:errcheck // likewise
 }

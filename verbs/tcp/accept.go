@@ -57,7 +57,7 @@ func (d *device) Accept(c net.Conn) {
 		delete(d.unproven, c)
 		d.acceptMu.Unlock()
 		if err != nil {
-			d.log.Debug("tcp: a connection was refused", "from", c.RemoteAddr(), "reason", err)
+			d.log.Debug("tcp: a connection was refused", "address", c.RemoteAddr().String(), "reason", err)
 			c.Close()
 		}
 	})

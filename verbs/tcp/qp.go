@@ -189,6 +189,6 @@ func (q *qp) failedLocked() {
 	}
 	if !q.toldLoss {
 		q.toldLoss = true
-		q.pd.dev.log.Warn("tcp: a queue pair broke", "qp", q.number, "peer", q.peer.String(), "address", q.peer.Target, "reason", q.reason)
+		q.pd.dev.log.Warn("tcp: a queue pair broke", "queue_pair", q.number.String(), "peer", q.peer.String(), "address", q.peer.Target, "reason", q.reason)
 	}
 }
