@@ -88,6 +88,7 @@ for overlay in base overlays/roce overlays/rdma; do
     check "Kubernetes $version $overlay" "$venv/bin/kubernetes-validate" --strict -k "$version" "$file"
   done
 done
+check 'alerts and dashboard' "$go" -C tools/rules test -count=1 .
 if command -v systemd-analyze >/dev/null; then
   check 'unit' unit
   check 'sandbox of the unit' systemd-analyze security --offline=yes --threshold=25 --no-pager "$out/tryst.service"
