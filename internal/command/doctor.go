@@ -56,29 +56,8 @@ func (s streams) doctorCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			given, _ := cfg.Given(config.ForClient | config.ForServer)
-			o := doctor.Options{Client: given, From: from, Measure: measure}.OnThisHost()
-			target := clientOf(cfg, from)
-			if o.LocalAddr, o.LocalAddrWhy, err = server.LocalAddrFor(cmd.Context(), given, target); err != nil {
-				return err
-			}
-			if config.NewProviderSet(cfg.Provider, cfg.SHM).Fabric() != "" {
-				o.Select = func(ctx context.Context) (server.Selection, error) {
-					return server.SelectFor(ctx, given, target)
-				}
-			}
-			for _, e := range cfg.Describe() {
-				switch {
-				case e.Source.Kind == config.FromDefault:
-				case e.Key == "task":
-					o.Self = new(cfg.Self())
-				case strings.HasPrefix(e.Key, "rdma."), e.Key == "provider", strings.HasPrefix(e.Key, config.SHMKey):
-					o.Settings = append(o.Settings, e)
-				}
-			}
-			facts := doctor.Gather(cmd.Context(), o)
-			report := doctor.Examine(facts)
-			if err := cmd.Context().Err(); err != nil {
+			facts, report, err := examine(cmd.Context(), cfg, from, measure)
+			if err != nil {
 				return err
 			}
 			write := report.WriteText
@@ -104,6 +83,30 @@ func (s streams) doctorCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&json, "json", false, "write one line of JSON for each check")
 	sources.RegisterFlags(cmd.Flags(), config.ForDoctor)
 	return cmd
+}
+
+// examine gathers what doctor looks at, and judges it.
+func examine(ctx context.Context, cfg *sources.Loaded, from string, measure bool) (facts doctor.Facts, report doctor.Report, err error) {
+	given, _ := cfg.Given(config.ForClient | config.ForServer)
+	o := doctor.Options{Client: given, From: from, Measure: measure}.OnThisHost()
+	target := clientOf(cfg, from)
+	if o.LocalAddr, o.LocalAddrWhy, err = server.LocalAddrFor(ctx, given, target); err != nil {
+		return facts, nil, err
+	}
+	if config.NewProviderSet(cfg.Provider, cfg.SHM).Fabric() != "" {
+		o.Select = func(ctx context.Context) (server.Selection, error) { return server.SelectFor(ctx, given, target) }
+	}
+	for _, e := range cfg.Describe() {
+		switch {
+		case e.Source.Kind == config.FromDefault:
+		case e.Key == "task":
+			o.Self = new(cfg.Self())
+		case strings.HasPrefix(e.Key, "rdma."), e.Key == "provider", strings.HasPrefix(e.Key, config.SHMKey):
+			o.Settings = append(o.Settings, e)
+		}
+	}
+	facts = doctor.Gather(ctx, o)
+	return facts, doctor.Examine(facts), ctx.Err()
 }
 
 // clientOf returns the server that a client with these settings would pull from: that of --from, or

@@ -43,7 +43,7 @@ tensor.`,
 	root.SetUsageFunc(s.writeUsage)
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
-		s.serveCommand(), s.pullCommand(), s.keysCommand(), s.genCommand(), s.doctorCommand(), s.topCommand(), s.traceCommand(), s.benchCommand(), s.configCommand(), s.versionCommand(),
+		s.serveCommand(), s.pullCommand(), s.keysCommand(), s.genCommand(), s.doctorCommand(), s.topCommand(), s.traceCommand(), s.supportCommand(), s.benchCommand(), s.configCommand(), s.versionCommand(),
 	)
 	root.SetHelpCommand(helpCommand(root))
 	root.InitDefaultCompletionCmd()

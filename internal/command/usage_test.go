@@ -83,7 +83,7 @@ func TestWrongUsage(t *testing.T) {
 		want []string
 	}{
 		{[]string{"pul"}, []string{`"pul"`, "nearest is pull", "'tryst --help'"}},
-		{[]string{"frobnicate"}, []string{`"frobnicate"`, "the commands are", "gen, keys, pull, serve, top, trace, version"}},
+		{[]string{"frobnicate"}, []string{`"frobnicate"`, "the commands are", "gen, keys, pull, serve, support, top, trace, version"}},
 		{[]string{"help", "frobnicate"}, []string{`"frobnicate"`}},
 		{[]string{"--frobnicate"}, []string{"--frobnicate", "'tryst --help'"}},
 		{[]string{"completion"}, []string{"bash, fish"}},
