@@ -81,7 +81,7 @@ unit() {
 check 'static build' build
 check 'roce without privileges' unprivileged
 check 'Containerfile' "$venv/bin/hadolint" deploy/Containerfile
-for overlay in base overlays/roce overlays/rdma; do
+for overlay in base overlays/roce overlays/rdma overlays/tls overlays/monitoring consumer; do
   file=$out/$(basename "$overlay").yaml
   check "kustomize $overlay" "$go" tool -modfile=tools/kustomize/go.mod kustomize build -o "$file" "deploy/kubernetes/$overlay"
   for version in $versions; do
