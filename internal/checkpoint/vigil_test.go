@@ -111,7 +111,7 @@ func stopped(t *testing.T, notices bool, test func(t *testing.T, c *Catalog, ste
 		ended := make(chan error, 1)
 		s := openStream{ctx: ctx, sent: make(chan *trystpb.OpenResponse, 10)}
 		go func() {
-			ended <- c.open(&trystpb.OpenRequest{Publication: "w", Puller: "/job:client/replica:0/task:1", Notices: notices}, s)
+			ended <- c.open(&trystpb.OpenRequest{Publication: "w", Puller: "/job:client/replica:0/task:1", Notices: notices}, s, new(bool))
 		}()
 		if m := <-s.sent; !m.GetLast() {
 			t.Fatal("more than one message has the keys of one tensor")
