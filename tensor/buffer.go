@@ -3,6 +3,7 @@ package tensor
 import (
 	"context"
 	"math"
+	"slices"
 	"sync/atomic"
 
 	"github.com/tryst-rdma/tryst/status"
@@ -109,7 +110,7 @@ func (b *Buffer) Slice(off, n int) (*Buffer, error) {
 // nobody reads the memory any more. returned runs as Owner.Reclaim does.
 func (b *Buffer) Lend(returned func()) *Buffer {
 	data := b.Bytes()
-	return NewOwnedBuffer(data[:len(data):len(data)], sliceOf{b.Retain(), 0, &loan{returned}})
+	return NewOwnedBuffer(slices.Clip(data), sliceOf{b.Retain(), 0, &loan{returned}})
 }
 
 // Root returns the buffer that b is a slice of, or a slice of such a slice, and where b

@@ -76,7 +76,8 @@ func TestPullCutOffByAWithdrawalIsNotComplete(t *testing.T) {
 		}
 		x.Release()
 		if n++; n == 2 {
-			must(t, h.catalog.Withdraw(t.Context(), "m"))
+			_, err := h.catalog.Withdraw(t.Context(), "m")
+			must(t, err)
 		}
 	}
 	if e := <-ended; e.Code != status.NotFound || n == len(tensors) {

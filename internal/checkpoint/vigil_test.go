@@ -162,7 +162,7 @@ func TestAStoppedPullerOfAReplacedVersion(t *testing.T) {
 			t.Errorf("the third version waited for %v", took)
 		}
 		<-steps
-		_ = <-ended
+		<-ended
 	})
 }
 
@@ -286,7 +286,7 @@ func TestAWatcherThatDoesNotReadHoldsBackNobody(t *testing.T) {
 		}
 		cancel()
 		for range cap(ended) {
-			_ = <-ended
+			<-ended
 		}
 	})
 }
@@ -317,6 +317,6 @@ func TestUpdateDuringAWithdrawal(t *testing.T) {
 			t.Errorf("after the withdrawal: %+v", p)
 		}
 		<-steps
-		_ = <-ended
+		<-ended
 	})
 }

@@ -77,11 +77,7 @@ func (s streams) support(cmd *cobra.Command, cfg *sources.Loaded, o supportOptio
 	if err != nil {
 		return err
 	}
-	environ := s.env
-	if environ == nil {
-		environ = os.Environ()
-	}
-	scrubber := support.NewScrubber(environ)
+	scrubber := support.NewScrubber(sources.Environ(s.env))
 	missing, err := s.writeSupport(cmd.Context(), support.NewArchive(file, folder, now, scrubber), cfg, o)
 	if err = errors.Join(err, file.Close()); err != nil {
 		return errors.Join(err, os.Remove(o.out))

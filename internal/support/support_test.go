@@ -30,8 +30,8 @@ func TestSecretsAreRemoved(t *testing.T) {
 		"Authorization: Bearer eyJhbGciOi.x.y;": "Authorization: Bearer [removed];",
 		"token=zzz&peer=a":                      "token=[removed]&peer=a",
 		"-----BEGIN EC PRIVATE KEY-----\nMHcC\nAQ==\n-----END EC PRIVATE KEY-----\nrest": "[removed]\nrest",
-		"-----BEGIN PRIVATE KEY-----\nMHcC": "[removed]",
-		"tokens 12, a key tls.key: /etc/k":  "tokens 12, a key tls.key: /etc/k",
+		"-----BEGIN PRIVATE KEY-----\nMHcC":                                              "[removed]",
+		"tokens 12, a key tls.key: /etc/k":                                               "tokens 12, a key tls.key: /etc/k",
 	} {
 		if got := s.Scrub(text); got != want {
 			t.Errorf("%q is %q, want %q", text, got, want)
