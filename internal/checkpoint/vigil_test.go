@@ -162,7 +162,9 @@ func TestAStoppedPullerOfAReplacedVersion(t *testing.T) {
 			t.Errorf("the third version waited for %v", took)
 		}
 		<-steps
-		<-ended
+		if err := <-ended; err == nil {
+			t.Error("the pull has ended without an error")
+		}
 	})
 }
 
@@ -286,7 +288,9 @@ func TestAWatcherThatDoesNotReadHoldsBackNobody(t *testing.T) {
 		}
 		cancel()
 		for range cap(ended) {
-			<-ended
+			if err := <-ended; err == nil {
+				t.Error("the pull has ended without an error")
+			}
 		}
 	})
 }
@@ -317,6 +321,8 @@ func TestUpdateDuringAWithdrawal(t *testing.T) {
 			t.Errorf("after the withdrawal: %+v", p)
 		}
 		<-steps
-		<-ended
+		if err := <-ended; err == nil {
+			t.Error("the pull has ended without an error")
+		}
 	})
 }

@@ -37,7 +37,7 @@ const testPrefix = config.EnvPrefix + "TEST_"
 // instead.
 func Load(o Options) (*Loaded, error) {
 	if o.Environ == nil {
-		o.Environ = os.Environ()
+		o.Environ = Environ(nil)
 	}
 	if o.ReadFile == nil {
 		o.ReadFile = readFile
