@@ -95,7 +95,7 @@ clean: ## Remove build/
 
 # Under the race detector tests compute more than they wait, so fewer run at once. Packages whose searches and measurements are shorter under it
 # run again without it, at full length. Rates are checked last, when nothing else runs.
-long := ./transport/... ./internal/delivery ./internal/channel ./internal/wire ./internal/handshake ./verbs/roce/... ./internal/rocewire ./tensor ./integration
+long := . ./transport/... ./internal/delivery ./internal/channel ./internal/wire ./internal/handshake ./verbs/roce/... ./internal/rocewire ./tensor ./integration
 # Those whose searches RACEARGS=-short has made shorter.
 long += $(if $(filter -short,$(RACEARGS)),./internal/collective ./tensorflow/graph ./tensorflow/library ./tensorflow/ops ./verbs/tcp)
 .PHONY: test-race
