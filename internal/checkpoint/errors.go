@@ -155,7 +155,7 @@ func (p *Puller) failed(ctx context.Context, what string, err error, trailer met
 	return status.Errorf(code, "%s: %s: %s", what, p.server(), text)
 }
 
-// notOpened is failed for a call of Open. Its requests and messages are never too large for gRPC
+// notOpened is failed for a call of Open or Watch. Its requests and messages are never too large for gRPC
 // (maxOpenNames, keysPerMessage), so ResourceExhausted that is not the server's own answer comes from gRPC
 // at the server, or from a proxy, which has no room for the call now.
 func (p *Puller) notOpened(ctx context.Context, what string, err error, trailer metadata.MD) *status.Error {

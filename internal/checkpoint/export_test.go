@@ -10,6 +10,9 @@ import (
 // PieceBytes is pieceBytes.
 const PieceBytes = pieceBytes
 
+// RetryMin is retryMin.
+const RetryMin = retryMin
+
 // ChangeTime is changeTime, for tests that order files by it.
 func ChangeTime(info fs.FileInfo) time.Time {
 	at, _ := changeTime(info)

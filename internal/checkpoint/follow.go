@@ -119,6 +119,13 @@ func (f *follower) failed(ctx context.Context, err error) (final error) {
 	return final
 }
 
+// taken returns the version that was taken last.
+func (f *follower) taken() Publication {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.watch.taken
+}
+
 // era returns the era in which what begins now begins.
 func (f *follower) era() uint64 {
 	f.mu.Lock()
@@ -208,7 +215,7 @@ func (f *follower) hear(ctx context.Context) (heard bool, err error) {
 	era := f.era()
 	stream, err := f.p.client.Watch(ctx, &trystpb.WatchRequest{Publication: name})
 	if err != nil {
-		return false, f.p.failed(ctx, what, err, nil)
+		return false, f.p.notOpened(ctx, what, err, nil)
 	}
 	for {
 		resp, err := stream.Recv()
@@ -216,7 +223,7 @@ func (f *follower) hear(ctx context.Context) (heard bool, err error) {
 			return heard, f.poll(ctx, name)
 		}
 		if err != nil {
-			return heard, f.p.failed(ctx, what, err, stream.Trailer())
+			return heard, f.p.notOpened(ctx, what, err, stream.Trailer())
 		}
 		heard = true
 		f.answers()

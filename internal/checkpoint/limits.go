@@ -83,7 +83,9 @@ const (
 	// pollEvery is the interval at which a watcher lists the publications of a server that cannot announce them.
 	pollEvery = time.Second
 
-	// maxVersionName bounds the version in the name of a directory, in bytes: that of SHA-256 has 64.
+	// minVersionName and maxVersionName bound the version in the name of a directory, in bytes: a version has 16, one of
+	// SHA-256 would have 64. What is shorter is somebody else's directory, such as one with a date.
+	minVersionName = 16
 	maxVersionName = 128
 
 	// announceEvery is the least interval between two announcements to one watcher: far below the time of a pull, and

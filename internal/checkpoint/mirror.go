@@ -189,5 +189,5 @@ func (m *mirror) tidy(keep ...string) error {
 
 // isVersion reports whether a directory may have this version in its name.
 func isVersion(s string) bool {
-	return s != "" && len(s) <= maxVersionName && strings.Trim(s, "0123456789abcdef") == ""
+	return len(s) >= minVersionName && len(s) <= maxVersionName && strings.Trim(s, "0123456789abcdef") == ""
 }

@@ -28,7 +28,7 @@ func dirs(t *testing.T, dir string) (all []string) {
 func TestMirrorSwitchesTheFilesOfADirectoryTogether(t *testing.T) {
 	h := publisher(t)
 	dir := t.TempDir()
-	must(t, os.MkdirAll(filepath.Join(dir, ".out.00ff", "left"), 0o777)) // of a process that was killed
+	must(t, os.MkdirAll(filepath.Join(dir, ".out.00000000000000ff", "left"), 0o777)) // of a process that was killed
 	out := filepath.Join(dir, "out")
 	done := errors.New("enough")
 	n := 0

@@ -111,6 +111,9 @@ func (p *Puller) Describe(ctx context.Context, name, version string) (*Manifest,
 	if err != nil {
 		return nil, wrap("the description of publication "+quote(name)+" by "+p.server(), err)
 	}
+	if m.Name != name || version != "" && m.Version != version {
+		return nil, status.Errorf(status.InvalidArgument, "%s was asked for %s version %s, and described %s version %s", p.server(), quote(name), quote(version), quote(m.Name), quote(m.Version))
+	}
 	return m, nil
 }
 

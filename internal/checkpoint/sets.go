@@ -47,16 +47,25 @@ func (s *sets) take(ctx context.Context) (*set, error) {
 	case <-ctx.Done():
 		return nil, status.Errorf(status.CodeOf(ctx.Err()), "the memory of both buffers is in use: Release gives that of a version back")
 	}
-	for _, t := range one.memory {
+	if err := waitUnique(ctx, one.memory); err != nil {
+		s.put(one)
+		return nil, err
+	}
+	return one, nil
+}
+
+// waitUnique waits until nobody but its owner refers to memory. A peer may write into that of a pull that has failed for
+// a while.
+func waitUnique(ctx context.Context, memory map[string]*tensor.Tensor) error {
+	for _, t := range memory {
 		if t == nil {
 			continue // the pull says so
 		}
 		if err := t.Buffer().WaitUnique(ctx); err != nil {
-			s.put(one)
-			return nil, err
+			return err
 		}
 	}
-	return one, nil
+	return nil
 }
 
 // put gives a set back.

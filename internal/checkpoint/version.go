@@ -31,6 +31,7 @@ type Version struct {
 	Summary Summary
 
 	done  sync.Once
+	mu    sync.Mutex                      // held while Tensors is taken away
 	back  func()                          // gives the memory back
 	apply func(ctx context.Context) error // nil unless in place
 }
@@ -48,10 +49,13 @@ func (v *Version) Release() {
 
 // drop releases the tensors.
 func (v *Version) drop() {
-	for _, t := range v.Tensors {
+	v.mu.Lock()
+	tensors := v.Tensors
+	v.Tensors = nil
+	v.mu.Unlock()
+	for _, t := range tensors {
 		t.Release()
 	}
-	v.Tensors = nil
 }
 
 // Apply receives the version in place: into the one map of WatchRequest.Into, which nothing writes to before Apply is called and
@@ -112,6 +116,9 @@ func (f *follower) pullNext(ctx context.Context, s *sets) (*Version, error) {
 	var v *Version
 	err = f.until(ctx, func(p Publication) (Publication, error) {
 		v = &Version{}
+		if err := waitUnique(ctx, one.memory); err != nil { // of a pull before that failed
+			return Publication{}, err
+		}
 		return f.fill(ctx, p, v, func(req *PullRequest) {
 			if !one.own {
 				req.Into = one.memory
@@ -148,6 +155,9 @@ func (f *follower) until(ctx context.Context, pull func(Publication) (Publicatio
 			return nil
 		}
 		drop()
+		if err == nil {
+			err = f.failed(ctx, status.Errorf(status.NotFound, "%s announced version %d and gave version %d", f.p.server(), p.Number, got.Number))
+		}
 		if err != nil {
 			return err
 		}
@@ -177,13 +187,14 @@ func (f *follower) inPlace(ctx context.Context, memory map[string]*tensor.Tensor
 		if err != nil {
 			return err
 		}
+		before := f.taken()
 		if ok, err := f.came(p, era); err != nil {
 			return err
 		} else if !ok {
 			continue
 		}
 		v := &Version{Publication: p}
-		v.apply = func(ctx context.Context) error { return f.applyTo(ctx, v, memory) }
+		v.apply = func(ctx context.Context) error { return f.applyTo(ctx, v, before, memory) }
 		if !yield(v) {
 			return nil
 		}
@@ -192,14 +203,16 @@ func (f *follower) inPlace(ctx context.Context, memory map[string]*tensor.Tensor
 	}
 }
 
-// applyTo pulls a version that was yielded, or a newer one if that is gone, in place.
-func (f *follower) applyTo(ctx context.Context, v *Version, memory map[string]*tensor.Tensor) error {
+// applyTo pulls a version that was yielded, or a newer one if that is gone, in place. before is the version that was taken
+// before that one: what has not come whole may be taken again.
+func (f *follower) applyTo(ctx context.Context, v *Version, before Publication, memory map[string]*tensor.Tensor) error {
 	v.drop() // what an earlier Apply got
+	yielded := v.Publication
 	pull := func(p Publication) (Publication, error) {
 		return f.fill(ctx, p, v, func(req *PullRequest) { req.Into = memory })
 	}
 	era := f.era()
-	got, err := pull(v.Publication)
+	got, err := pull(yielded)
 	if err == nil {
 		_, err = f.came(got, era) // its number may be higher, with the same content
 		return err
@@ -207,5 +220,15 @@ func (f *follower) applyTo(ctx context.Context, v *Version, memory map[string]*t
 	if err = f.failed(ctx, err); err != nil {
 		return err
 	}
-	return f.until(ctx, pull, func() {})
+	f.event(func(w *watch) { w.taken = before })
+	err = f.until(ctx, func(p Publication) (Publication, error) {
+		if err := waitUnique(ctx, memory); err != nil {
+			return Publication{}, err
+		}
+		return pull(p)
+	}, v.drop)
+	if err != nil {
+		f.event(func(w *watch) { w.taken = yielded }) // the loop does not get it again
+	}
+	return err
 }
