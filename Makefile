@@ -81,6 +81,17 @@ test: build/bin/testreport ## Test every package and transport in some minutes; 
 build: go-ready ## Build build/tryst
 	@$(GO) build -o $(TRYST) ./cmd/tryst
 
+.PHONY: man
+man: go-ready ## Write the man pages of the commands into build/man1
+	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || date +%s) $(GO) -C tools/man run . $(CURDIR)/build/man1
+
+.PHONY: completions
+completions: build ## Write the completions for bash, zsh and fish into build/completions
+	@mkdir -p build/completions
+	@$(TRYST) completion bash >build/completions/tryst
+	@$(TRYST) completion zsh >build/completions/_tryst
+	@$(TRYST) completion fish >build/completions/tryst.fish
+
 .PHONY: generate
 generate: go-ready ## Regenerate the code that comes from proto/
 	@$(GO) generate $(PKG)

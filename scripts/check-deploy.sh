@@ -88,6 +88,7 @@ for overlay in base overlays/roce overlays/rdma overlays/tls overlays/monitoring
     check "Kubernetes $version $overlay" "$venv/bin/kubernetes-validate" --strict -k "$version" "$file"
   done
 done
+check 'man pages' "$go" -C tools/man test -count=1 .
 check 'alerts and dashboard' "$go" -C tools/rules test -count=1 .
 if command -v systemd-analyze >/dev/null; then
   check 'unit' unit

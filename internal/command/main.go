@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/tryst-rdma/tryst/tensorflow/graph"
@@ -34,6 +35,9 @@ func (o Options) name() string {
 	}
 	return o.Name
 }
+
+// Tree returns the tree of commands, for documents that are made of it. It takes nothing from the environment.
+func Tree(o Options) *cobra.Command { return newRoot(streams{env: []string{}, options: o}) }
 
 // Main runs the command line of the process and returns its exit status.
 func Main(o Options) int {
