@@ -15,7 +15,10 @@ import (
 )
 
 // clusterFile is --cluster-file: the file with the cluster, whose changes serve follows.
-type clusterFile struct{ path string }
+type clusterFile struct {
+	path string
+	spec *cluster.Spec // what load has read
+}
 
 func (f *clusterFile) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.path, "cluster-file", "", "`file` with the cluster, in place of --cluster; serve follows its changes (docs/library.md, SetCluster)")
@@ -34,6 +37,7 @@ func (f *clusterFile) load(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	f.spec = spec
 	return cmd.Flags().Set(flag.Name, spec.String())
 }
 
@@ -44,7 +48,7 @@ func (f *clusterFile) follow(ctx context.Context, set func(context.Context, map[
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	w := &clusterWatch{path: f.path, read: sources.ReadCluster, set: set, log: log}
+	w := &clusterWatch{path: f.path, read: sources.ReadCluster, set: set, log: log, taken: f.spec}
 	var work sync.WaitGroup
 	work.Go(func() {
 		ticks := time.NewTicker(clusterPoll)
@@ -64,15 +68,18 @@ func (f *clusterFile) follow(ctx context.Context, set func(context.Context, map[
 	}
 }
 
-// clusterWatch takes a cluster that two polls in a row have found: a file that is being written is not taken.
+// clusterWatch takes a cluster that two polls in a row have found, and one without some of the present tasks when
+// removePolls have: a file that is being written is not taken. One in lines is a smaller cluster after each of them.
 type clusterWatch struct {
 	path string
 	read func(path string) (*cluster.Spec, error)
 	set  func(context.Context, map[string][]string) error
 	log  *slog.Logger
 
-	seen, taken *cluster.Spec // at the last poll, and by set; nil before
-	told        string        // why the file is not taken, as it was logged
+	seen  *cluster.Spec // at the last poll; nil before
+	same  int           // polls in a row that have found it
+	taken *cluster.Spec // by set, or at the start
+	told  string        // why the file is not taken, as it was logged
 }
 
 func (w *clusterWatch) poll(ctx context.Context) {
@@ -84,9 +91,12 @@ func (w *clusterWatch) poll(ctx context.Context) {
 		w.seen, w.told = spec, ""
 		return
 	case w.seen == nil || !spec.Equal(w.seen):
-		w.seen = spec
+		w.seen, w.same = spec, 1
 		return
 	default:
+		if w.same++; w.same < w.polls(spec) {
+			return
+		}
 		err = w.set(ctx, spec.Lists())
 	}
 	switch {
@@ -97,4 +107,16 @@ func (w *clusterWatch) poll(ctx context.Context) {
 		w.told = err.Error()
 		w.log.Warn("the cluster file is not taken; the cluster stays as it was", "path", w.path, "reason", err)
 	}
+}
+
+// polls returns how many polls in a row have to find a cluster.
+func (w *clusterWatch) polls(spec *cluster.Spec) int {
+	if w.taken != nil {
+		for _, task := range w.taken.Tasks() {
+			if _, stays := spec.Address(task); !stays {
+				return removePolls
+			}
+		}
+	}
+	return addPolls
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 )
 
-// TestClusterFileIsTakenWhenItStays: twice the same, and once; a fault is logged once, and the cluster stays.
+// TestClusterFileIsTakenWhenItStays: twice the same, or five times without a task; once; a fault is logged once, and the cluster stays.
 func TestClusterFileIsTakenWhenItStays(t *testing.T) {
 	var log strings.Builder
 	var content string
@@ -50,6 +50,8 @@ func TestClusterFileIsTakenWhenItStays(t *testing.T) {
 	polls("w=h:1,h:2", 5)
 	polls("", 5)
 	polls("w=h:1,h:2", 5) // as it was
+	polls("w=h:1", 4)     // it may be half written
+	polls("w=h:1,h:2", 1)
 	refuse = errors.New("it removes itself")
 	polls("w=1@h:2", 5)
 	refuse = nil

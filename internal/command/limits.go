@@ -21,6 +21,13 @@ const (
 // clusterPoll is how often the file of --cluster-file is read: soon enough for tasks that come, and little work.
 const clusterPoll = time.Second
 
+// addPolls is how many of these in a row have to find a cluster that has all present tasks, and removePolls one that
+// lacks some: whoever writes a file line by line may wait for a name between two of them.
+const (
+	addPolls    = 2
+	removePolls = 5
+)
+
 // keysTimeout is the default of --timeout for keys: enough for a description of
 // millions of tensors over a slow network.
 const keysTimeout = 30 * time.Second
