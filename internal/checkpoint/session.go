@@ -380,6 +380,7 @@ func (p *Puller) open(ctx context.Context, m *Manifest, chosen []int, damaged st
 	}
 	go func() {
 		defer close(s.ended)
+		defer cancel() // the stream of a version that is gone, which the server waits for
 		lost(p.attend(streamCtx, m, s.step, stream))
 	}()
 	return s, nil

@@ -340,6 +340,10 @@ func (c *Catalog) begin(name, version string, o *opened) (p *publication, end fu
 	return p, func() {
 		c.mu.Lock()
 		delete(p.opens, o)
+		if c.closed { // Close gives the memory back
+			c.mu.Unlock()
+			return
+		}
 		told := c.endLocked(l, l.end(time.Now(), &p.life))
 		c.mu.Unlock()
 		c.tell(told)

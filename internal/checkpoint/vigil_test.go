@@ -326,3 +326,25 @@ func TestUpdateDuringAWithdrawal(t *testing.T) {
 		}
 	})
 }
+
+// A pull of an old version that ends after the catalog was closed, while a response still has the memory, gives nothing back
+// once more.
+func TestPullThatEndsAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := NewCatalog(CatalogOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		update(t, c)
+		p, end, err := c.begin("w", "", newOpened(nil, false))
+		if err != nil {
+			t.Fatal(err)
+		}
+		response := p.entries[0].held.Retain()
+		defer response.Release()
+		update(t, c)
+		c.Close()
+		time.Sleep(time.Hour)
+		end()
+	})
+}
