@@ -26,6 +26,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/collective"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/worker"
+	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/server/internal/calls"
 	"github.com/tryst-rdma/tryst/server/internal/httpserver"
 	"github.com/tryst-rdma/tryst/server/internal/incarnations"
@@ -153,6 +154,7 @@ func (s *Server) closeSocket(context.Context) error {
 func (s *Server) openCatalog(o checkpoint.CatalogOptions) (err error) {
 	o.Device, o.Incarnation, o.Allocator = s.Device(), s.incarnation, sendMemory{s.node}
 	o.EndStep, o.Over, o.CheckPuller = s.EndStep, s.sentOver, s.checkPuller
+	o.EndKeys = func(withdrawn func(rendezvous.Key) bool) { s.cache.EndKeys(withdrawn) } // the part of the cache starts later
 	o.Preparing, o.Logger = true, s.log
 	o.Connection = func(ctx context.Context) checkpoint.Connection {
 		if c, ok := grpctransport.ConnectionOf(ctx); ok {

@@ -47,6 +47,9 @@ type CatalogOptions struct {
 	// EndStep, if not nil, is called once for each step of a puller, when its stream has
 	// ended and its state can be released. It must not block.
 	EndStep func(step int64)
+	// EndKeys, if not nil, is called when a version from memory has ended: what is kept for keys for which withdrawn returns
+	// true can be released, in whatever step it was requested.
+	EndKeys func(withdrawn func(rendezvous.Key) bool)
 	// Over, if not nil, is called when a pull begins. Its result is called when the pull has ended,
 	// for the log, and returns over what the puller got its tensors; empty if that is not known.
 	Over func(puller cluster.Task) func() string

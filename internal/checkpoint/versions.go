@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 )
@@ -289,9 +290,31 @@ func (c *Catalog) tell(ended []*publication) {
 		for _, o := range open {
 			o.versionGone()
 		}
+		c.endKeys(p)
 		c.o.Logger.Debug("the old version is not here any more", "publication", p.manifest.Name, "version", p.manifest.Version, "pulls", len(open))
 	}
 	c.end(ended)
+}
+
+// endKeys has what is kept of a version from memory released. A puller need not use the step of its Open.
+func (c *Catalog) endKeys(p *publication) {
+	if !p.inMemory || c.o.EndKeys == nil {
+		return
+	}
+	m := &p.manifest
+	c.mu.RLock()
+	now := c.publications[m.Name]
+	again := now != nil && now.manifest.Version == m.Version || slices.ContainsFunc(c.old, func(o *publication) bool {
+		return o.manifest.Name == m.Name && o.manifest.Version == m.Version
+	})
+	c.mu.RUnlock()
+	if again { // another one has the same keys
+		return
+	}
+	c.o.EndKeys(func(key rendezvous.Key) bool {
+		name, version, _, _, ok := parseEdge(key.Edge())
+		return ok && name == m.Name && version == m.Version
+	})
 }
 
 // pullsLocked returns the pulls of p.

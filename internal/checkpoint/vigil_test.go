@@ -9,7 +9,9 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/tryst-rdma/tryst/cluster"
 	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
+	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 )
@@ -347,4 +349,38 @@ func TestPullThatEndsAfterClose(t *testing.T) {
 		time.Sleep(time.Hour)
 		end()
 	})
+}
+
+// What is kept for the keys of a version that has ended is released, in all steps; not while another version has the
+// same keys.
+func TestKeysOfAVersionThatEndsAreReleased(t *testing.T) {
+	var ended []func(rendezvous.Key) bool
+	c, err := NewCatalog(CatalogOptions{EndKeys: func(withdrawn func(rendezvous.Key) bool) { ended = append(ended, withdrawn) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	key := func(l *Lent) rendezvous.Key {
+		src, dst := cluster.DeviceOf(cluster.ClientTask()), cluster.DeviceOf(cluster.ClientTask())
+		k, err := rendezvous.NewKey(src, 1, dst, EdgeName("w", l.Publication.Version, "x"), rendezvous.FrameIter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	first := update(t, c)
+	update(t, c) // of the same content
+	if len(ended) != 0 {
+		t.Fatal("keys ended that the current version has")
+	}
+	if _, err := c.Withdraw(t.Context(), "w"); err != nil {
+		t.Fatal(err)
+	}
+	if len(ended) != 1 || !ended[0](key(first)) {
+		t.Fatalf("%d times keys ended, and not those of the version", len(ended))
+	}
+	other := &Lent{Publication: Publication{Version: "00112233445566ff"}}
+	if ended[0](key(other)) {
+		t.Error("the keys of another version ended")
+	}
 }

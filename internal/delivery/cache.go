@@ -220,6 +220,13 @@ func (c *ResponseCache) EndStep(step int64) {
 	c.do(c.table.endStep(time.Now(), step))
 }
 
+// EndKeys releases what is kept of published values that were withdrawn, in all steps. Call it after the publisher has
+// forgotten them. withdrawn is called with a lock held, and calls nobody.
+func (c *ResponseCache) EndKeys(withdrawn func(rendezvous.Key) bool) {
+	c.mu.Lock()
+	c.do(c.table.endKeys(time.Now(), withdrawn))
+}
+
 // Connected implements transport.ResponseCache.
 func (c *ResponseCache) Connected(p transport.Process) (closed func()) {
 	c.mu.Lock()

@@ -617,6 +617,20 @@ func TestC5CleanupErasesTheStep(t *testing.T) {
 	b.want("the other step", b.do(b.m.request(b.now, other, callID(3))), "call 3: value b")
 }
 
+// TestResponsesOfWithdrawnKeysAreReleased in all steps, also in those that nobody ends; those of other keys stay.
+func TestResponsesOfWithdrawnKeysAreReleased(t *testing.T) {
+	b := cacheBench(t)
+	b.request(1, 0, 1)
+	b.value(1, 'a', 1)
+	other := transport.Request{ID: 2, Step: 2, Key: key(t, "k2")}
+	b.do(b.m.request(b.now, other, callID(2)))
+	b.value(2, 'b', 1)
+	withdrawn := key(t, "k2")
+	b.want("withdrawn", b.do(b.m.endKeys(b.now, func(k rendezvous.Key) bool { return k.String() == withdrawn.String() })), "release b Aborted")
+	b.want("the other key", b.ack(1), "release a")
+	b.want("asked for again", b.do(b.m.request(b.now, other, callID(3))), "fetch 3") // the publisher says that it is gone
+}
+
 func TestC6FinishOfUnknownID(t *testing.T) {
 	b := cacheBench(t)
 	b.want("no requester", b.ack(9), "")
