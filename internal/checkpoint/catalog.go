@@ -273,10 +273,17 @@ func (c *Catalog) watchFilesLocked(p *publication) {
 }
 
 // removeLocked removes the keys of a publication, unless they are those of another one with the
-// same content.
+// same content. An older one with it, whose pulls go on, gets them back.
 func (c *Catalog) removeLocked(p *publication) {
+	heir := slices.IndexFunc(c.old, func(o *publication) bool {
+		return o != p && o.manifest.Name == p.manifest.Name && o.manifest.Version == p.manifest.Version
+	})
 	for _, e := range p.entries {
-		if edge := EdgeName(p.manifest.Name, p.manifest.Version, e.info.Name); c.edges[edge] == e {
+		switch edge := EdgeName(p.manifest.Name, p.manifest.Version, e.info.Name); {
+		case c.edges[edge] != e:
+		case heir >= 0:
+			c.edges[edge] = c.old[heir].byName[e.info.Name]
+		default:
 			delete(c.edges, edge)
 		}
 	}

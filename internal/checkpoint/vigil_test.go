@@ -384,3 +384,39 @@ func TestKeysOfAVersionThatEndsAreReleased(t *testing.T) {
 		t.Error("the keys of another version ended")
 	}
 }
+
+// A version is dropped that has the content of the one before, whose pulls go on.
+func TestADroppedVersionLeavesItsKeysToTheOneBefore(t *testing.T) {
+	c, err := NewCatalog(CatalogOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	first := update(t, c)
+	_, end, err := c.begin("w", "", newOpened(nil, false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	update(t, c) // of the same content
+	x, err := tensor.Make[float32](tensor.Heap{}, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Release()
+	if _, err := c.Update(t.Context(), "w", []*tensor.Tensor{x.Named("x")}, UpdateOptions{Drop: true}); err != nil {
+		t.Fatal(err)
+	}
+	edge := EdgeName("w", first.Publication.Version, "x")
+	has := func() bool {
+		c.mu.RLock()
+		defer c.mu.RUnlock()
+		return c.edges[edge] != nil
+	}
+	if !has() {
+		t.Error("the keys of the first version are gone, although it is pulled")
+	}
+	end()
+	if _, err := c.Withdraw(t.Context(), "w"); err != nil || has() {
+		t.Errorf("after the withdrawal the keys are there: %v; %v", has(), err)
+	}
+}
