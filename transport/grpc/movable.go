@@ -3,6 +3,7 @@ package grpctransport
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 
 	"google.golang.org/grpc"
@@ -65,10 +66,13 @@ func (c *Conns) SetSpec(spec *cluster.Spec) error {
 	}
 	unused := c.unusedLocked()
 	c.mu.Unlock()
-	for _, ch := range unused {
-		errs = append(errs, ch.close()) // without the lock, which disconnected takes
+	closed := make([]error, len(unused))
+	var all sync.WaitGroup
+	for i, ch := range unused { // without the lock, which disconnected takes; each may wait for its peer to read
+		all.Go(func() { closed[i] = ch.close() })
 	}
-	return errors.Join(errs...)
+	all.Wait()
+	return errors.Join(append(errs, closed...)...)
 }
 
 // unusedLocked takes out the connections that no task uses any more.
