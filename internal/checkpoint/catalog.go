@@ -272,23 +272,6 @@ func (c *Catalog) watchFilesLocked(p *publication) {
 	}
 }
 
-// removeLocked removes the keys of a publication, unless they are those of another one with the
-// same content. An older one with it, whose pulls go on, gets them back.
-func (c *Catalog) removeLocked(p *publication) {
-	heir := slices.IndexFunc(c.old, func(o *publication) bool {
-		return o != p && o.manifest.Name == p.manifest.Name && o.manifest.Version == p.manifest.Version
-	})
-	for _, e := range p.entries {
-		switch edge := EdgeName(p.manifest.Name, p.manifest.Version, e.info.Name); {
-		case c.edges[edge] != e:
-		case heir >= 0:
-			c.edges[edge] = c.old[heir].byName[e.info.Name]
-		default:
-			delete(c.edges, edge)
-		}
-	}
-}
-
 // end releases the memory and the files of publications that are not in the catalog any more.
 func (c *Catalog) end(all []*publication) {
 	for _, p := range all {

@@ -269,6 +269,23 @@ func (c *Catalog) endLocked(l *line, ended []*life) []*publication {
 	return told
 }
 
+// removeLocked removes the keys of a publication, unless they are those of another one with the
+// same content. An older one with it, whose pulls go on, gets them back.
+func (c *Catalog) removeLocked(p *publication) {
+	heir := slices.IndexFunc(c.old, func(o *publication) bool {
+		return o != p && o.manifest.Name == p.manifest.Name && o.manifest.Version == p.manifest.Version
+	})
+	for _, e := range p.entries {
+		switch edge := EdgeName(p.manifest.Name, p.manifest.Version, e.info.Name); {
+		case c.edges[edge] != e:
+		case heir >= 0:
+			c.edges[edge] = c.old[heir].byName[e.info.Name]
+		default:
+			delete(c.edges, edge)
+		}
+	}
+}
+
 // whyLocked is the error with which pulls of p end.
 func (c *Catalog) whyLocked(p *publication) *status.Error {
 	m := &p.manifest
