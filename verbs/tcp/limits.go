@@ -44,11 +44,11 @@ const (
 	// spinLooks is the number of looks between two looks at the clock, in some 10 µs.
 	busySpinTime = time.Millisecond
 	spinLooks    = 16
-	// ackDelay is how long an acknowledgement waits for a frame that carries it, or for the next look of
-	// who polls: a program need not poll again.
+	// ackDelay is how long an acknowledgement waits for a frame that carries it, or for the next poll. A
+	// program may never poll again.
 	ackDelay = time.Millisecond
-	// yieldLooks is how many looks at the socket, in some 20 µs, a goroutine makes before it gives up its
-	// processor once: the kernel may have put the peer's thread there, to which it has written.
+	// yieldLooks is how many polls in a row, in some 20 µs, find nothing before the goroutine gives up its
+	// processor once: the kernel may have put the thread of the peer there.
 	yieldLooks = 20
 	// paceTime is how long a connection may take to send what the kernel gets at a time
 	// (pace.go). The share is at least minShare and at most maxShare, and is how much the kernel

@@ -55,13 +55,13 @@ type reader struct {
 	fired    []*soft.CQ
 	due      bool // the machine may have something to send, or a deadline that is earlier than before
 
-	polling bool // the owner of drive polls
-	acks    bool // acknowledgements are due, which a frame carries that is posted soon, or the next look sends
-	timed   bool // timer is set, which sends them where no next look comes
-	timer   *time.Timer
-	looks   int // of who polls since one has found some
+	polling bool        // the owner of drive polls
+	acks    bool        // acknowledgements are due: a frame that is posted soon carries them, or the next poll sends them
+	timed   bool        // timer is set
+	timer   *time.Timer // sends acks where no poll comes
+	looks   int         // polls in a row that have found nothing
 
-	frames atomic.Uint64 // that have come, to tell whether a look has found some
+	frames atomic.Uint64 // frames that have come
 }
 
 func (r *reader) init(in net.Conn) {
@@ -197,7 +197,7 @@ func (r *reader) poll() {
 	}
 }
 
-// late writes acknowledgements that who polled has left.
+// late writes acknowledgements that no later poll has written.
 func (r *reader) late() {
 	r.drive.Lock()
 	defer r.drive.Unlock()
