@@ -147,7 +147,7 @@ var settings = []Setting{
 		all, func(p any) value { return size{to[int64](p), mib, tib} }},
 	{"arena-limit", "1GiB", "limit of the memory registered for sending, and of that for receiving; the default is an eighth of memory if that is less",
 		all, func(p any) value { return size{to[int64](p), 2 * mib, pib} }},
-	{"poll", "adaptive", "how to wait for completions: adaptive spins for 50µs (shm: 100µs), busy always spins (shm: 1ms), event never spins",
+	{"poll", "adaptive", "how to wait for completions: adaptive spins for 50µs (shm, tcp: 100µs), busy always spins (shm, tcp: 1ms), event never spins",
 		all, func(p any) value { return choice{to[string](p), []string{"adaptive", "busy", "event"}} }},
 	{"connections-per-peer", "1", "gRPC connections to each peer",
 		all, func(p any) value { return count{to[int](p), 1, 64} }},
