@@ -26,6 +26,7 @@ load 1m
   tryst_send_errors_total{job="tryst",instance="a",code="Aborted"} 0+1x90
   tryst_route{job="tryst",instance="a",peer="p",transport="verbs",reason=""} 1x90
   tryst_route{job="tryst",instance="a",peer="q",transport="grpc",reason="waiting"} 1x90
+  tryst_route{job="tryst",instance="a",peer="r",transport="grpc",reason="optional"} 1x90
   tryst_verbs_device_up{job="tryst",instance="a"} 1x90
   tryst_verbs_breaks_total{job="tryst",instance="a",peer="p"} 3x90
   tryst_loss_ratio{job="tryst",instance="a",kind="tcp"} 0.0005x90

@@ -156,5 +156,5 @@ func checkFiles(metrics, rules, dashboard string) ([]string, error) {
 	if len(k) < 50 {
 		return nil, fmt.Errorf("%s has a table of %d metrics", metrics, len(k))
 	}
-	return append(k.alerts(texts[1]), k.board(texts[2])...), nil
+	return slices.Concat(k.alerts(texts[1]), k.board(texts[2]), schema(texts[2])), nil
 }

@@ -1,4 +1,4 @@
-// Command rules checks the alerts and the dashboard of deploy/monitoring with Prometheus' own parsers, and that the
+// Command rules checks the alerts and the dashboard of deploy/monitoring with Prometheus' own parsers and Grafana's own types, and that the
 // metrics and labels in them are those of docs/metrics.md, which a test compares with the program:
 //
 //	rules docs/metrics.md deploy/monitoring/rules.yaml deploy/monitoring/dashboard.json
