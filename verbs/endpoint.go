@@ -16,8 +16,8 @@ type Endpoint struct {
 	// UDP is set by a device in user space, which has its own sockets.
 	// It is zero for all other devices.
 	UDP UDPEndpoint
-	// Data is what a device of another kind (LinkTCP, LinkShared) adds, at most MaxEndpointData
-	// bytes. PROTOCOL.md describes the bytes. Only a device of the same kind reads them, and
+	// Data is what a device that is not RDMA (LinkTCP, LinkShared) adds, at most MaxEndpointData
+	// bytes. PROTOCOL.md describes the bytes. Only a device of the same provider reads them, and
 	// nobody changes them. It is empty for all other devices.
 	Data []byte
 	// Target is the address by which the caller of ToRTR knows the peer, "host:port" as for

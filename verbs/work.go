@@ -18,7 +18,7 @@ func (o Opcode) String() string {
 	return nameOf(o, "SEND", "SEND_WITH_IMM", "RDMA_WRITE", "RDMA_WRITE_WITH_IMM", "RDMA_READ", "CMP_AND_SWP", "FETCH_AND_ADD")
 }
 
-// SGE (scatter/gather element) is a piece of registered memory. The device owns the bytes
+// SGE (scatter/gather element) is a range of registered memory. The device owns the bytes
 // from the post of the work request until its completion. An unsignaled request ends no
 // later than the next completion of its queue.
 type SGE struct {

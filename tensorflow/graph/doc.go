@@ -3,7 +3,7 @@
 //
 //	GraphDef ── Import ──> Graph ── State.Rewrite ──> NewExecutor ──> Executor.Run, once a step
 //	              │                      │                 │
-//	        KernelSet.OpDef        pieces that a       State.NewKernel
+//	        KernelSet.OpDef        subgraphs that a    State.NewKernel
 //	        (defaults, types)      set runs as one     (one for each node)
 //
 // A KernelSet has the ops of a process: tensorflow/ops in Go, or those of a TensorFlow library. A State

@@ -42,8 +42,8 @@ type Node struct {
 	// Out are the edges that leave the node, data edges and control edges.
 	Out []Edge
 
-	// Piece is what a State that made the node in Rewrite knows of it, for its NewKernel; else nil.
-	Piece any
+	// Subgraph is what a State that made the node in Rewrite knows of it, for its NewKernel; else nil.
+	Subgraph any
 }
 
 // Output is one output of a node.

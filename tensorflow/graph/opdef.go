@@ -69,14 +69,14 @@ func kindOf(op string) kind {
 // builtin returns the definition of an op that the executor runs; nil for others.
 func builtin(op string) *tfpb.OpDef { return builtins()[op] }
 
-// PieceOp is the op of nodes that a KernelSet puts in place of several others (State.Rewrite). No op
+// SubgraphOp is the op of nodes that a KernelSet puts in place of several others (State.Rewrite). No op
 // of TensorFlow has the name.
-const PieceOp = "_TrystFunction"
+const SubgraphOp = "_TrystFunction"
 
 // Named reports whether an op has a definition: of the set, or of the executor. The op of a node that
 // calls a function by its name has none; a master chooses that name.
 func Named(set KernelSet, op string) bool {
-	return op == PieceOp || builtin(op) != nil || set.OpDef(op) != nil
+	return op == SubgraphOp || builtin(op) != nil || set.OpDef(op) != nil
 }
 
 var builtins = sync.OnceValue(func() map[string]*tfpb.OpDef {

@@ -132,7 +132,7 @@ func TestSplitControlEdge(t *testing.T) {
 }
 
 // TestSplitDefinesItsNodes: a Const or Identity that Split adds has TensorFlow's definition, since a
-// kernel set may have a function run it, where its inputs and outputs have names.
+// kernel set may run it in a function, where its inputs and outputs have names.
 func TestSplitDefinesItsNodes(t *testing.T) {
 	s := newFakeSet()
 	found := map[string]bool{}

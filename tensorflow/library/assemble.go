@@ -11,12 +11,12 @@ import (
 	"github.com/tryst-rdma/tryst/tensorflow/graph"
 )
 
-// functionOp is the op of the nodes that stand for pieces.
-const functionOp = graph.PieceOp
+// functionOp is the op of the nodes that stand for subgraphs.
+const functionOp = graph.SubgraphOp
 
-// unit is a piece as a function and as a node: its arguments and results.
+// unit is a subgraph as a function and as a node: its arguments and results.
 type unit struct {
-	p       *piece
+	p       *subgraph
 	args    []value
 	argOf   map[value]int
 	results []value
@@ -29,10 +29,10 @@ type unit struct {
 	node *graph.Node
 }
 
-// assemble returns the graph of Go nodes and pieces, and the unit of each piece by its node.
+// assemble returns the graph of Go nodes and subgraphs, and the unit of each subgraph by its node.
 func (c *cutter) assemble(g *graph.Graph) (*graph.Graph, []*unit, error) {
-	units := make([]*unit, len(c.pieces))
-	for i, p := range c.pieces {
+	units := make([]*unit, len(c.subgraphs))
+	for i, p := range c.subgraphs {
 		units[i] = &unit{p: p, argOf: map[value]int{}, resOf: map[value]int{}, after: map[*node]bool{}, has: map[*node]bool{}}
 		p.unit = units[i]
 		if p.lasts != ofGraph { // all outputs, whichever of them this graph uses
@@ -56,7 +56,7 @@ func (c *cutter) assemble(g *graph.Graph) (*graph.Graph, []*unit, error) {
 	return c.build(g, units), units, nil
 }
 
-// connect finds what a piece takes from outside.
+// connect finds what a subgraph takes from outside.
 func (u *unit) connect(c *cutter) error {
 	for _, n := range u.p.nodes {
 		for _, in := range n.inputs {
@@ -71,7 +71,7 @@ func (u *unit) connect(c *cutter) error {
 	return nil
 }
 
-// take makes a value available to n, a node of the piece.
+// take makes a value available to n, a node of the subgraph.
 func (u *unit) take(c *cutter, n *node, in value) error {
 	switch {
 	case in.n.place == copied:
@@ -79,7 +79,7 @@ func (u *unit) take(c *cutter, n *node, in value) error {
 		for _, from := range in.n.control {
 			u.waitFor(from)
 		}
-	case in.n.piece == u.p:
+	case in.n.subgraph == u.p:
 	case c.readOf(in) != nil && u.p.lasts == ofGraph:
 		u.copyOf(c.readOf(in))
 		u.copyOf(in.n)
@@ -118,19 +118,19 @@ func (u *unit) arg(v value) {
 
 // result makes a value a result of the function that computes it, if one does.
 func (v value) result() {
-	if v.n.piece == nil {
+	if v.n.subgraph == nil {
 		return
 	}
-	u := v.n.piece.unit
+	u := v.n.subgraph.unit
 	if _, ok := u.resOf[v]; !ok {
 		u.resOf[v] = len(u.results)
 		u.results = append(u.results, v)
 	}
 }
 
-// waitFor makes the piece wait for a node.
+// waitFor makes the subgraph wait for a node.
 func (u *unit) waitFor(n *node) {
-	if n.piece == u.p || u.after[n] {
+	if n.subgraph == u.p || u.after[n] {
 		return
 	}
 	u.after[n] = true
@@ -162,10 +162,10 @@ func (c *cutter) build(g *graph.Graph, units []*unit) *graph.Graph {
 		u.node = add(u.describe())
 	}
 	at := func(v value) graph.Output {
-		if v.n.piece == nil {
+		if v.n.subgraph == nil {
 			return graph.Output{Node: made[v.n], Index: v.i}
 		}
-		u := v.n.piece.unit
+		u := v.n.subgraph.unit
 		return graph.Output{Node: u.node, Index: u.resOf[v]}
 	}
 	wire := func(to *graph.Node, inputs []value, control []*node) {
@@ -177,10 +177,10 @@ func (c *cutter) build(g *graph.Graph, units []*unit) *graph.Graph {
 		after := map[*graph.Node]bool{}
 		for _, n := range control {
 			from := made[n]
-			if n.piece != nil {
-				from = n.piece.unit.node
+			if n.subgraph != nil {
+				from = n.subgraph.unit.node
 			}
-			if after[from] { // a second node of a piece
+			if after[from] { // a second node of a subgraph
 				continue
 			}
 			after[from] = true
@@ -199,8 +199,8 @@ func (c *cutter) build(g *graph.Graph, units []*unit) *graph.Graph {
 	return out
 }
 
-// describe returns the node of a piece, without edges. It has the name of the last node of the
-// piece, which step stats and errors show.
+// describe returns the node of a subgraph, without edges. It has the name of the last node of the
+// subgraph, which step stats and errors show.
 func (u *unit) describe() *graph.Node {
 	last := u.p.nodes[len(u.p.nodes)-1]
 	n := &graph.Node{Name: last.name, Op: functionOp, Device: last.device,
@@ -287,7 +287,7 @@ func (u *unit) body(c *cutter, n *node, args []string, used map[*node]bool) *tfp
 	}
 	for _, in := range inputs {
 		from := in
-		if in.n.piece != u.p && in.n.place != copied && !u.has[in.n] {
+		if in.n.subgraph != u.p && in.n.place != copied && !u.has[in.n] {
 			i, ok := u.argOf[in]
 			if ok && !in.isReference() {
 				def.Input = append(def.Input, args[i])
@@ -301,7 +301,7 @@ func (u *unit) body(c *cutter, n *node, args []string, used map[*node]bool) *tfp
 	}
 	var control []string
 	for _, from := range n.control {
-		if from.piece == u.p {
+		if from.subgraph == u.p {
 			used[from] = true
 			control = append(control, "^"+from.name)
 		}

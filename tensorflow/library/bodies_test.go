@@ -44,7 +44,7 @@ func TestWaitsInBodies(t *testing.T) {
 	waits, adds := &node{op: "Case", def: calling("Case", "around")}, &node{op: "Case", def: calling("Case", "adds more")}
 	c.nodes = []*node{waits, adds}
 	c.classify()
-	if waits.place != apart || adds.place != inPiece {
+	if waits.place != apart || adds.place != inSubgraph {
 		t.Errorf("the node that may wait is at place %d, that which adds at %d", waits.place, adds.place)
 	}
 }

@@ -348,7 +348,7 @@ func (p *program) kernel(ctx context.Context, n *graph.Node, in, out []graph.Val
 	c := &graph.Context{Ctx: ctx, Step: &graph.Step{Allocator: p.allocator}, Node: n, Inputs: in, Outputs: out}
 	k := p.kernels[n.ID]
 	err := k.Compute(c)
-	if _, piece := k.(graph.BlockingKernel); piece && p.after != nil {
+	if _, subgraph := k.(graph.BlockingKernel); subgraph && p.after != nil {
 		p.after(n, out)
 	}
 	return err

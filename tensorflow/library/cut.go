@@ -17,22 +17,22 @@ import (
 //  1. copyNodes      the graph, as nodes that may change
 //  2. readReferences reference edges into Go nodes become reads and tokens (references.go)
 //  3. classify       what runs in Go, what has a function of its own, what may be copied
-//  4. group          nodes with the same frontier make a piece (frontier.go)
-//  5. assemble       the pieces as nodes of a new graph (assemble.go)
+//  4. group          nodes with the same frontier make a subgraph (frontier.go)
+//  5. assemble       the subgraphs as nodes of a new graph (assemble.go)
 //
 // The frontier of a node is the outputs of Go nodes, and of nodes that may wait, from which a path
 // leads to it through other nodes. Nodes with equal frontiers wait for the same and are dead
 // together, so one function may run them: none of its outputs comes later than it must, and no path
-// leaves a piece and comes back to it.
+// leaves a subgraph and comes back to it.
 
 // place says where a node runs.
 type place uint8
 
 const (
-	inPiece place = iota // in the function of the nodes with its frontier
-	apart                // in a function of its own, since it may wait or lasts longer than the graph
-	inGo                 // in Go
-	copied               // in the function of each node that uses it
+	inSubgraph place = iota // in the function of the nodes with its frontier
+	apart                   // in a function of its own, since it may wait or lasts longer than the graph
+	inGo                    // in Go
+	copied                  // in the function of each node that uses it
 )
 
 // node is a node of a graph that is being cut.
@@ -50,9 +50,9 @@ type node struct {
 	// other nodes.
 	refs []value
 
-	place place
-	front set
-	piece *piece // nil in Go, and for a copied node
+	place    place
+	front    set
+	subgraph *subgraph // nil in Go, and for a copied node
 }
 
 // value is an output of a node.
@@ -66,10 +66,10 @@ func (v value) dtype() tensor.DType { return v.n.outTypes[v.i] }
 
 // cutter cuts one graph.
 type cutter struct {
-	set    *Set
-	nodes  []*node
-	sets   *sets
-	pieces []*piece
+	set       *Set
+	nodes     []*node
+	sets      *sets
+	subgraphs []*subgraph
 	// library has the functions of the graph, which nodes may have as op.
 	library *library
 	// names are those of the nodes.
@@ -82,7 +82,7 @@ type cutter struct {
 	bodies map[string]*tfpb.FunctionDef
 }
 
-// cut returns the nodes of g in topological order, each with its piece.
+// cut returns the nodes of g in topological order, each with its subgraph.
 func cut(s *Set, g *graph.Graph) (*cutter, error) {
 	c, err := newCutter(s, g)
 	if err != nil {
@@ -109,7 +109,7 @@ func newCutter(s *Set, g *graph.Graph) (*cutter, error) {
 	return c, nil
 }
 
-// divide brings the nodes into a topological order and makes the pieces.
+// divide brings the nodes into a topological order and makes the subgraphs.
 func (c *cutter) divide() error {
 	c.passHandles()
 	if err := c.readReferences(); err != nil {
@@ -167,7 +167,7 @@ func (c *cutter) sort() error {
 	users := make(map[*node][]*node, len(c.nodes))
 	var ready []*node
 	for _, n := range c.nodes {
-		for _, from := range n.sources() {
+		for _, from := range n.predecessors() {
 			if from.op != "NextIteration" {
 				waits[n]++
 				users[from] = append(users[from], n)
@@ -196,8 +196,8 @@ func (c *cutter) sort() error {
 	return nil
 }
 
-// sources are the nodes that n waits for, once for each edge.
-func (n *node) sources() []*node {
+// predecessors are the nodes that n waits for, once for each edge.
+func (n *node) predecessors() []*node {
 	from := make([]*node, 0, len(n.inputs)+len(n.control))
 	for _, in := range n.inputs {
 		from = append(from, in.n)
@@ -251,7 +251,7 @@ func (c *cutter) classify() {
 }
 
 // waitForCopied replaces each control edge from a copied node by the control edges into that node: one
-// at most (cutter.gate). A copy in another piece has nothing to wait for.
+// at most (cutter.gate). A copy in another subgraph has nothing to wait for.
 func (c *cutter) waitForCopied() {
 	for _, n := range c.nodes {
 		if !slices.ContainsFunc(n.control, func(from *node) bool { return from.place == copied }) {
@@ -292,8 +292,8 @@ func (c *cutter) mayCopy(n *node) bool {
 	return isRoot(n)
 }
 
-// perStep reports whether a node of the piece makes or uses what lives only for a step.
-func (p *piece) perStep() bool {
+// perStep reports whether a node of the subgraph makes or uses what lives only for a step.
+func (p *subgraph) perStep() bool {
 	for _, n := range p.nodes {
 		if strings.HasPrefix(n.op, "TensorArray") || strings.HasPrefix(n.op, "Stack") || strings.Contains(n.op, "TemporaryVariable") {
 			return true

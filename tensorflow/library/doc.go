@@ -1,20 +1,20 @@
 // Package library is the kernel set "tensorflow": the kernels of a TensorFlow library that is
 // opened at run time, without cgo and without Python.
 //
-// A graph of one device is cut into pieces, and each piece runs as one TensorFlow function:
+// A graph of one device is cut into subgraphs, and each subgraph runs as one TensorFlow function:
 //
 //	_Recv ──> ┌ MatMul ── Add ┐ ──> _Send      _Send, _Recv, Switch, Merge, Enter, … stay in Go.
-//	          └───────────────┘                All nodes of a piece wait for the same of them
-//	             one function                  (cut.go), so no piece waits longer than its nodes would.
+//	          └───────────────┘                All nodes of a subgraph wait for the same of them
+//	             one function                  (cut.go), so no subgraph waits longer than its nodes would.
 //
-// Reference variables do not leave a piece. Each piece that uses one has a copy of its VariableV2
+// Reference variables do not leave a subgraph. Each subgraph that uses one has a copy of its VariableV2
 // node; all copies have the same shared_name, so they are one variable (references.go).
 //
 // # State
 //
 // A State is one TensorFlow context: variables, queues and tables of a worker session, or of several
 // that share them. A function is added to it when its first kernel is made, under a name made of its
-// content, and removed when its last kernel is closed. Two graphs with equal pieces share the
+// content, and removed when its last kernel is closed. Two graphs with equal subgraphs share the
 // function. A random node has a function of its own, which belongs to the session, since the kernel in
 // it has the generator (random.go); so has a node with a queue or another object of its own, which ends
 // with the session (private.go). A reset gives the containers that it names another generation, for

@@ -10,7 +10,7 @@ import (
 // set is a set of symbols, by its number in sets.
 type set int32
 
-// symbol is an output of a node that pieces end at. The outputs of a Switch are never alive
+// symbol is an output of a node that subgraphs end at. The outputs of a Switch are never alive
 // together, and a control edge may be alive when the data is dead, so each is one.
 type symbol int32
 
@@ -91,7 +91,7 @@ func (c *cutter) front(n *node) set {
 			f = c.sets.union(f, c.sets.of(value{from, port}))
 		case apart:
 			f = c.sets.union(f, c.sets.of(value{from, 0}))
-		case inPiece:
+		case inSubgraph:
 			f = c.sets.union(f, from.front)
 		case copied: // its user waits in its place
 			for _, before := range from.control {
@@ -108,8 +108,8 @@ func (c *cutter) front(n *node) set {
 	return f
 }
 
-// piece is the nodes of one function.
-type piece struct {
+// subgraph is the nodes of one function.
+type subgraph struct {
 	nodes []*node
 	front set
 	apart bool // it has one node, which is apart
@@ -120,25 +120,25 @@ type piece struct {
 	unit  *unit // once assembled
 }
 
-// group makes the pieces.
+// group makes the subgraphs.
 func (c *cutter) group() error {
-	byFront := map[set]*piece{}
+	byFront := map[set]*subgraph{}
 	for _, n := range c.nodes {
 		switch n.place {
 		case inGo, copied:
 		case apart:
-			n.piece = &piece{nodes: []*node{n}, apart: true, waits: c.waits(n), lasts: c.lifetime(n)}
-			c.pieces = append(c.pieces, n.piece)
-		case inPiece:
+			n.subgraph = &subgraph{nodes: []*node{n}, apart: true, waits: c.waits(n), lasts: c.lifetime(n)}
+			c.subgraphs = append(c.subgraphs, n.subgraph)
+		case inSubgraph:
 			n.front = c.front(n)
 			p := byFront[n.front]
 			if p == nil {
-				p = &piece{front: n.front}
+				p = &subgraph{front: n.front}
 				byFront[n.front] = p
-				c.pieces = append(c.pieces, p)
+				c.subgraphs = append(c.subgraphs, p)
 			}
 			p.nodes = append(p.nodes, n)
-			n.piece = p
+			n.subgraph = p
 			if c.sets.size > maxSymbols {
 				return status.Errorf(status.ResourceExhausted, "node %q: the graph has too many receives and branches that depend on each other to be cut into TensorFlow functions", n.name)
 			}
@@ -149,13 +149,13 @@ func (c *cutter) group() error {
 	return nil
 }
 
-// join makes one piece of two where nobody can see the difference: all that a piece of pure nodes
-// computes is for one other piece, and for pieces that wait for all that this one waits for. Chains of
+// join makes one subgraph of two where nobody can see the difference: all that a subgraph of pure nodes
+// computes is for one other subgraph, and for subgraphs that wait for all that this one waits for. Chains of
 // layers become one function, although each layer waits for a weight of its own.
 func (c *cutter) join() {
 	users := c.users()
-	into := map[*piece]*piece{}
-	for _, p := range slices.Backward(c.pieces) {
+	into := map[*subgraph]*subgraph{}
+	for _, p := range slices.Backward(c.subgraphs) {
 		if !c.pure(p) {
 			continue
 		}
@@ -173,7 +173,7 @@ func (c *cutter) join() {
 			continue
 		}
 		for _, n := range p.nodes {
-			n.piece = next
+			n.subgraph = next
 		}
 		next.nodes = append(next.nodes, p.nodes...)
 		for u := range users[p] {
@@ -183,28 +183,28 @@ func (c *cutter) join() {
 		}
 		p.nodes, into[p] = nil, next
 	}
-	c.pieces = slices.DeleteFunc(c.pieces, func(p *piece) bool { return len(p.nodes) == 0 })
-	for _, p := range c.pieces {
+	c.subgraphs = slices.DeleteFunc(c.subgraphs, func(p *subgraph) bool { return len(p.nodes) == 0 })
+	for _, p := range c.subgraphs {
 		slices.SortStableFunc(p.nodes, func(a, b *node) int { return a.order - b.order })
 	}
 }
 
-// users returns the pieces that use each piece. Its own key nil stands for a Go node.
-func (c *cutter) users() map[*piece]map[*piece]bool {
-	users := map[*piece]map[*piece]bool{}
-	for _, p := range c.pieces {
-		users[p] = map[*piece]bool{}
+// users returns the subgraphs that use each subgraph. Its own key nil stands for a Go node.
+func (c *cutter) users() map[*subgraph]map[*subgraph]bool {
+	users := map[*subgraph]map[*subgraph]bool{}
+	for _, p := range c.subgraphs {
+		users[p] = map[*subgraph]bool{}
 	}
 	for _, n := range c.nodes {
 		if n.place == copied {
 			continue
 		}
 		use := func(from *node) {
-			if from.piece != nil && from.piece != n.piece {
-				users[from.piece][n.piece] = true // n.piece is nil in Go
+			if from.subgraph != nil && from.subgraph != n.subgraph {
+				users[from.subgraph][n.subgraph] = true // n.subgraph is nil in Go
 			}
 		}
-		for _, from := range n.sources() {
+		for _, from := range n.predecessors() {
 			use(from)
 			if from.place == copied {
 				for _, before := range from.control {
@@ -217,8 +217,8 @@ func (c *cutter) users() map[*piece]map[*piece]bool {
 }
 
 // onlyUser returns the user that all other users depend on; false when there is none.
-func (c *cutter) onlyUser(users map[*piece]bool) (*piece, bool) {
-	var first *piece
+func (c *cutter) onlyUser(users map[*subgraph]bool) (*subgraph, bool) {
+	var first *subgraph
 	for u := range users {
 		if u == nil || u.apart {
 			return nil, false
@@ -239,7 +239,7 @@ func (c *cutter) onlyUser(users map[*piece]bool) (*piece, bool) {
 }
 
 // pure reports whether no node of p has an effect, or reads what another node may change.
-func (c *cutter) pure(p *piece) bool {
+func (c *cutter) pure(p *subgraph) bool {
 	if p.apart {
 		return false
 	}
@@ -256,16 +256,16 @@ func (c *cutter) pure(p *piece) bool {
 	return true
 }
 
-// dissolve moves the nodes of pieces into Go where a function would cost more than they do.
+// dissolve moves the nodes of subgraphs into Go where a function would cost more than they do.
 func (c *cutter) dissolve() {
-	c.pieces = slices.DeleteFunc(c.pieces, func(p *piece) bool {
+	c.subgraphs = slices.DeleteFunc(c.subgraphs, func(p *subgraph) bool {
 		for _, n := range p.nodes {
 			if !c.light(n) {
 				return false
 			}
 		}
 		for _, n := range p.nodes {
-			n.place, n.piece = inGo, nil
+			n.place, n.subgraph = inGo, nil
 		}
 		return true
 	})

@@ -32,7 +32,7 @@ func cutAndCheck(s *Set, g *graph.Graph) (wrong []string, refused error) {
 	}
 	wrong = append(wrong, eachNodeOnce(c, original, out)...)
 	wrong = append(wrong, sameWaits(g, original, out)...)
-	wrong = append(wrong, noPieceWaitsForItself(out)...)
+	wrong = append(wrong, noSubgraphWaitsForItself(out)...)
 	for _, u := range units {
 		wrong = append(wrong, wellFormed(s, g, c, u)...)
 		wrong = append(wrong, readsForItself(c, u)...)
@@ -45,14 +45,14 @@ func cutAndCheck(s *Set, g *graph.Graph) (wrong []string, refused error) {
 	return wrong, nil
 }
 
-// eachNodeOnce: a node is in one piece, or in Go, or copied to where it is used; never in two of them.
+// eachNodeOnce: a node is in one subgraph, or in Go, or copied to where it is used; never in two of them.
 func eachNodeOnce(c *cutter, original []*node, out *graph.Graph) (wrong []string) {
 	times, inGraph := map[*node]int{}, map[string]bool{}
-	for _, p := range c.pieces {
+	for _, p := range c.subgraphs {
 		for _, n := range p.nodes {
 			times[n]++
-			if n.piece != p {
-				wrong = append(wrong, fmt.Sprintf("node %q is in a piece and does not know it", n.name))
+			if n.subgraph != p {
+				wrong = append(wrong, fmt.Sprintf("node %q is in a subgraph and does not know it", n.name))
 			}
 		}
 	}
@@ -66,11 +66,11 @@ func eachNodeOnce(c *cutter, original []*node, out *graph.Graph) (wrong []string
 	}
 	for _, n := range original {
 		want := 0
-		if n.place == inPiece || n.place == apart {
+		if n.place == inSubgraph || n.place == apart {
 			want = 1
 		}
 		if times[n] != want {
-			wrong = append(wrong, fmt.Sprintf("node %q (%s) is in %d pieces, want %d", n.name, n.op, times[n], want))
+			wrong = append(wrong, fmt.Sprintf("node %q (%s) is in %d subgraphs, want %d", n.name, n.op, times[n], want))
 		}
 		if n.place == inGo && !inGraph[n.name] {
 			wrong = append(wrong, fmt.Sprintf("node %q (%s) is in Go and not in the graph", n.name, n.op))
@@ -168,8 +168,8 @@ func sameWaits(g *graph.Graph, original []*node, out *graph.Graph) (wrong []stri
 	return wrong
 }
 
-// noPieceWaitsForItself: no path leads from a piece to itself, but through the next iteration of a loop.
-func noPieceWaitsForItself(out *graph.Graph) (wrong []string) {
+// noSubgraphWaitsForItself: no path leads from a subgraph to itself, but through the next iteration of a loop.
+func noSubgraphWaitsForItself(out *graph.Graph) (wrong []string) {
 	missing, users := make([]int, len(out.Nodes)), make([][]*graph.Node, len(out.Nodes))
 	var ready []*graph.Node
 	for _, n := range out.Nodes {
@@ -199,7 +199,7 @@ func noPieceWaitsForItself(out *graph.Graph) (wrong []string) {
 	if len(ready) < len(out.Nodes) {
 		for _, n := range out.Nodes {
 			if missing[n.ID] > 0 && n.Op == functionOp {
-				wrong = append(wrong, fmt.Sprintf("the piece %q waits for itself", n.Name))
+				wrong = append(wrong, fmt.Sprintf("the subgraph %q waits for itself", n.Name))
 			}
 		}
 		if wrong == nil {
@@ -209,7 +209,7 @@ func noPieceWaitsForItself(out *graph.Graph) (wrong []string) {
 	return wrong
 }
 
-// wellFormed: the function of a piece has no reference among its arguments, and a graph that calls it is
+// wellFormed: the function of a subgraph has no reference among its arguments, and a graph that calls it is
 // right by the rules of Import: each input names an output of the right type, and names are unique.
 func wellFormed(s *Set, g *graph.Graph, c *cutter, u *unit) (wrong []string) {
 	of := u.definition(c)
@@ -234,7 +234,7 @@ func wellFormed(s *Set, g *graph.Graph, c *cutter, u *unit) (wrong []string) {
 	graphDef := &tfpb.GraphDef{Library: library, Versions: &tfpb.VersionDef{Producer: g.Producer}}
 	for i, a := range def.GetSignature().GetInputArg() {
 		if tensor.DType(a.GetType()).IsRef() {
-			wrong = append(wrong, fmt.Sprintf("piece %q takes a reference", u.node.Name))
+			wrong = append(wrong, fmt.Sprintf("subgraph %q takes a reference", u.node.Name))
 		}
 		recv := &tfpb.NodeDef{Name: fmt.Sprintf("in_%d", i), Op: "_Recv", Attr: map[string]*tfpb.AttrValue{
 			"tensor_type": {Value: &tfpb.AttrValue_Type{Type: a.GetType()}}, "tensor_name": text("x"), "send_device": text("a"), "recv_device": text("b"),
@@ -244,16 +244,16 @@ func wellFormed(s *Set, g *graph.Graph, c *cutter, u *unit) (wrong []string) {
 	}
 	graphDef.Node = append(graphDef.Node, call)
 	if _, err := graph.Import(graphDef, graph.ImportOptions{Set: s}); err != nil && !strings.Contains(err.Error(), "recurs") {
-		wrong = append(wrong, fmt.Sprintf("the function of piece %q: %v", u.node.Name, err))
+		wrong = append(wrong, fmt.Sprintf("the function of subgraph %q: %v", u.node.Name, err))
 	}
 	return wrong
 }
 
-// readsForItself: a piece takes no value that another one has read from a variable before it runs.
+// readsForItself: a subgraph takes no value that another one has read from a variable before it runs.
 func readsForItself(c *cutter, u *unit) (wrong []string) {
 	for _, v := range u.args {
 		if c.readOf(v) != nil && u.p.lasts == ofGraph {
-			wrong = append(wrong, fmt.Sprintf("piece %q takes what %q has read", u.node.Name, v.n.name))
+			wrong = append(wrong, fmt.Sprintf("subgraph %q takes what %q has read", u.node.Name, v.n.name))
 		}
 	}
 	return wrong

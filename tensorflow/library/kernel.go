@@ -10,7 +10,7 @@ import (
 	"github.com/tryst-rdma/tryst/tensorflow/graph"
 )
 
-// kernel runs the function of a piece. It implements graph.BlockingKernel: TensorFlow's call waits on a thread of
+// kernel runs the function of a subgraph. It implements graph.BlockingKernel: TensorFlow's call waits on a thread of
 // the run's.
 type kernel struct {
 	s *state
@@ -34,8 +34,8 @@ func (k *kernel) Compute(c *graph.Context) error {
 // Blocks implements graph.BlockingKernel.
 func (*kernel) Blocks() {}
 
-// admit waits until the function may run. As many functions that compute run at once as there are
-// processors. Functions that may wait for others are not among them: they would keep those out that
+// admit waits until the function may run. As many functions that compute run at once as computing
+// says. Functions that may wait for others are not among them: they would keep those out that
 // they wait for. Too many of them are an error for the same reason.
 func (k *kernel) admit(ctx context.Context) (release func(), err error) {
 	if k.f.waits {

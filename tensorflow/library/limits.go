@@ -17,7 +17,7 @@ const maxHeader = 1 << 30
 // kilobytes, and an object what the client has put into it.
 const maxKept = 1024
 
-// maxCopied is the largest Const, in bytes, that is copied into each piece that uses it.
+// maxCopied is the largest Const, in bytes, that is copied into each subgraph that uses it.
 const maxCopied = 4 << 10
 
 // maxSymbols bounds the sets of one graph, by the number of their symbols: a stranger's graph may have as many

@@ -13,10 +13,10 @@ import (
 // A queue, an iterator, a barrier, an accumulator, a reader or a table without a shared_name belongs to
 // the kernel of its node: TensorFlow keeps that kernel by session and node, and the object ends with it
 // (ResourceOpKernel). Here such a node has a function of its own, which the session keeps as it keeps that
-// of a random node (random.go). The handle is a value that the pieces take as an argument.
+// of a random node (random.go). The handle is a value that the subgraphs take as an argument.
 //
 // The handle of an older op, such as Barrier, is a reference to two strings, which no reference op
-// changes. It leaves its function as a value too. A piece makes a reference of it again for the nodes
+// changes. It leaves its function as a value too. A subgraph makes a reference of it again for the nodes
 // that take one (unit.reference).
 
 // givenNames are the ops that make a handle and own nothing: the object has the shared_name as it is,

@@ -126,9 +126,9 @@ func openWithGo(t *testing.T) (*Set, graph.State) {
 	return s, st
 }
 
-// TestTensorFlowTakesThePieces: TensorFlow accepts the functions of all graphs that a master registered, and of
+// TestTensorFlowTakesTheSubgraphs: TensorFlow accepts the functions of all graphs that a master registered, and of
 // those below, which have edges that no master makes in them.
-func TestTensorFlowTakesThePieces(t *testing.T) {
+func TestTensorFlowTakesTheSubgraphs(t *testing.T) {
 	s, st := openWithGo(t)
 	for name, def := range fixtures(t) {
 		build(t, name, s, st, def)
@@ -142,7 +142,7 @@ func TestTensorFlowTakesThePieces(t *testing.T) {
 	build(t, "a loop over a reference", s, st, &tfpb.GraphDef{Node: nodes(referenceLoop)})
 }
 
-// TestControlEdgeBetweenDevices: the function of a piece gives the empty value that stands for the end of a node
+// TestControlEdgeBetweenDevices: the function of a subgraph gives the empty value that stands for the end of a node
 // on another device of the task.
 func TestControlEdgeBetweenDevices(t *testing.T) {
 	s, st := openWithGo(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// A reference edge never leaves a piece: TensorFlow's functions have no outputs of such types, and a
+// A reference edge never leaves a subgraph: TensorFlow's functions have no outputs of such types, and a
 // value of them is a pointer into a running graph. Four rules remove those that would.
 //
 //   - A Go node that takes the value, such as a _Send, gets it from an Identity that reads the variable
@@ -19,12 +19,12 @@ import (
 //   - An op of control flow over references, such as RefSwitch, becomes the same op over a token, a
 //     bool. Nodes behind it take the token as an input that they ignore, for the order and for dead
 //     branches.
-//   - A node in a piece that takes the reference gets its own copy of the node that names the
+//   - A node in a subgraph that takes the reference gets its own copy of the node that names the
 //     variable, and waits for the node that it had the reference from, and for what the copied node
 //     waited for.
 //   - What an Identity reads from a variable is no copy in TensorFlow but the variable's memory: who
 //     takes it sees the updates that came before itself, also those after the Identity. So a node in
-//     another piece gets its own copy of the Identity too, and waits for the original. A Go node that
+//     another subgraph gets its own copy of the Identity too, and waits for the original. A Go node that
 //     waits for more than the value reads when it would have run.
 
 // isRoot reports whether n names a variable or another object of the state by a reference, so that
@@ -212,7 +212,7 @@ func typeAttr(t tensor.DType) *tfpb.AttrValue {
 	return &tfpb.AttrValue{Value: &tfpb.AttrValue_Type{Type: tfpb.DataType(t)}}
 }
 
-// gate makes n wait for one node in place of many: each piece with a copy of n waits for it.
+// gate makes n wait for one node in place of many: each subgraph with a copy of n waits for it.
 func (c *cutter) gate(n *node) {
 	name := c.unique(n.name + "/inputs")
 	g := &node{name: name, op: "NoOp", device: n.device, opDef: c.set.ops["NoOp"], control: n.control,

@@ -54,9 +54,9 @@ func nodes(lines string) (list []*tfpb.NodeDef) {
 	return list
 }
 
-// cutLines cuts a graph and checks it. It returns the nodes of each piece, separated by blanks, in
-// alphabetical order of the pieces.
-func cutLines(t testing.TB, lines string) (pieces []string, err error) {
+// cutLines cuts a graph and checks it. It returns the nodes of each subgraph, separated by blanks, in
+// alphabetical order of the subgraphs.
+func cutLines(t testing.TB, lines string) (subgraphs []string, err error) {
 	t.Helper()
 	s := recordedSet(t)
 	g, err := graph.Import(&tfpb.GraphDef{Node: nodes(lines)}, graph.ImportOptions{Set: s})
@@ -74,15 +74,15 @@ func cutLines(t testing.TB, lines string) (pieces []string, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range c.pieces {
+	for _, p := range c.subgraphs {
 		var names []string
 		for _, n := range p.nodes {
 			names = append(names, n.name)
 		}
-		pieces = append(pieces, strings.Join(names, " "))
+		subgraphs = append(subgraphs, strings.Join(names, " "))
 	}
-	slices.Sort(pieces)
-	return pieces, nil
+	slices.Sort(subgraphs)
+	return subgraphs, nil
 }
 
 const (
@@ -118,15 +118,15 @@ const (
 		send = _Send(out)`
 )
 
-// TestVariableThatWaits: a copy of the node that names a variable is in each piece that uses it. The piece
+// TestVariableThatWaits: a copy of the node that names a variable is in each subgraph that uses it. The subgraph
 // waits for what the variable waited for, in data and in control edges, and is dead with it.
 func TestVariableThatWaits(t *testing.T) {
-	pieces, err := cutLines(t, waitingVariable)
+	subgraphs, err := cutLines(t, waitingVariable)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Contains(pieces, "taken") {
-		t.Errorf("pieces %q", pieces)
+	if !slices.Contains(subgraphs, "taken") {
+		t.Errorf("subgraphs %q", subgraphs)
 	}
 }
 
@@ -147,7 +147,7 @@ func TestLoopOverAReference(t *testing.T) {
 	}
 }
 
-// TestReferenceToOneOfTwoVariables: a piece cannot know which of two variables it would get, so the graph is
+// TestReferenceToOneOfTwoVariables: a subgraph cannot know which of two variables it would get, so the graph is
 // refused with the node; a Merge and an op that selects are alike.
 func TestReferenceToOneOfTwoVariables(t *testing.T) {
 	for _, lines := range []string{`
@@ -171,11 +171,11 @@ func TestReferenceToOneOfTwoVariables(t *testing.T) {
 	}
 }
 
-// TestPieceReadsForItself: a piece has its own copy of the node that reads a variable, also by way of other
+// TestSubgraphReadsForItself: a subgraph has its own copy of the node that reads a variable, also by way of other
 // such nodes. So has a Go node that waits for more, such as a Switch. What may be one of two variables is
 // taken as it was read.
-func TestPieceReadsForItself(t *testing.T) {
-	pieces, err := cutLines(t, `
+func TestSubgraphReadsForItself(t *testing.T) {
+	subgraphs, err := cutLines(t, `
 		v = VariableV2()
 		read = Identity(v)
 		again = StopGradient(read)
@@ -201,8 +201,8 @@ func TestPieceReadsForItself(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"assign later", "last copy out4", "read again", "s", "s2", "taken"}; !slices.Equal(pieces, want) {
-		t.Errorf("pieces %q, want %q", pieces, want)
+	if want := []string{"assign later", "last copy out4", "read again", "s", "s2", "taken"}; !slices.Equal(subgraphs, want) {
+		t.Errorf("subgraphs %q, want %q", subgraphs, want)
 	}
 	if _, err := cutLines(t, `
 		v = VariableV2()

@@ -82,7 +82,7 @@ func initialise(b *builder) *builder {
 }
 
 // TestReferenceVariables: variables, their initialisers and ApplyAdam are in different graphs and
-// different pieces, and are the same variables.
+// different subgraphs, and are the same variables.
 func TestReferenceVariables(t *testing.T) {
 	s, st := session(t)
 	start := initialise(newBuilder(t, s)).must(st)

@@ -98,7 +98,7 @@ func Open(o Options) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Set{start: start, compute: make(chan struct{}, runtime.GOMAXPROCS(0)), waiting: make(chan struct{}, maxBlocking), engine: e, dir: dir, version: e.version(), own: o.Go, blocking: o.Blocking,
+	s := &Set{start: start, compute: make(chan struct{}, computing()), waiting: make(chan struct{}, maxBlocking), engine: e, dir: dir, version: e.version(), own: o.Go, blocking: o.Blocking,
 		kernels: map[string][]*kernelDef{}, reach: reaches, files: o.Files}
 	if s.blocking <= 0 {
 		s.blocking = DefaultBlocking
@@ -113,6 +113,10 @@ func Open(o Options) (*Set, error) {
 	}
 	return s, nil
 }
+
+// computing returns how many functions that only compute run at once. A function may have a loop, and compute for
+// as long as a client likes. So on one processor there are two: a single long one keeps no other session out.
+func computing() int { return max(2, runtime.GOMAXPROCS(0)) }
 
 // Close ends the kernel process. Without one it does nothing: the library stays open.
 func (s *Set) Close() {

@@ -46,7 +46,7 @@ func newState(s *Set, own graph.State, c *countedContext) *state {
 		generations: &generations{}, used: map[string]bool{}, waiting: make(chan struct{}, s.blocking)}}
 }
 
-// function is a piece as it is added to a context.
+// function is a subgraph as it is added to a context.
 type function struct {
 	name string
 	def  []byte
@@ -64,13 +64,13 @@ type function struct {
 	generations *generations
 }
 
-// Rewrite implements graph.State: it makes pieces.
+// Rewrite implements graph.State: it makes subgraphs.
 func (s *state) Rewrite(g *graph.Graph) (*graph.Graph, error) {
 	c, err := cut(s.set, g)
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range c.pieces {
+	for _, p := range c.subgraphs {
 		for _, n := range p.nodes {
 			if err := c.supported(n); err != nil {
 				return nil, err
@@ -103,7 +103,7 @@ func (s *state) Rewrite(g *graph.Graph) (*graph.Graph, error) {
 		}
 		f.containers = slices.Concat(s.set.containers(def), called.containers)
 		f.waits, f.perStep, f.lasts, f.library = u.p.waits, u.p.perStep(), u.p.lasts, called
-		u.node.Piece = f // not in s: a graph that is refused later leaves nothing behind
+		u.node.Subgraph = f // not in s: a graph that is refused later leaves nothing behind
 	}
 	return out, nil
 }
@@ -125,7 +125,7 @@ func newFunction(def *tfpb.FunctionDef, identity string) (*function, error) {
 
 // NewKernel implements graph.State.
 func (s *state) NewKernel(n *graph.Node) (graph.Kernel, error) {
-	f, ok := n.Piece.(*function)
+	f, ok := n.Subgraph.(*function)
 	if !ok {
 		return s.own.NewKernel(n)
 	}

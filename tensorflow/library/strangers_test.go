@@ -44,14 +44,14 @@ func TestRefusedGraphLeavesNothing(t *testing.T) {
 				return weak.Make(n)
 			}
 		}
-		t.Fatal("there is no piece")
+		t.Fatal("there is no subgraph")
 		return weak.Pointer[graph.Node]{}
 	}
 	n := rewrite()
 	runtime.GC()
 	runtime.GC()
 	if n.Value() != nil {
-		t.Error("the piece is still there")
+		t.Error("the subgraph is still there")
 	}
 }
 

@@ -88,7 +88,7 @@ func transposeKernel(c *graph.Context) error {
 	if err != nil {
 		return err
 	}
-	// Dimensions at the end that stay where they are move in one piece.
+	// Dimensions at the end that stay where they are move as one block.
 	run, last := int64(1), len(w.dims)
 	for last > 0 && shape.Elements() > 0 && w.strides[last-1] == run {
 		last--

@@ -133,8 +133,8 @@ func unpack(c *graph.Context) error {
 	return takeApart(c, t, axis, sizes, append(append([]int64{}, dims[:axis]...), dims[axis+1:]...))
 }
 
-// takeApart sets the outputs to pieces of t along a dimension. dims are the extents of each output, or
-// nil for those of t with the size of the piece.
+// takeApart sets the outputs to parts of t along a dimension. dims are the extents of each output, or
+// nil for those of t with the size of the part.
 func takeApart(c *graph.Context, t *tensor.Tensor, axis int, sizes, dims []int64) error {
 	all := t.Shape().Dims()
 	inner, start := product64(all[axis+1:]), int64(0)

@@ -82,12 +82,12 @@ func printed(text string) string {
 
 // newStringFormat makes the kernel of StringFormat: a template with the texts of tensors in it.
 func newStringFormat(n *graph.Node, _ *State) (graph.Kernel, error) {
-	pieces := []string{n.Text("template")}
+	parts := []string{n.Text("template")}
 	if placeholder := n.Text("placeholder"); placeholder != "" {
-		pieces = strings.Split(pieces[0], placeholder)
+		parts = strings.Split(parts[0], placeholder)
 	}
-	if len(pieces)-1 != len(n.InTypes) {
-		return nil, invalid("num placeholders in template and num inputs must match: %d vs. %d", len(pieces)-1, len(n.InTypes))
+	if len(parts)-1 != len(n.InTypes) {
+		return nil, invalid("num placeholders in template and num inputs must match: %d vs. %d", len(parts)-1, len(n.InTypes))
 	}
 	summarize := n.Int("summarize")
 	return graph.KernelFunc(func(c *graph.Context) error {
@@ -95,9 +95,9 @@ func newStringFormat(n *graph.Node, _ *State) (graph.Kernel, error) {
 			return err
 		}
 		w := formatter{summarize: summarize}
-		for i, piece := range pieces {
-			w.write(piece)
-			if i < len(pieces)-1 {
+		for i, part := range parts {
+			w.write(part)
+			if i < len(parts)-1 {
 				w.tensor(c.Input(i))
 			}
 		}

@@ -97,7 +97,7 @@ func (p *postQueue) usable(allowed bool) error {
 	return nil
 }
 
-// put writes pieces behind the first n.
+// put writes elements behind the first n.
 func (p *postQueue) put(n int, sgl []verbs.SGE) {
 	for i := range sgl {
 		p.sges[n+i] = C.shim_sge{
@@ -161,9 +161,9 @@ func (s *sendQueue) check(w *verbs.SendWR) error {
 	case len(w.Inline) > s.maxInline:
 		return s.invalid("%d bytes inline: this queue pair takes %d", len(w.Inline), s.maxInline)
 	case w.Inline == nil && len(w.SGL) > s.maxSGE:
-		return s.invalid("%d pieces of memory: this queue pair takes %d", len(w.SGL), s.maxSGE)
+		return s.invalid("%d scatter/gather elements: this queue pair takes %d", len(w.SGL), s.maxSGE)
 	case atomic && (len(w.SGL) != 1 || w.SGL[0].Length != atomicBytes):
-		return s.invalid("%v needs one piece of memory of %d bytes", w.Op, atomicBytes)
+		return s.invalid("%v needs one scatter/gather element of %d bytes", w.Op, atomicBytes)
 	case atomic && w.RemoteAddr%atomicBytes != 0:
 		return s.invalid("%v at %#x, which is not aligned to %d", w.Op, w.RemoteAddr, atomicBytes)
 	case w.Len() > maxMessage:
@@ -175,7 +175,7 @@ func (s *sendQueue) check(w *verbs.SendWR) error {
 // fill writes as many work requests into the ring as it holds, one at least, or
 // as come before one that is wrong.
 func (s *sendQueue) fill(wrs []verbs.SendWR) (n int, wrong error) {
-	pieces, inline := 0, 0
+	elements, inline := 0, 0
 	for n < min(len(wrs), len(s.wrs)) {
 		w := &wrs[n]
 		if err := s.check(w); err != nil {
@@ -183,7 +183,7 @@ func (s *sendQueue) fill(wrs []verbs.SendWR) (n int, wrong error) {
 		}
 		d := C.shim_send_wr{
 			wr_id: C.uint64_t(w.ID), opcode: C.uint32_t(wrOpcodes[w.Op]), imm_be: C.uint32_t(bits.ReverseBytes32(w.Imm)),
-			remote_addr: C.uint64_t(w.RemoteAddr), rkey: C.uint32_t(w.RKey), first_sge: C.uint32_t(pieces),
+			remote_addr: C.uint64_t(w.RemoteAddr), rkey: C.uint32_t(w.RKey), first_sge: C.uint32_t(elements),
 		}
 		if w.Signaled {
 			d.send_flags |= ibvSendSignaled
@@ -202,22 +202,22 @@ func (s *sendQueue) fill(wrs []verbs.SendWR) (n int, wrong error) {
 		}
 		switch {
 		case w.Inline == nil:
-			if pieces+len(w.SGL) > len(s.sges) {
+			if elements+len(w.SGL) > len(s.sges) {
 				return n, nil
 			}
-			s.put(pieces, w.SGL)
+			s.put(elements, w.SGL)
 			d.num_sge = C.uint32_t(len(w.SGL))
 		case len(w.Inline) > 0:
-			if pieces == len(s.sges) || inline+len(w.Inline) > len(s.inline) {
+			if elements == len(s.sges) || inline+len(w.Inline) > len(s.inline) {
 				return n, nil
 			}
 			at := s.inline[inline:]
 			inline += copy(at, w.Inline)
-			s.sges[pieces] = C.shim_sge{addr: C.uint64_t(uintptr(unsafe.Pointer(&at[0]))), length: C.uint32_t(len(w.Inline))}
+			s.sges[elements] = C.shim_sge{addr: C.uint64_t(uintptr(unsafe.Pointer(&at[0]))), length: C.uint32_t(len(w.Inline))}
 			d.send_flags |= ibvSendInline
 			d.num_sge = 1
 		}
-		pieces += int(d.num_sge)
+		elements += int(d.num_sge)
 		s.wrs[n] = d
 		n++
 	}
@@ -316,20 +316,20 @@ func (r *recvQueue) free() {
 
 // fill is sendQueue.fill for receives.
 func (r *recvQueue) fill(wrs []verbs.RecvWR) (n int, wrong error) {
-	pieces := 0
+	elements := 0
 	for n < min(len(wrs), len(r.wrs)) {
 		w := &wrs[n]
 		switch {
 		case len(w.SGL) > r.maxSGE:
-			return n, r.invalid("%d pieces of memory: this queue pair takes %d", len(w.SGL), r.maxSGE)
+			return n, r.invalid("%d scatter/gather elements: this queue pair takes %d", len(w.SGL), r.maxSGE)
 		case w.Len() > maxMessage:
 			return n, r.invalid("room for %d bytes: a message has %d at most", w.Len(), maxMessage)
-		case pieces+len(w.SGL) > len(r.sges):
+		case elements+len(w.SGL) > len(r.sges):
 			return n, nil
 		}
-		r.put(pieces, w.SGL)
-		r.wrs[n] = C.shim_recv_wr{wr_id: C.uint64_t(w.ID), first_sge: C.uint32_t(pieces), num_sge: C.uint32_t(len(w.SGL))}
-		pieces += len(w.SGL)
+		r.put(elements, w.SGL)
+		r.wrs[n] = C.shim_recv_wr{wr_id: C.uint64_t(w.ID), first_sge: C.uint32_t(elements), num_sge: C.uint32_t(len(w.SGL))}
+		elements += len(w.SGL)
 		n++
 	}
 	return n, nil

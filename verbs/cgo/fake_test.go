@@ -314,7 +314,7 @@ func TestEveryFailedCreationLeavesNothing(t *testing.T) {
 			_, err := pd.CreateQP(verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 1025, MaxRecv: 1})
 			return err
 		}, "1 to 1024"},
-		{"too many pieces", func() error {
+		{"too many elements", func() error {
 			_, err := pd.CreateQP(verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 1, MaxRecv: 1, MaxRecvSGE: 9})
 			return err
 		}, "has 8 at most"},
@@ -551,7 +551,7 @@ func TestWorkRequestsThatDoNotFitAreRefusedHere(t *testing.T) {
 	}
 }
 
-// Inline bytes and pieces use up their part of the ring before the descriptors
+// Inline bytes and elements use up their part of the ring before the descriptors
 // do: what is posted must still be all, in order.
 func TestBatchesEndWhereTheRingDoes(t *testing.T) {
 	p := fakeProvider(t)

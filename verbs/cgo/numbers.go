@@ -128,7 +128,7 @@ const (
 	// 32 cost 43 ns against 35 ns for one, so more gains little; 64 descriptors
 	// are a page.
 	ringWRs = 64
-	// ringSGEs is how many pieces of memory they may have together, and
+	// ringSGEs is how many scatter/gather elements they may have together, and
 	// ringInline how many inline bytes, unless one request alone may have
 	// more. When either is used up, what is there is posted first.
 	ringSGEs   = 2 * ringWRs

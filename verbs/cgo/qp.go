@@ -49,7 +49,7 @@ func (p *protectionDomain) CreateQP(cfg verbs.QPConfig) (verbs.QP, error) {
 	case cfg.MaxRecv < 1 || cfg.MaxRecv > limits.RecvWR:
 		return nil, invalid("%d receive work requests: this device has 1 to %d", cfg.MaxRecv, limits.RecvWR)
 	case cfg.MaxSendSGE > limits.SGEs || cfg.MaxRecvSGE > limits.SGEs:
-		return nil, invalid("%d and %d pieces of memory: this device has %d at most", cfg.MaxSendSGE, cfg.MaxRecvSGE, limits.SGEs)
+		return nil, invalid("%d and %d scatter/gather elements: this device has %d at most", cfg.MaxSendSGE, cfg.MaxRecvSGE, limits.SGEs)
 	case cfg.MaxInline < 0:
 		return nil, invalid("%d inline bytes", cfg.MaxInline)
 	}
@@ -71,7 +71,7 @@ func (p *protectionDomain) CreateQP(cfg verbs.QPConfig) (verbs.QP, error) {
 		d.leave(&d.counts.QPs, q.parents...)
 		if errors.Is(err, syscall.EINVAL) {
 			return nil, &verbs.Error{Op: op, Object: d.info.Name, Err: fmt.Errorf("%w: %w", verbs.ErrInvalid, err),
-				Hint: fmt.Sprintf("probably more than the device can do together: %d send and %d receive work requests of %d and %d pieces, %d bytes inline",
+				Hint: fmt.Sprintf("probably more than the device can do together: %d send and %d receive work requests of %d and %d scatter/gather elements, %d bytes inline",
 					cfg.MaxSend, cfg.MaxRecv, cfg.MaxSendSGE, cfg.MaxRecvSGE, cfg.MaxInline)}
 		}
 		return nil, outOfMemory(op, d.info.Name, 0, err)

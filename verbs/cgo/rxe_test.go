@@ -233,7 +233,7 @@ func TestRxeSendsAndWrites(t *testing.T) {
 		t.Error("what was written differs")
 	}
 	if want := append(bytes.Clone(a.mem[:8]), a.mem[16:24]...); !bytes.Equal(b.mem[size-64:size-48], want) {
-		t.Error("what was sent from two pieces differs")
+		t.Error("what was sent from two elements differs")
 	}
 
 	// And back, by RDMA read.

@@ -21,7 +21,7 @@ _Static_assert(sizeof(shim_sge) == sizeof(struct ibv_sge) &&
 		       offsetof(shim_sge, addr) == offsetof(struct ibv_sge, addr) &&
 		       offsetof(shim_sge, length) == offsetof(struct ibv_sge, length) &&
 		       offsetof(shim_sge, lkey) == offsetof(struct ibv_sge, lkey),
-	       "the library reads the pieces of a work request where Go wrote them");
+	       "the library reads the elements of a work request where Go wrote them");
 _Static_assert(sizeof(((struct ibv_device_attr *)0)->fw_ver) == sizeof(((shim_device_attr *)0)->fw_ver), "fw_ver");
 _Static_assert(sizeof(union ibv_gid) == 16, "a GID is 16 bytes");
 

@@ -104,7 +104,7 @@ typedef struct {
 	uint32_t length, lkey;
 } shim_sge;
 
-// A send work request: its pieces are sges[first_sge] to
+// A send work request: its elements are sges[first_sge] to
 // sges[first_sge+num_sge-1] of the same area.
 typedef struct {
 	uint64_t wr_id;

@@ -9,24 +9,24 @@ import (
 // into super-packets. It copies headers, ICRCs and short payloads into its own buffer
 // and refers to longer payloads in place.
 type batch struct {
-	buf        []byte   // fixed capacity: pieces point into it
-	pieceStart int      // what follows in buf belongs to no piece yet
-	pieces     [][]byte // pieces of all messages
-	starts     []int    // index of the first piece of each message
-	msgs       []udp.Message
+	buf         []byte   // fixed capacity: buffers point into it
+	bufferStart int      // what follows in buf belongs to no buffer yet
+	buffers     [][]byte // buffers of all messages
+	starts      []int    // index of the first buffer of each message
+	msgs        []udp.Message
 
 	packets    int
 	segmentLen int  // length of the segments of the last message
 	segments   int  // segments of the last message
 	length     int  // bytes of the last message
 	sealed     bool // no packet may be added to the last message
-	borrowed   bool // a piece refers to memory of the last packet's queue pair
+	borrowed   bool // a buffer refers to memory of the last packet's queue pair
 }
 
 const (
 	// maxBatch is the maximum number of packets of a batch.
 	maxBatch = 64
-	// maxCopied is the length up to which a payload is copied. A longer one is a piece
+	// maxCopied is the length up to which a payload is copied. A longer one is a buffer
 	// of its own for the kernel, which costs about as much as copying 256 bytes.
 	maxCopied = 256
 	// quantum is what a queue pair may send in its turn: a super-packet of the largest
@@ -41,8 +41,8 @@ func (b *batch) reset() {
 	if b.buf == nil {
 		b.buf = make([]byte, 0, maxBatch*(rocewire.MaxHeaderLen+rocewire.MaxOverhead+maxCopied))
 	}
-	clear(b.pieces) // drop references to memory of regions
-	b.buf, b.pieceStart, b.pieces, b.starts, b.msgs = b.buf[:0], 0, b.pieces[:0], b.starts[:0], b.msgs[:0]
+	clear(b.buffers) // drop references to memory of regions
+	b.buf, b.bufferStart, b.buffers, b.starts, b.msgs = b.buf[:0], 0, b.buffers[:0], b.starts[:0], b.msgs[:0]
 	b.packets, b.sealed, b.borrowed = 0, true, false
 }
 
@@ -68,7 +68,7 @@ func (b *batch) add(path *rocewire.Path, p *packet, tos uint8, limit int) (joine
 	joined = !b.sealed && tos == b.msgs[len(b.msgs)-1].TOS && b.segments < limit && size <= b.segmentLen && b.length+size <= maxSuperPacket
 	if !joined {
 		b.flush()
-		b.starts = append(b.starts, len(b.pieces))
+		b.starts = append(b.starts, len(b.buffers))
 		b.msgs = append(b.msgs, udp.Message{Segment: size, TOS: tos})
 		b.segmentLen, b.segments, b.length = size, 0, 0
 	}
@@ -80,13 +80,13 @@ func (b *batch) add(path *rocewire.Path, p *packet, tos uint8, limit int) (joine
 	if p.Len > maxCopied {
 		b.flush()
 		b.borrowed = true
-		for _, piece := range p.Payload {
-			b.pieces = append(b.pieces, piece)
-			crc = rocewire.Update(crc, piece)
+		for _, buffer := range p.Payload {
+			b.buffers = append(b.buffers, buffer)
+			crc = rocewire.Update(crc, buffer)
 		}
 	} else {
-		for _, piece := range p.Payload {
-			b.buf = append(b.buf, piece...)
+		for _, buffer := range p.Payload {
+			b.buf = append(b.buf, buffer...)
 		}
 	}
 	b.buf = append(b.buf, zeros[:p.Pad]...)
@@ -103,20 +103,20 @@ func (b *batch) add(path *rocewire.Path, p *packet, tos uint8, limit int) (joine
 
 var zeros [4]byte
 
-// flush makes a piece of the bytes in buf that belong to none.
+// flush makes a buffer of the bytes in buf that belong to none.
 func (b *batch) flush() {
-	if len(b.buf) > b.pieceStart {
-		b.pieces = append(b.pieces, b.buf[b.pieceStart:len(b.buf):len(b.buf)])
-		b.pieceStart = len(b.buf)
+	if len(b.buf) > b.bufferStart {
+		b.buffers = append(b.buffers, b.buf[b.bufferStart:len(b.buf):len(b.buf)])
+		b.bufferStart = len(b.buf)
 	}
 }
 
 // messages returns the messages of the batch. They are valid until reset.
 func (b *batch) messages(to *udp.Destination) []udp.Message {
 	b.flush()
-	b.starts = append(b.starts, len(b.pieces))
+	b.starts = append(b.starts, len(b.buffers))
 	for i := range b.msgs {
-		b.msgs[i].To, b.msgs[i].Pieces = to, b.pieces[b.starts[i]:b.starts[i+1]]
+		b.msgs[i].To, b.msgs[i].Buffers = to, b.buffers[b.starts[i]:b.starts[i+1]]
 	}
 	return b.msgs
 }

@@ -24,7 +24,7 @@ func joinedMessages(t *testing.T, path *rocewire.Path, msgs []udp.Message) (list
 	t.Helper()
 	for _, m := range msgs {
 		var g joinedMessage
-		rest := slices.Concat(m.Pieces...)
+		rest := slices.Concat(m.Buffers...)
 		if len(rest) > maxSuperPacket {
 			t.Errorf("a message has %d bytes", len(rest))
 		}
@@ -138,7 +138,7 @@ func TestTrafficClassesAreNotJoined(t *testing.T) {
 	var got [][2]int
 	for _, m := range out.messages(nil) {
 		n := 0
-		for _, p := range m.Pieces {
+		for _, p := range m.Buffers {
 			n += len(p)
 		}
 		got = append(got, [2]int{int(m.TOS), n / m.Segment})
@@ -156,7 +156,7 @@ func TestBatchesOverIPv6(t *testing.T) {
 	var out batch
 	out.fill(&path, a, 64)
 	for _, m := range out.messages(nil) {
-		rest := slices.Concat(m.Pieces...)
+		rest := slices.Concat(m.Buffers...)
 		for len(rest) > 0 {
 			n := min(m.Segment, len(rest))
 			if !path.Check(rest[:n], 1) {
@@ -187,7 +187,7 @@ func TestBatchesAreBounded(t *testing.T) {
 	if total != maxBatch {
 		t.Errorf("%d packets", total)
 	}
-	// The buffer must not move, since pieces point into it. Short payloads take most of
+	// buf must not move, since buffers point into it. Short payloads take most of
 	// it.
 	p.mtu = verbs.MTU256
 	a, b = join(p)
@@ -217,7 +217,7 @@ func TestBatchesAllocateNothing(t *testing.T) {
 		ack.PSN = psnOf(p.psn[0], a.machine.req.highest-1)
 		a.machine.handlePacket(0, &ack, nil)
 	}
-	for range 100 { // the rings and pieces grow
+	for range 100 { // the rings and buffers grow
 		round()
 	}
 	if n := testing.AllocsPerRun(100, round); n > 0 && !raceEnabled {

@@ -168,11 +168,11 @@ func (m *machine) storeResponse(w *sendWork, off uint64, b []byte) {
 // scatter copies b into the memory of a list, beginning at offset off.
 func (m *machine) scatter(sgl []verbs.SGE, off uint64, b []byte) bool {
 	var space [4][]byte
-	pieces, ok := m.keys.GatherLocked(m.domain, sgl, off, uint64(len(b)), true, space[:0])
+	buffers, ok := m.keys.GatherLocked(m.domain, sgl, off, uint64(len(b)), true, space[:0])
 	if !ok {
 		return false
 	}
-	for _, p := range pieces {
+	for _, p := range buffers {
 		b = b[copy(p, b):]
 	}
 	return true

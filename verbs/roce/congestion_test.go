@@ -22,7 +22,7 @@ func withClass(class uint8) func(*verbs.Path, *verbs.Endpoint) {
 }
 
 // opcode returns the opcode of the first packet.
-func opcode(m *udp.Message) rocewire.Opcode { return rocewire.Opcode(m.Pieces[0][0]) }
+func opcode(m *udp.Message) rocewire.Opcode { return rocewire.Opcode(m.Buffers[0][0]) }
 
 // windowOf returns the congestion window of an end's flow.
 func (x *testEnd) windowOf() uint64 {
@@ -105,7 +105,7 @@ func TestCNPsAreSentWithoutECN(t *testing.T) {
 			}
 			reported++
 			length := 0
-			for _, p := range m.Pieces {
+			for _, p := range m.Buffers {
 				length += len(p)
 			}
 			if m.TOS != testClass&^ecnMask || length != m.Segment {
@@ -177,7 +177,7 @@ func TestAllPacketsHaveTheTrafficClass(t *testing.T) {
 			}
 			if op == rocewire.WriteMiddle {
 				var h rocewire.Header
-				if _, err := h.Decode(slices.Concat(m.Pieces...)[:m.Segment]); err != nil {
+				if _, err := h.Decode(slices.Concat(m.Buffers...)[:m.Segment]); err != nil {
 					t.Error(err)
 				}
 				if n := uint64(h.PSN-x.psn) & psnMask; n > last {

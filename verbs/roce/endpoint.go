@@ -151,8 +151,8 @@ func (e *endpoint) release(f *flow) {
 	}
 }
 
-// sourceOf returns where the packets of a peer come from.
-func (e *endpoint) sourceOf(r remote, ports []uint16) origin {
+// originOf returns where the packets of a peer come from.
+func (e *endpoint) originOf(r remote, ports []uint16) origin {
 	src := origin{remote: r, ports: ports, anyPort: !r.userSpace && len(ports) == 0, identifications: rocewire.IdentificationsAny}
 	if r.userSpace {
 		src.identifications = rocewire.IdentificationsRoCE
@@ -287,15 +287,15 @@ func (q *qp) handlePacketLocked(e *endpoint, d *udp.Datagram, h *rocewire.Header
 	case q.closed || q.endpoint != e || q.machine.state != verbs.StateRTR && q.machine.state != verbs.StateRTS:
 		e.drops.closed.Add(1)
 		return
-	case !q.source.allows(d.From):
+	case !q.origin.allows(d.From):
 		e.drops.source.Add(1)
 		return
 	}
-	if q.source.fromPort != d.From.Port() {
-		q.source.path = rocewire.NewPath(d.From, e.receiver.Addr())
-		q.source.fromPort = d.From.Port()
+	if q.origin.fromPort != d.From.Port() {
+		q.origin.path = rocewire.NewPath(d.From, e.receiver.Addr())
+		q.origin.fromPort = d.From.Port()
 	}
-	if !q.source.path.Check(b, q.source.identifications) {
+	if !q.origin.path.Check(b, q.origin.identifications) {
 		e.drops.damaged.Add(1)
 		return
 	}
@@ -303,7 +303,7 @@ func (q *qp) handlePacketLocked(e *endpoint, d *udp.Datagram, h *rocewire.Header
 		q.received = true
 		e.received = append(e.received, q)
 	}
-	if !q.source.userSpace {
+	if !q.origin.userSpace {
 		// Flush after this packet, so that each NAK is sent. An ACK must come between
 		// two NAKs: rxe counts consecutive NAKs as retries, even if they acknowledge
 		// packets, and fails at its retry count.

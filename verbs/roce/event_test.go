@@ -170,7 +170,7 @@ func TestKernelIsAcknowledgedAtOnce(t *testing.T) {
 			q, st := y.inner()
 			inside, gate := y.gate()
 			q.mu.Lock()
-			q.source.userSpace = roce
+			q.origin.userSpace = roce
 			q.mu.Unlock()
 			const more = 20
 			for i := range 1 + more {

@@ -260,7 +260,7 @@ func (s *memorySender) Send(msgs []udp.Message) (int, error) {
 			class = f.class(s.at, m)
 		}
 		var data []byte
-		for _, p := range m.Pieces {
+		for _, p := range m.Buffers {
 			data = append(data, p...)
 		}
 		to := m.To.Addr()

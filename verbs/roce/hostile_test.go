@@ -175,7 +175,7 @@ func TestPeerWithoutSourcePortsIsRejected(t *testing.T) {
 			if err := x.path().Connect(x.qp, x.psn, peer); !errors.Is(err, verbs.ErrInvalid) {
 				t.Errorf("port %d: %v", port, err)
 			}
-			src := (*endpoint)(nil).sourceOf(remoteOf(y.addr, peer.UDP), nil)
+			src := (*endpoint)(nil).originOf(remoteOf(y.addr, peer.UDP), nil)
 			if src.allows(netip.AddrPortFrom(y.addr, 9)) {
 				t.Errorf("port %d: packets from any port are accepted", port)
 			}

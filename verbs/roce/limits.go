@@ -40,10 +40,10 @@ const (
 	// requested; about as many as a super-packet has.
 	ackPackets = 16
 	// readPackets is the number of packets that one READ request asks for. Longer READs
-	// are requested in pieces, so that their responses fit into the receive buffer.
+	// are requested in parts, so that their responses fit into the receive buffer.
 	readPackets = 16
 	// readInterval is the time in which a flow sends one window of READ responses that
-	// were not requested in pieces: the round trip that maxWindow assumes. A timer that
+	// were not requested in parts: the round trip that maxWindow assumes. A timer that
 	// is late makes it a millisecond, which limits such READs to 512 MB/s.
 	readInterval = 150 * time.Microsecond
 	// flushShare is the fraction of a window after which an endpoint sends

@@ -181,7 +181,7 @@ func (m *machine) pauseReads(waits bool, until time.Duration) {
 	m.resp.readsPaused = waits
 }
 
-// takeReadCredit returns the window cost of the READs that were requested in pieces
+// takeReadCredit returns the window cost of the READs that were requested in parts
 // since the last call (see readPacer).
 func (m *machine) takeReadCredit() uint64 {
 	n := m.resp.readCredit

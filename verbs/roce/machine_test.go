@@ -125,8 +125,8 @@ func (h *peerMachine) next(now time.Duration) []byte {
 		return nil
 	}
 	b := p.Append(nil)
-	for _, piece := range p.Payload {
-		b = append(b, piece...)
+	for _, buffer := range p.Payload {
+		b = append(b, buffer...)
 	}
 	b = append(b, zeros[:p.Pad]...)
 	return append(b, zeros[:rocewire.ICRCLen]...)

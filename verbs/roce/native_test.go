@@ -121,7 +121,7 @@ func (s *lossySender) Send(msgs []udp.Message) (int, error) {
 	kept := make([]udp.Message, 0, len(msgs))
 	for _, m := range msgs {
 		n := 0
-		for _, p := range m.Pieces {
+		for _, p := range m.Buffers {
 			n += len(p)
 		}
 		var lost []int
@@ -131,14 +131,14 @@ func (s *lossySender) Send(msgs []udp.Message) (int, error) {
 			}
 		}
 		if len(lost) > 0 {
-			all := slices.Concat(m.Pieces...)
+			all := slices.Concat(m.Buffers...)
 			for _, at := range slices.Backward(lost) {
 				all = slices.Delete(all, at, min(at+m.Segment, len(all)))
 			}
 			if len(all) == 0 {
 				continue
 			}
-			m.Pieces = [][]byte{all}
+			m.Buffers = [][]byte{all}
 		}
 		kept = append(kept, m)
 	}

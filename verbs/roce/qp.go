@@ -38,7 +38,7 @@ type qp struct {
 	received bool // listed in endpoint.received
 	sender   int  // index in endpoint.senders
 	tos      uint8
-	source   origin
+	origin   origin
 
 	timer   *time.Timer
 	timerAt time.Duration

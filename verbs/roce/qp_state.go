@@ -101,7 +101,7 @@ func (q *qp) ToRTR(a verbs.RTRAttr) error {
 	}
 	r := remoteOf(peer, a.Peer.UDP)
 	q.tos = a.TrafficClass
-	q.source = q.endpoint.sourceOf(r, a.Peer.UDP.Sources)
+	q.origin = q.endpoint.originOf(r, a.Peer.UDP.Sources)
 	q.machine.toRTR(a)
 	f := q.endpoint.flow(q.sender, r, q.machine.mtu)
 	q.machine.readCost, q.machine.path = f.readCost, &f.peer.counts
@@ -156,7 +156,7 @@ func (q *qp) ToReset() error {
 	q.machine.reset()
 	q.freedRecvs.Store(0)
 	q.stopTimerLocked()
-	q.source = origin{}
+	q.origin = origin{}
 	return nil
 }
 

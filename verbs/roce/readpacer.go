@@ -9,7 +9,7 @@ import (
 // responses per readInterval, so that other queue pairs get the flow, and the endpoint
 // can receive.
 //
-// Responses to READs that are requested in pieces of a super-packet, as devices of this
+// Responses to READs that are requested in parts of a super-packet, as devices of this
 // package do, do not wait: the requester's own window limits them.
 type readPacer struct {
 	capacity int64         // capacity of the peer's receive buffer
@@ -23,7 +23,7 @@ func newReadPacer(buffer, mtu uint64) readPacer {
 }
 
 // refill is called before each round of turns. flows is the number of flows that share
-// the peer's buffer, credit the cost of the READs that were requested in pieces since
+// the peer's buffer, credit the cost of the READs that were requested in parts since
 // the last call.
 func (p *readPacer) refill(now time.Duration, flows int64, credit uint64) {
 	if now >= p.refilled+readInterval {

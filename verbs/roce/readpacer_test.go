@@ -203,7 +203,7 @@ func TestReadOfClosedRegionIsRejected(t *testing.T) {
 	})
 }
 
-// TestReadsLeaveNoFlight: the cost of a READ is added piece by piece and removed packet
+// TestReadsLeaveNoFlight: the cost of a READ is added part by part and removed packet
 // by packet; both sums must be equal.
 func TestReadsLeaveNoFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

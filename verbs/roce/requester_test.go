@@ -215,9 +215,9 @@ func TestACKsAreRequested(t *testing.T) {
 	}
 }
 
-// TestReadsAreRequestedInPieces: of at most readPackets, and at most the space in the
+// TestReadsAreRequestedInParts: of at most readPackets, and at most the space in the
 // window; at most as many at a time as the peer allows; with a single completion.
-func TestReadsAreRequestedInPieces(t *testing.T) {
+func TestReadsAreRequestedInParts(t *testing.T) {
 	p := defaultConnection()
 	p.maxReadAtomic = 2
 	n, a, b := connect(t, p)
@@ -248,7 +248,7 @@ func TestReadsAreRequestedInPieces(t *testing.T) {
 	}
 }
 
-// TestLostResponsesAreRequestedAgain: from the first missing one, in the same pieces as
+// TestLostResponsesAreRequestedAgain: from the first missing one, in the same parts as
 // before, and at once.
 func TestLostResponsesAreRequestedAgain(t *testing.T) {
 	n, a, b := connect(t, defaultConnection())
@@ -378,7 +378,7 @@ func TestLocalErrors(t *testing.T) {
 		"before the region":     {func(_ *peerMachine, wr *verbs.SendWR) { wr.SGL[0].Addr-- }, verbs.StatusLocalProtection},
 		"behind the region":     {func(a *peerMachine, wr *verbs.SendWR) { wr.SGL[0].Addr += uint64(len(a.mem)) - 7 }, verbs.StatusLocalProtection},
 		"an address that wraps": {func(_ *peerMachine, wr *verbs.SendWR) { wr.SGL[0].Addr = ^uint64(0) - 3 }, verbs.StatusLocalProtection},
-		"the second piece": {func(a *peerMachine, wr *verbs.SendWR) {
+		"the second part": {func(a *peerMachine, wr *verbs.SendWR) {
 			wr.SGL = append(wr.SGL, verbs.SGE{Addr: 1, Length: 1, LKey: a.mr.LKey()})
 		}, verbs.StatusLocalProtection},
 		"a read into what it may not write": {func(a *peerMachine, wr *verbs.SendWR) {

@@ -36,7 +36,7 @@ type responder struct {
 	responses    [maxReadAtomic]response
 	numResponses int
 	// readsPaused stops READ responses until readsPausedUntil. readCredit is the window
-	// cost of the READs that were requested in pieces, see readPacer.
+	// cost of the READs that were requested in parts, see readPacer.
 	readsPaused      bool
 	readsPausedUntil time.Duration
 	readCredit       uint64

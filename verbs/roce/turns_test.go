@@ -265,7 +265,7 @@ func TestACKsAreSentTogether(t *testing.T) {
 		f.class = func(from netip.AddrPort, m *udp.Message) uint8 {
 			if from.Addr() == list[0].y.addr {
 				messages++
-				all := slices.Concat(m.Pieces...)
+				all := slices.Concat(m.Buffers...)
 				for b := range slices.Chunk(all, m.Segment) {
 					var h rocewire.Header
 					if _, err := h.Decode(b); err != nil || h.Op != rocewire.Ack {

@@ -41,7 +41,6 @@ const (
 	rangeSize   = 16
 	minEntry    = 256 // entryHeader and 192 bytes: short messages travel in the ring itself
 	maxEntry    = entryHeader + 512
-	maxPieces   = (maxEntry - entryHeader) / rangeSize
 )
 
 const epochAlive = 1

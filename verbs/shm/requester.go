@@ -145,12 +145,12 @@ func (q *qp) contentLocked(l *connection, w *rc.SendWork, b []byte, e *entry, p 
 	}
 	var space [4][]byte
 	if w.Length <= uint64(q.entrySize-entryHeader) {
-		pieces, ok := k.GatherLocked(&q.pd.Domain, w.SGL, 0, w.Length, false, space[:0])
+		buffers, ok := k.GatherLocked(&q.pd.Domain, w.SGL, 0, w.Length, false, space[:0])
 		if !ok {
 			return verbs.StatusLocalProtection, false
 		}
 		at := b[entryHeader:]
-		for _, x := range pieces {
+		for _, x := range buffers {
 			at = at[copy(at, x):]
 		}
 		e.length, e.flags = uint32(w.Length), e.flags|flagInline //nolint:gosec // fits into an entry
@@ -180,11 +180,11 @@ func (q *qp) contentLocked(l *connection, w *rc.SendWork, b []byte, e *entry, p 
 	}
 	off := q.machine.Offset()
 	n := min(chunkSize, w.Length-off)
-	pieces, ok := k.GatherLocked(&q.pd.Domain, w.SGL, off, n, false, space[:0])
+	buffers, ok := k.GatherLocked(&q.pd.Domain, w.SGL, off, n, false, space[:0])
 	if !ok {
 		return verbs.StatusLocalProtection, false
 	}
-	for _, x := range pieces {
+	for _, x := range buffers {
 		mem = mem[copy(mem, x):]
 	}
 	q.req.chunks |= 1 << chunk
@@ -374,12 +374,12 @@ func (q *qp) scatter(l *connection, sgl []verbs.SGE, off uint64, src []byte) (st
 			k.Mu.RLock()
 			defer k.Mu.RUnlock()
 			var space [4][]byte
-			pieces, ok := k.GatherLocked(&q.pd.Domain, sgl, off, uint64(n), true, space[:0]) //nolint:gosec // not negative
+			buffers, ok := k.GatherLocked(&q.pd.Domain, sgl, off, uint64(n), true, space[:0]) //nolint:gosec // not negative
 			if !ok {
 				return verbs.StatusLocalProtection
 			}
 			from := src[:n]
-			for _, to := range pieces {
+			for _, to := range buffers {
 				if err := q.pd.dev.provider.copy(to, from[:len(to)]); err != nil {
 					return verbs.StatusBadResponse
 				}

@@ -28,7 +28,7 @@ type responder struct {
 	// it is in use.
 	readChunk [readChunks]uint64
 	copied    uint64
-	pieces    [4][]byte // space for copySlice
+	buffers   [4][]byte // space for copySlice
 }
 
 // answered is the memfd of a registered region that a response to a READ names, and the key of the READ.
@@ -330,11 +330,11 @@ func (q *qp) copySlice(src []byte, place *rc.Place) outcome {
 	k := q.pd.dev.Keys
 	k.Mu.RLock()
 	defer k.Mu.RUnlock()
-	pieces, ok := q.findLocked(k, place, uint64(len(src)))
+	buffers, ok := q.findLocked(k, place, uint64(len(src)))
 	if !ok {
 		return misplaced
 	}
-	for _, to := range pieces {
+	for _, to := range buffers {
 		if err := q.pd.dev.provider.copy(to, src[:len(to)]); err != nil {
 			return badSource
 		}
@@ -345,16 +345,16 @@ func (q *qp) copySlice(src []byte, place *rc.Place) outcome {
 
 // findLocked returns the memory for n bytes at a place. The whole range of a WRITE is checked, since
 // the region may have been closed since the last slice. The caller holds Keys.Mu.
-func (q *qp) findLocked(k *soft.Keys, p *rc.Place, n uint64) (pieces [][]byte, ok bool) {
-	pieces = q.resp.pieces[:0]
+func (q *qp) findLocked(k *soft.Keys, p *rc.Place, n uint64) (buffers [][]byte, ok bool) {
+	buffers = q.resp.buffers[:0]
 	if p.Kind == rc.PlaceRecv {
-		return k.GatherLocked(&q.pd.Domain, p.SGL, p.Off, n, true, pieces)
+		return k.GatherLocked(&q.pd.Domain, p.SGL, p.Off, n, true, buffers)
 	}
 	m, from := k.FindLocked(&q.pd.Domain, q, p.Addr, p.Total, p.RKey, verbs.AccessRemoteWrite)
 	if m == nil {
-		return pieces, false
+		return buffers, false
 	}
-	return append(pieces, m.BytesLocked(from+p.Off, n)), true
+	return append(buffers, m.BytesLocked(from+p.Off, n)), true
 }
 
 // alive reports whether the memory that the peer posted is still the peer's to give. It is read

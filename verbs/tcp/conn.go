@@ -91,9 +91,9 @@ func (c *conn) attach(s net.Conn, in, out bool, welcome func() error) error {
 	if c.in == nil || c.out == nil {
 		return nil
 	}
-	prepare(c.in)
+	prepare(c.in, c.q.pd.dev.options.Busy)
 	if c.out != c.in {
-		prepare(c.out)
+		prepare(c.out, c.q.pd.dev.options.Busy)
 	}
 	c.reader.init(c.in)
 	c.writer.init(c.out)
@@ -179,6 +179,13 @@ func socketOf(c net.Conn) *net.TCPConn {
 		return c.Socket()
 	}
 	return nil
+}
+
+// withinHost reports whether both ends of a connection have the same address, so that one host has both.
+func withinHost(local, remote net.Addr) bool {
+	l, ok := local.(*net.TCPAddr)
+	r, also := remote.(*net.TCPAddr)
+	return ok && also && l.IP.Equal(r.IP)
 }
 
 // endStream ends what this side sends over a connection, if it can.

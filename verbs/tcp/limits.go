@@ -19,10 +19,10 @@ const (
 	// user for one of them at most. Within the limits it is the share of the connection (pace.go).
 	minSegment = 256 << 10
 	maxSegment = frame.MaxPayload
-	// batchBytes and batchPieces limit what one system call writes. On a fast connection it is
+	// batchBytes and batchContents limit what one system call writes. On a fast connection it is
 	// the share of it.
-	batchBytes  = 2 * minSegment
-	batchPieces = 8
+	batchBytes    = 2 * minSegment
+	batchContents = 8
 	// smallContent is the longest content that is copied behind its header: an element of a
 	// vector costs the kernel more.
 	smallContent = 4 << 10
@@ -40,6 +40,10 @@ const (
 	// behindBytes is how much a reader reads behind content that it reads straight into its place: a
 	// header and little content. More would be content that is copied once more.
 	behindBytes = 1 << 10
+	// hostSendBuffer is the send buffer between two processes of a host (SO_SNDBUF, which the kernel
+	// doubles). No distance has to be bridged. With the some MiB that the kernel chooses, content has
+	// left the caches before the peer reads it.
+	hostSendBuffer = 256 << 10
 	// busySpinTime is how long a reader looks at its socket under Options.Busy before it sleeps.
 	// spinLooks is the number of looks between two looks at the clock, in some 10 µs.
 	busySpinTime = time.Millisecond
@@ -96,7 +100,7 @@ const (
 // never is a duration for a timer that is created before it is needed.
 const never = time.Duration(1<<63 - 1)
 
-// The segment fits a frame, and a batch its pieces.
+// The segment fits a frame, and a batch its buffers.
 const (
 	_ = uint(frame.MaxPayload - maxSegment)
 	_ = uint(stagingBytes - smallContent - frame.HeaderLen)

@@ -27,7 +27,7 @@ type machine struct {
 
 	req  requester
 	resp responder
-	turn bool // the next piece of content is a response, if there is one
+	turn bool // the next segment of content is a response, if there is one
 	// share is that of the connection (pace.go); 0 before it is known.
 	share uint64
 	at    time.Duration // of the input under way

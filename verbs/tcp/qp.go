@@ -99,8 +99,8 @@ func (q *qp) granted(addr, n uint64, key verbs.RKey, need verbs.Access) ([]byte,
 	return q.pd.Keys.Granted(&q.pd.Domain, q, addr, n, key, need)
 }
 
-func (q *qp) gather(sgl []verbs.SGE, off, n uint64, write bool, pieces [][]byte) ([][]byte, bool) {
-	return q.pd.Keys.Gather(&q.pd.Domain, sgl, off, n, write, pieces)
+func (q *qp) gather(sgl []verbs.SGE, off, n uint64, write bool, buffers [][]byte) ([][]byte, bool) {
+	return q.pd.Keys.Gather(&q.pd.Domain, sgl, off, n, write, buffers)
 }
 
 // waitForAccess returns when all accesses to memory that are under way have ended. What was

@@ -34,20 +34,20 @@ func (s *rawSocket) control(f func(fd uintptr)) error { return s.c.Control(f) }
 // write calls try until it returns true, each time when the socket can be written.
 func (s *rawSocket) write(try func(fd uintptr) bool) error { return s.c.Write(try) }
 
-// readv reads into the pieces; wait means that there is nothing yet.
-func readv(fd uintptr, pieces [][]byte) (n int, wait bool, err error) {
+// readv reads into the buffers; wait means that there is nothing yet.
+func readv(fd uintptr, buffers [][]byte) (n int, wait bool, err error) {
 	for {
-		n, err = unix.Readv(int(fd), pieces) //nolint:gosec // a file descriptor
+		n, err = unix.Readv(int(fd), buffers) //nolint:gosec // a file descriptor
 		if !errors.Is(err, unix.EINTR) {
 			return max(n, 0), errors.Is(err, unix.EAGAIN), ignore(err)
 		}
 	}
 }
 
-// writev writes the pieces, or some of them; wait means that the socket is full.
-func writev(fd uintptr, pieces [][]byte) (n int, wait bool, err error) {
+// writev writes the buffers, or some of them; wait means that the socket is full.
+func writev(fd uintptr, buffers [][]byte) (n int, wait bool, err error) {
 	for {
-		n, err = unix.Writev(int(fd), pieces) //nolint:gosec // a file descriptor
+		n, err = unix.Writev(int(fd), buffers) //nolint:gosec // a file descriptor
 		if !errors.Is(err, unix.EINTR) {
 			return max(n, 0), errors.Is(err, unix.EAGAIN), ignore(err)
 		}
@@ -61,8 +61,9 @@ func ignore(err error) error {
 	return err
 }
 
-// prepare sets the options of a socket. Without them it works, only slower.
-func prepare(c net.Conn) {
+// prepare sets the options of a socket. Without them it works, only slower. The send buffer is not short
+// under Options.Busy: a reader that spins takes the processor that the writer needs to fill it in time.
+func prepare(c net.Conn, busy bool) {
 	if t, ok := c.(interface{ NetConn() net.Conn }); ok { // under TLS
 		c = t.NetConn()
 	}
@@ -77,6 +78,9 @@ func prepare(c net.Conn) {
 	}
 	raw.Control(func(fd uintptr) { //nolint:errcheck // the connection is closed then
 		keepUnsent(fd, minShare)
+		if !busy && withinHost(t.LocalAddr(), t.RemoteAddr()) {
+			unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF, hostSendBuffer) //nolint:errcheck,gosec // the kernel's maximum may be less
+		}
 	})
 }
 

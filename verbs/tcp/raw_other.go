@@ -22,6 +22,6 @@ func readv(uintptr, [][]byte) (n int, wait bool, err error) { return 0, false, e
 
 func writev(uintptr, [][]byte) (n int, wait bool, err error) { return 0, false, errors.ErrUnsupported }
 
-func prepare(net.Conn) {}
+func prepare(net.Conn, bool) {}
 
 func keepUnsent(uintptr, int) {}

@@ -391,17 +391,17 @@ func (r *reader) takeFired() {
 
 // find returns the memory of the next n bytes of content. It must be called in an access; the
 // memory is valid until its end.
-func (r *reader) find(n int) (pieces [][]byte, ok bool) {
+func (r *reader) find(n int) (buffers [][]byte, ok bool) {
 	q, p := r.conn.q, &r.place
-	pieces = r.space[:0]
+	buffers = r.space[:0]
 	switch p.Kind {
 	case rc.PlaceRecv, placeResponse:
-		return q.gather(p.SGL, p.Off, uint64(n), true, pieces) //nolint:gosec // not negative
+		return q.gather(p.SGL, p.Off, uint64(n), true, buffers) //nolint:gosec // not negative
 	case rc.PlaceRemote:
 		mem, ok := q.granted(p.Addr+p.Off, uint64(n), p.RKey, verbs.AccessRemoteWrite) //nolint:gosec // likewise
-		return append(pieces, mem), ok
+		return append(buffers, mem), ok
 	}
-	return pieces, true
+	return buffers, true
 }
 
 // store copies content to its place.
@@ -417,9 +417,9 @@ func (r *reader) store(b []byte, off int) {
 	c.readAccess.Lock()
 	ok := !c.dead.Load()
 	if ok {
-		var pieces [][]byte
-		if pieces, ok = r.find(len(b)); ok {
-			for _, p := range pieces {
+		var buffers [][]byte
+		if buffers, ok = r.find(len(b)); ok {
+			for _, p := range buffers {
 				b = b[copy(p, b):]
 			}
 		}
@@ -479,20 +479,20 @@ func (r *reader) readIntoOnce(want int) (n int, wait bool, err error) {
 	r.take()
 	c.readAccess.Lock()
 	defer c.readAccess.Unlock()
-	var pieces [][]byte
+	var buffers [][]byte
 	if r.place.Kind == rc.PlaceNowhere { // dropped content overwrites itself in buf
-		pieces = append(r.space[:0], r.buf[:min(want, len(r.buf))])
+		buffers = append(r.space[:0], r.buf[:min(want, len(r.buf))])
 	} else {
 		if c.dead.Load() {
 			return 0, false, errMisplaced
 		}
 		var ok bool
-		if pieces, ok = r.find(want); !ok {
+		if buffers, ok = r.find(want); !ok {
 			return 0, false, errMisplaced
 		}
-		pieces = append(pieces, r.buf[:behindBytes])
+		buffers = append(buffers, r.buf[:behindBytes])
 	}
-	n, wait, err = readv(r.fd, pieces)
-	clear(pieces)
+	n, wait, err = readv(r.fd, buffers)
+	clear(buffers)
 	return n, wait, err
 }

@@ -19,7 +19,7 @@ import (
 //     into staging; longer content stays where it is.
 //  2. One system call writes the batch (writev). What the socket does not take is tried again.
 //     Each attempt looks the memory up again, since it may have been closed meanwhile.
-//  3. Under TLS, content is copied into staging too, piece by piece.
+//  3. Under TLS, content is copied into staging too, buffer by buffer.
 type writer struct {
 	conn *conn
 	out  net.Conn
@@ -42,7 +42,7 @@ type writer struct {
 	hasLong  bool                // the batch has content of the user's memory
 	lostPart frameContent        // content whose memory was closed
 	vector   [][]byte
-	space    [2*batchPieces + 2 + maxSGEs][]byte
+	space    [2*batchContents + 2 + maxSGEs][]byte
 	blocking bool // for tryWrite: wait for the socket
 	err      error
 	try      func(fd uintptr) bool
@@ -50,12 +50,12 @@ type writer struct {
 	header   frame.Header
 }
 
-// part is a piece of a batch: bytes of staging, or content of the user's memory.
+// part is one range of a batch: bytes of staging, or content of the user's memory.
 type part struct {
-	staged bool
-	from   int // in staging
-	n      int
-	source frameContent
+	staged  bool
+	from    int // in staging
+	n       int
+	content frameContent
 	// upTo is one more than the last request that is complete with this part, see
 	// requester.written.
 	upTo uint64
@@ -65,7 +65,7 @@ func (w *writer) init(out net.Conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.out, w.ready = out, true
-	w.parts = make([]part, 0, 2*batchPieces+2)
+	w.parts = make([]part, 0, 2*batchContents+2)
 	if w.raw = rawOf(out); w.raw != nil {
 		w.try = w.writeOnce
 	}
@@ -198,9 +198,9 @@ func (w *writer) build() bool {
 	}
 	q.machine.share = uint64(w.pace.bytes()) //nolint:gosec // positive
 	limit := max(batchBytes, w.pace.bytes())
-	now, long, pieces := q.now(), 0, 0
+	now, long, contents := q.now(), 0, 0
 	var s frameContent
-	for pieces < batchPieces && long < limit && cap(w.staging)-len(w.staging) >= frame.HeaderLen+smallContent {
+	for contents < batchContents && long < limit && cap(w.staging)-len(w.staging) >= frame.HeaderLen+smallContent {
 		before := q.machine.Next()
 		if !q.machine.next(now, len(w.parts) == 0, &w.header, &s) {
 			break
@@ -222,10 +222,10 @@ func (w *writer) build() bool {
 			}
 		default:
 			w.stage(from, before)
-			w.parts = append(w.parts, part{source: s, n: int(s.n), upTo: after}) //nolint:gosec // at most maxSegment
+			w.parts = append(w.parts, part{content: s, n: int(s.n), upTo: after}) //nolint:gosec // at most maxSegment
 			w.hasLong = true
 			long += int(s.n) //nolint:gosec // likewise
-			pieces++
+			contents++
 			continue
 		}
 		w.stage(from, after)
@@ -268,25 +268,25 @@ func (w *writer) copySmall(s *frameContent) bool {
 	c := w.conn
 	c.writeAccess.Lock()
 	defer c.writeAccess.Unlock()
-	pieces, ok := w.find(s, 0, s.n, w.space[:0])
+	buffers, ok := w.find(s, 0, s.n, w.space[:0])
 	if !ok || c.dead.Load() {
 		return false
 	}
-	for _, p := range pieces {
+	for _, p := range buffers {
 		w.staging = append(w.staging, p...)
 	}
 	return true
 }
 
-// find returns the memory of n bytes of a source, from off on. It must be called in an access;
+// find returns the memory of n bytes of a content, from off on. It must be called in an access;
 // the memory is valid until its end.
-func (w *writer) find(s *frameContent, off, n uint64, pieces [][]byte) ([][]byte, bool) {
+func (w *writer) find(s *frameContent, off, n uint64, buffers [][]byte) ([][]byte, bool) {
 	q := w.conn.q
 	if s.sgl != nil {
-		return q.gather(s.sgl, s.off+off, n, false, pieces)
+		return q.gather(s.sgl, s.off+off, n, false, buffers)
 	}
 	mem, ok := q.granted(s.addr+off, n, s.rkey, verbs.AccessRemoteRead)
-	return append(pieces, mem), ok
+	return append(buffers, mem), ok
 }
 
 // gone breaks the queue pair: the memory of a frame was closed before its header was written.
@@ -374,9 +374,9 @@ func (w *writer) writeSome(fd uintptr) (wait bool) {
 			continue
 		}
 		var ok bool
-		w.vector, ok = w.find(&p.source, uint64(skip), uint64(p.n-skip), w.vector) //nolint:gosec // not negative
+		w.vector, ok = w.find(&p.content, uint64(skip), uint64(p.n-skip), w.vector) //nolint:gosec // not negative
 		if !ok {
-			w.err, w.lostPart = errMisplaced, p.source
+			w.err, w.lostPart = errMisplaced, p.content
 			return false
 		}
 	}
@@ -432,7 +432,7 @@ func (w *writer) writeThrough() error {
 	return nil
 }
 
-// copyNext copies the next pieces of the batch, as far as they fit the buffer, and drops them
+// copyNext copies the next parts of the batch, as far as they fit the buffer, and drops them
 // from the batch. Full buffers make full records of TLS.
 func (w *writer) copyNext() ([]byte, error) {
 	c := w.conn
@@ -450,12 +450,12 @@ func (w *writer) copyNext() ([]byte, error) {
 		if c.dead.Load() {
 			return nil, errGone
 		}
-		pieces, ok := w.find(&p.source, uint64(w.sent), uint64(n), w.space[:0]) //nolint:gosec // not negative
+		buffers, ok := w.find(&p.content, uint64(w.sent), uint64(n), w.space[:0]) //nolint:gosec // not negative
 		if !ok {
-			w.lostPart = p.source
+			w.lostPart = p.content
 			return nil, errMisplaced
 		}
-		for _, b := range pieces {
+		for _, b := range buffers {
 			k += copy(w.copies[k:], b)
 		}
 		w.advance(n)

@@ -23,7 +23,7 @@ func dataCases() []testCase {
 		{name: "EmptySendTakesAReceive", run: emptySend},
 		{name: "EmptyWriteWithImm", run: emptyWriteImm},
 		{name: "ScatterAndGather", run: scatterGather},
-		{name: "TooManyPieces", run: tooManyPieces},
+		{name: "TooManyElements", run: tooManyElements},
 		{name: "ShorterThanTheReceive", run: shorter},
 		{name: "InOrder", run: inOrder},
 		{name: "ContentBeforeImm", run: contentBeforeImm},
@@ -299,7 +299,7 @@ func scatterGather(w *world) {
 	}
 }
 
-func tooManyPieces(w *world) {
+func tooManyElements(w *world) {
 	a, b := w.pair()
 	limit := a.n.dev.Info().Limits.SGEs
 	sgl := make([]verbs.SGE, limit+1)

@@ -5,9 +5,9 @@ import "bytes"
 // zeroPage is the content of an untouched page.
 var zeroPage [pageSize]byte
 
-// copyPieces copies n bytes from src at srcOff to dst at dstOff, both lists of pieces. The
+// copyBuffers copies n bytes from src at srcOff to dst at dstOff, both lists of buffers. The
 // caller ensures that both are long enough.
-func copyPieces(dst [][]byte, dstOff uint64, src [][]byte, srcOff, n uint64) {
+func copyBuffers(dst [][]byte, dstOff uint64, src [][]byte, srcOff, n uint64) {
 	d, s := 0, 0
 	for n > 0 {
 		for dstOff >= uint64(len(dst[d])) {

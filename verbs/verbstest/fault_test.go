@@ -612,7 +612,7 @@ func TestSpinningLetsTimeGoOn(t *testing.T) {
 	})
 }
 
-// TestRails: the link between two NICs can fail alone.
+// TestRails: the wires between two NICs can fail alone.
 func TestRails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := NewFabric(Options{Devices: []DeviceOptions{{}, {Ports: 2}}})

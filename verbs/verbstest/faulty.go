@@ -122,7 +122,7 @@ func (q *qp) storeLate(mem [][]byte, p *packet) bool {
 		return false
 	}
 	content := make([]byte, p.n)
-	copyPieces([][]byte{content}, 0, p.content.mem, p.off, p.n)
+	copyBuffers([][]byte{content}, 0, p.content.mem, p.off, p.n)
 	to := mem[0][p.off:]
 	time.AfterFunc(time.Millisecond, func() { copy(to, content) })
 	return true

@@ -108,7 +108,7 @@ func runModel(t *testing.T, program []byte) {
 			t.Fatal(err)
 		}
 	}
-	link, back := f.OneWay("a", "b"), f.OneWay("b", "a")
+	there, back := f.OneWay("a", "b"), f.OneWay("b", "a")
 
 	model := make([]byte, len(b.mem)) // b's memory after all posted requests
 	var sent []prediction
@@ -182,21 +182,21 @@ func runModel(t *testing.T, program []byte) {
 		case opPoll:
 			poll()
 		case opCut:
-			[]*Wires{link, back}[arg%2].Cut()
+			[]*Wires{there, back}[arg%2].Cut()
 		case opRestore:
-			link.Restore()
+			there.Restore()
 			back.Restore()
 		case opHold:
-			[]*Wires{link, back}[arg%2].Hold()
+			[]*Wires{there, back}[arg%2].Hold()
 		case opRelease:
-			link.Release()
+			there.Release()
 			back.Release()
 		case opLoss:
-			[]*Wires{link, back}[arg%2].SetLoss(float64(arg%8) / 100)
+			[]*Wires{there, back}[arg%2].SetLoss(float64(arg%8) / 100)
 		case opLatency:
-			[]*Wires{link, back}[arg%2].SetLatency(time.Duration(arg) * 10 * time.Microsecond)
+			[]*Wires{there, back}[arg%2].SetLatency(time.Duration(arg) * 10 * time.Microsecond)
 		case opBandwidth:
-			[]*Wires{link, back}[arg%2].SetBandwidth(int64(arg) << 20)
+			[]*Wires{there, back}[arg%2].SetBandwidth(int64(arg) << 20)
 		case opPort:
 			n := f.Host([]string{"a", "b"}[arg%2]).NIC("mem0")
 			n.PortDown(1)
@@ -212,7 +212,7 @@ func runModel(t *testing.T, program []byte) {
 		}
 	}
 	// All faults end, and a receive is posted for each message.
-	for _, l := range []*Wires{link, back} {
+	for _, l := range []*Wires{there, back} {
 		l.Restore().Release().SetLoss(0)
 	}
 	for ; recvs < modelWRs; recvs++ {

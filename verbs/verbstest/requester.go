@@ -238,7 +238,7 @@ func (q *qp) takeResponse(p *packet) {
 	c := q.contentOf(number)
 	if len(p.data) > 0 {
 		q.one[0] = p.data
-		copyPieces(c.mem, (p.seg-c.first)*segmentSize, q.one[:], 0, uint64(len(p.data)))
+		copyBuffers(c.mem, (p.seg-c.first)*segmentSize, q.one[:], 0, uint64(len(p.data)))
 	}
 	q.machine.Respond(number, uint64(len(p.data)))
 	q.acknowledged(number, q.segAcked+1)

@@ -133,10 +133,10 @@ func (q *qp) find(p *rc.Place) (mem [][]byte, ok bool) {
 // store copies the content of a segment to its place in the memory of the message.
 func (q *qp) store(dst [][]byte, p *packet) {
 	if p.data != nil {
-		copyPieces(dst, p.off, [][]byte{p.data}, 0, p.n)
+		copyBuffers(dst, p.off, [][]byte{p.data}, 0, p.n)
 		return
 	}
-	copyPieces(dst, p.off, p.content.mem, p.off, p.n)
+	copyBuffers(dst, p.off, p.content.mem, p.off, p.n)
 }
 
 // sendReadResponse sends the current content that a read requests. It returns false if it

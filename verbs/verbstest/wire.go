@@ -23,14 +23,14 @@ type wire struct {
 	meter     *meter
 }
 
-// meter counts the bytes that a link carries, for HoldAfter and CutAfter.
+// meter counts the bytes that some wires carry, for HoldAfter and CutAfter.
 type meter struct {
 	carried uint64
 	holdAt  uint64
 	cutAt   uint64
 	held    chan struct{} // closed when the hold begins; nil if none is planned
 	cut     chan struct{} // likewise
-	wires   []*wire       // of the link
+	wires   []*wire
 }
 
 // wireLocked returns the wire from one port to another, and creates it on first use.
@@ -164,9 +164,9 @@ func (l *Wires) Release() *Wires {
 	})
 }
 
-// HoldAfter holds the link after n more bytes of content have arrived, over all its wires
-// together. The channel is closed when the hold begins. A wire counts for one link at a
-// time: a later HoldAfter or CutAfter of another link replaces this one on shared wires.
+// HoldAfter holds the wires after n more bytes of content have arrived, over all of them
+// together. The channel is closed when the hold begins. A wire counts for one Wires at a
+// time: a later HoldAfter or CutAfter of another one replaces this one on shared wires.
 func (l *Wires) HoldAfter(n uint64) <-chan struct{} {
 	c := make(chan struct{})
 	l.measure(func(m *meter) { m.holdAt, m.held = m.carried+n, c })
@@ -215,7 +215,7 @@ func (m *meter) check(n uint64) {
 	}
 }
 
-// Carried returns the number of bytes of content that arrived over the link.
+// Carried returns the number of bytes of content that arrived over the wires.
 func (l *Wires) Carried() (n uint64) {
 	l.f.mu.Lock()
 	defer l.f.mu.Unlock()
@@ -342,7 +342,7 @@ func (q *qp) detachInFlightLocked() {
 			p.void = true
 		} else {
 			p.data = make([]byte, p.n)
-			copyPieces([][]byte{p.data}, 0, p.content.mem, p.off, p.n)
+			copyBuffers([][]byte{p.data}, 0, p.content.mem, p.off, p.n)
 		}
 		p.untrack()
 		p = next

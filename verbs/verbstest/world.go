@@ -435,7 +435,7 @@ func (w *world) memoryIs(mem []byte, at int, want []byte, rest byte) {
 			should = want[i-at]
 		}
 		if b != should {
-			w.Fatalf("byte %d is %#x, want %#x (the piece is %d to %d)", i, b, should, at, at+len(want))
+			w.Fatalf("byte %d is %#x, want %#x (the pattern is %d to %d)", i, b, should, at, at+len(want))
 		}
 	}
 }

@@ -6,7 +6,7 @@
 //	   │
 //	   Open: GetStatus, CreateWorkerSession           Close: DeleteWorkerSession
 //
-// Tensors travel in two ways:
+// Tensors are sent by two calls:
 //
 //   - Feeds and fetches are part of the messages of a run, and need no server of the caller. They
 //     are for small tensors: a message has at most 2 GiB, and the content is copied.

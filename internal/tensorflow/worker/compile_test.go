@@ -93,9 +93,9 @@ func TestAGraphThatCannotBeRegisteredClosesItsKernels(t *testing.T) {
 // nodes that the client has named.
 func TestPartitionGraphsHaveTheNodesOfTheClient(t *testing.T) {
 	set := &closingSet{left: 2, rewrite: func(g *graph.Graph) *graph.Graph {
-		piece := *g.Nodes[0]
-		piece.Name, piece.Def = "piece", &tfpb.NodeDef{Name: "piece", Op: "Close", Device: piece.Device}
-		return &graph.Graph{Nodes: []*graph.Node{&piece}, Producer: g.Producer}
+		subgraph := *g.Nodes[0]
+		subgraph.Name, subgraph.Def = "subgraph", &tfpb.NodeDef{Name: "subgraph", Op: "Close", Device: subgraph.Device}
+		return &graph.Graph{Nodes: []*graph.Node{&subgraph}, Producer: g.Producer}
 	}}
 	f, err := twoDevices(t, set)
 	if err != nil {

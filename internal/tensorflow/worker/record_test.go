@@ -331,7 +331,7 @@ func TestCallsByNameAreCountedAsOne(t *testing.T) {
 	g := newGraphs(t, Options{})
 	s := g.open(&tfpb.CreateWorkerSessionRequest{})
 	handle := g.register(s, func(_ context.Context, step *graph.Step) error {
-		for _, op := range []string{"f1", "f2", "Neg", "Merge", graph.PieceOp} {
+		for _, op := range []string{"f1", "f2", "Neg", "Merge", graph.SubgraphOp} {
 			step.Observe(graph.NodeRun{Node: &graph.Node{Op: op}, Start: began, End: began.Add(time.Millisecond)})
 		}
 		return nil
@@ -342,7 +342,7 @@ func TestCallsByNameAreCountedAsOne(t *testing.T) {
 	got := map[string]OpTime{}
 	g.OpTimes(func(op string, t OpTime) { got[op] = t })
 	one := OpTime{1, time.Millisecond}
-	if want := map[string]OpTime{"function": {2, 2 * time.Millisecond}, "Neg": one, "Merge": one, graph.PieceOp: one}; !maps.Equal(got, want) {
+	if want := map[string]OpTime{"function": {2, 2 * time.Millisecond}, "Neg": one, "Merge": one, graph.SubgraphOp: one}; !maps.Equal(got, want) {
 		t.Errorf("counted %v, want %v", got, want)
 	}
 }

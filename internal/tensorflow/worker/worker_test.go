@@ -208,14 +208,14 @@ func TestRecvTensorRefuses(t *testing.T) {
 	wantCode(t, err, status.InvalidArgument, "none may be empty or 0")
 }
 
-// TestOptionsThatGrowAreRefused before they are parsed: the parser copies a list for each further piece.
+// TestOptionsThatGrowAreRefused before they are parsed: the parser copies a list for each further part.
 func TestOptionsThatGrowAreRefused(t *testing.T) {
 	f := newFixture(t, Options{})
 	defer f.close()
 	req := asTryst(t, request(1, "x"), 1, 1)
-	piece := protowire.AppendBytes(protowire.AppendTag(nil, 7, protowire.BytesType), make([]byte, 8)) // finished
+	part := protowire.AppendBytes(protowire.AppendTag(nil, 7, protowire.BytesType), make([]byte, 8)) // finished
 	for range 20_000 {
-		req.TransportOptions.Value = append(req.TransportOptions.Value, piece...)
+		req.TransportOptions.Value = append(req.TransportOptions.Value, part...)
 	}
 	_, err := f.RecvTensor(t.Context(), req)
 	wantCode(t, err, status.ResourceExhausted, "takes more than")

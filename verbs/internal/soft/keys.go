@@ -151,9 +151,9 @@ func (k *Keys) MemoryLocked(d *Domain, s verbs.SGE, write bool) ([]byte, bool) {
 	return r.mem[off : off+uint64(s.Length) : off+uint64(s.Length)], true
 }
 
-// GatherLocked appends to pieces the memory of n bytes of a list, beginning at offset off; false
+// GatherLocked appends to buffers the memory of n bytes of a list, beginning at offset off; false
 // if the domain may not use it.
-func (k *Keys) GatherLocked(d *Domain, sgl []verbs.SGE, off, n uint64, write bool, pieces [][]byte) ([][]byte, bool) {
+func (k *Keys) GatherLocked(d *Domain, sgl []verbs.SGE, off, n uint64, write bool, buffers [][]byte) ([][]byte, bool) {
 	for _, s := range sgl {
 		if n == 0 {
 			break
@@ -164,15 +164,15 @@ func (k *Keys) GatherLocked(d *Domain, sgl []verbs.SGE, off, n uint64, write boo
 		}
 		b, ok := k.MemoryLocked(d, s, write)
 		if !ok {
-			return pieces, false
+			return buffers, false
 		}
 		b = b[off:]
 		off = 0
 		b = b[:min(uint64(len(b)), n)]
 		n -= uint64(len(b))
-		pieces = append(pieces, b)
+		buffers = append(buffers, b)
 	}
-	return pieces, n == 0
+	return buffers, n == 0
 }
 
 // UsableLocked reports whether the domain may use all memory of a list. Empty elements need no
@@ -214,10 +214,10 @@ func (k *Keys) GrantedLocked(d *Domain, through any, addr, length uint64, key ve
 }
 
 // Gather is GatherLocked with Mu held for the look-up only, for a provider that waits in Hooks.
-func (k *Keys) Gather(d *Domain, sgl []verbs.SGE, off, n uint64, write bool, pieces [][]byte) ([][]byte, bool) {
+func (k *Keys) Gather(d *Domain, sgl []verbs.SGE, off, n uint64, write bool, buffers [][]byte) ([][]byte, bool) {
 	k.Mu.RLock()
 	defer k.Mu.RUnlock()
-	return k.GatherLocked(d, sgl, off, n, write, pieces)
+	return k.GatherLocked(d, sgl, off, n, write, buffers)
 }
 
 // Usable is UsableLocked, as Gather.

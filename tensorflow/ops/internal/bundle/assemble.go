@@ -151,7 +151,7 @@ func (r *Reader) copy(ctx context.Context, key string, e *Entry, p stored, t *te
 	return nil
 }
 
-// contiguous returns where the elements of part are in those of box, if they are all there and in one piece.
+// contiguous returns where the elements of part are in those of box, if they are all there and without gaps.
 func contiguous(part, box Slice) (at int64, ok bool) {
 	at, row := 0, int64(1)
 	for i, b := range slices.Backward(box) {

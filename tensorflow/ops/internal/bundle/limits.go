@@ -35,7 +35,7 @@ const (
 	entryGrowth = 48
 	// chunk is how many bytes are read or written between two looks at the context.
 	chunk = 1 << 20
-	// bufferSize is the buffer of a file that is read or written in small pieces.
+	// bufferSize is the buffer of a file that is read or written in small parts.
 	bufferSize = 64 << 10
 	// maxOpen is how many data files a reader has open at a time.
 	maxOpen = 8

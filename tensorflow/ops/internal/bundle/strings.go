@@ -149,7 +149,7 @@ func (c contextReader) Read(p []byte) (int, error) {
 	return c.r.Read(p)
 }
 
-// contextWriter ends with the error of its context. It writes large pieces in chunks.
+// contextWriter ends with the error of its context. It divides large writes.
 type contextWriter struct {
 	ctx context.Context
 	w   io.Writer

@@ -15,14 +15,14 @@ func TestNoAllocation(t *testing.T) {
 		bound(t, r)
 		to := NewDestination(r.Addr())
 		header, payload := pattern(16), pattern(4096)
-		var pieces [][]byte
+		var buffers [][]byte
 		for range 4 {
-			pieces = append(pieces, header, payload)
+			buffers = append(buffers, header, payload)
 		}
 		msgs := []Message{
-			{To: to, Segment: 4112, TOS: 2, Pieces: pieces},
-			{To: to, TOS: 1, Pieces: pieces[:1]},
-			{To: to, Pieces: pieces[:2]},
+			{To: to, Segment: 4112, TOS: 2, Buffers: buffers},
+			{To: to, TOS: 1, Buffers: buffers[:1]},
+			{To: to, Buffers: buffers[:2]},
 		}
 		b := NewBatch()
 		const want = 4*4112 + 16 + 4112

@@ -21,7 +21,7 @@ func BenchmarkDatagram(b *testing.B) {
 				m := Message{To: to, Segment: c.size}
 				header, trailer, payload := pattern(12), pattern(4), pattern(c.size-16)
 				for range c.segments {
-					m.Pieces = append(m.Pieces, header, payload, trailer)
+					m.Buffers = append(m.Buffers, header, payload, trailer)
 				}
 				msgs := make([]Message, 4)
 				for i := range msgs {

@@ -2,7 +2,7 @@
 // a local address, and several Senders, each with its own port. It knows nothing of RoCE.
 //
 //	Sender.Send(messages)                                Receiver.Receive(batch)
-//	   │ pieces, split every Segment bytes                   ▲ datagrams, Segment bytes each
+//	   │ buffers, split every Segment bytes                  ▲ datagrams, Segment bytes each
 //	   ▼                                                     │
 //	one super-packet: UDP_SEGMENT ──► kernel, wire ──► UDP_GRO: joined again, or several
 //	if refused: one datagram for each segment

@@ -68,7 +68,7 @@ const (
 	// batchMemory is for one datagram with its metadata.
 	batchMemory = maxReceive + 1<<10
 	// senderMemory is for the headers of maxSegments messages, in the form of x/net and
-	// of the kernel. In addition, there are 16 to 32 bytes for each piece of the
-	// largest call, and without UDP_SEGMENT a slice for each piece and each segment.
+	// of the kernel. In addition, there are 16 to 32 bytes for each buffer of the
+	// largest call, and without UDP_SEGMENT a slice for each buffer and each segment.
 	senderMemory = 20 << 10
 )

@@ -8,7 +8,7 @@ type packing struct {
 	to       [maxSegments]*Destination
 	n        int // number of msgs in use
 	controls [maxSegments]controlCache
-	pieces   [][]byte // of segments; grows to the message with the most pieces
+	buffers  [][]byte // of segments; grows to the message with the most buffers
 }
 
 // reset removes the messages, and the references to their memory.
@@ -16,38 +16,38 @@ func (p *packing) reset() {
 	for i := range p.msgs[:p.n] {
 		p.msgs[i].Buffers = nil
 	}
-	clear(p.pieces)
-	p.pieces, p.n = p.pieces[:0], 0
+	clear(p.buffers)
+	p.buffers, p.n = p.buffers[:0], 0
 }
 
 // add packs one datagram, or a super-packet if segment is not 0.
-func (p *packing) add(m *Message, segment int, pieces [][]byte) {
+func (p *packing) add(m *Message, segment int, buffers [][]byte) {
 	p.to[p.n] = m.To
-	p.msgs[p.n] = ipv4.Message{Buffers: pieces, Addr: m.To.udp, OOB: p.controls[p.n].bytesFor(m.To, segment, m.TOS)}
+	p.msgs[p.n] = ipv4.Message{Buffers: buffers, Addr: m.To.udp, OOB: p.controls[p.n].bytesFor(m.To, segment, m.TOS)}
 	p.n++
 }
 
 // addSegments packs a message as one datagram for each segment.
 func (p *packing) addSegments(m *Message) {
-	// A segment may begin and end within a piece, so each segment adds at most one
-	// piece.
-	if need := len(m.Pieces) + maxSegments; cap(p.pieces) < need {
-		p.pieces = make([][]byte, 0, need)
+	// A segment may begin and end within a buffer, so each segment adds at most one
+	// buffer.
+	if need := len(m.Buffers) + maxSegments; cap(p.buffers) < need {
+		p.buffers = make([][]byte, 0, need)
 	}
 	first, space := 0, m.Segment
-	for _, piece := range m.Pieces {
-		for len(piece) > 0 {
-			n := min(len(piece), space)
-			p.pieces = append(p.pieces, piece[:n])
-			piece, space = piece[n:], space-n
+	for _, buffer := range m.Buffers {
+		for len(buffer) > 0 {
+			n := min(len(buffer), space)
+			p.buffers = append(p.buffers, buffer[:n])
+			buffer, space = buffer[n:], space-n
 			if space == 0 {
-				p.add(m, 0, p.pieces[first:])
-				first, space = len(p.pieces), m.Segment
+				p.add(m, 0, p.buffers[first:])
+				first, space = len(p.buffers), m.Segment
 			}
 		}
 	}
-	if first < len(p.pieces) {
-		p.add(m, 0, p.pieces[first:])
+	if first < len(p.buffers) {
+		p.add(m, 0, p.buffers[first:])
 	}
 }
 

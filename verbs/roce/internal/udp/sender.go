@@ -39,11 +39,11 @@ type Message struct {
 	// TOS is the traffic class: DSCP in the upper six bits, ECN in the lower two.
 	TOS uint8
 	// Segment is the length of each datagram in bytes; the last one may be shorter. 0
-	// means one datagram with all pieces.
+	// means one datagram with all buffers.
 	Segment int
-	// Pieces are the content. Datagrams may begin and end within a piece. The memory is
+	// Buffers are the content. Datagrams may begin and end within a buffer. The memory is
 	// lent until Send returns.
-	Pieces [][]byte
+	Buffers [][]byte
 }
 
 // Sender is a sending socket with its own port. It is safe for concurrent use.
@@ -166,7 +166,7 @@ func (s *Sender) sendSome(msgs []Message) (int, error) {
 	p.reset()
 	for i := range msgs[:min(len(msgs), maxSegments)] {
 		m := &msgs[i]
-		n := length(m.Pieces)
+		n := length(m.Buffers)
 		segment := m.Segment
 		if n <= segment {
 			segment = 0 // a single datagram
@@ -184,14 +184,14 @@ func (s *Sender) sendSome(msgs []Message) (int, error) {
 		if cut {
 			return s.sendSegments(m)
 		}
-		p.add(m, segment, m.Pieces)
+		p.add(m, segment, m.Buffers)
 	}
 	n, err := s.write(0)
 	if err == nil {
 		return n, nil
 	}
 	m := &msgs[0]
-	if m.Segment == 0 || length(m.Pieces) <= m.Segment || !refusesSegments(err) {
+	if m.Segment == 0 || length(m.Buffers) <= m.Segment || !refusesSegments(err) {
 		return 0, s.explain(m, err)
 	}
 	refused := err
@@ -259,7 +259,7 @@ func (s *Sender) explain(m *Message, err error) error {
 	e := &Error{Op: opSend, Addr: m.To.addr, Err: err}
 	if isTooBig(err) {
 		segment := m.Segment
-		if n := length(m.Pieces); segment == 0 || n < segment {
+		if n := length(m.Buffers); segment == 0 || n < segment {
 			segment = n
 		}
 		mtu, _ := PathMTU(s.addr.Addr(), m.To.addr) // 0: unknown
@@ -287,8 +287,8 @@ func MaxDatagram(mtu int, to netip.Addr) int {
 	return mtu - ip6Header - udpHeader
 }
 
-func length(pieces [][]byte) (n int) {
-	for _, p := range pieces {
+func length(buffers [][]byte) (n int) {
+	for _, p := range buffers {
 		n += len(p)
 	}
 	return n

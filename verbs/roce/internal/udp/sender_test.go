@@ -62,7 +62,7 @@ func TestErrorOfThePath(t *testing.T) {
 				return nil
 			})
 			to := NewDestination(r.Addr())
-			msgs := []Message{{To: to, Segment: 4112, Pieces: [][]byte{pattern(9000)}}}
+			msgs := []Message{{To: to, Segment: 4112, Buffers: [][]byte{pattern(9000)}}}
 			n, err := s.Send(msgs)
 			var e *Error
 			if n != 0 || !errors.Is(err, errno) || !errors.As(err, &e) || e.Addr != to.Addr() || errors.Is(err, ErrTooBig) {
@@ -86,22 +86,22 @@ func TestErrorIsOfTheFirstUnsentMessage(t *testing.T) {
 	eachMode(t, func(t *testing.T, addr netip.Addr, opts []Option) {
 		r, s := ends(t, addr, opts...)
 		to := NewDestination(r.Addr())
-		good := Message{To: to, Segment: 100, Pieces: [][]byte{pattern(250)}}
+		good := Message{To: to, Segment: 100, Buffers: [][]byte{pattern(250)}}
 		other := loopbacks["IPv4"]
 		if addr.Is4() {
 			other = loopbacks["IPv6"]
 		}
 		for name, bad := range map[string]Message{
-			"port 0":         {To: NewDestination(netip.AddrPortFrom(addr, 0)), Pieces: [][]byte{{1}}},
-			"family":         {To: NewDestination(netip.AddrPortFrom(other, 9)), Pieces: [][]byte{{1}}},
+			"port 0":         {To: NewDestination(netip.AddrPortFrom(addr, 0)), Buffers: [][]byte{{1}}},
+			"family":         {To: NewDestination(netip.AddrPortFrom(other, 9)), Buffers: [][]byte{{1}}},
 			"empty":          {To: to},
-			"empty pieces":   {To: to, Pieces: [][]byte{nil, {}}},
-			"too long":       {To: to, Segment: 4112, Pieces: [][]byte{pattern(maxPayload + 1)}},
-			"many segments":  {To: to, Segment: 100, Pieces: [][]byte{pattern(100*maxSegments + 1)}},
-			"negative":       {To: to, Segment: -1, Pieces: [][]byte{{1}}},
-			"segment and 0":  {To: NewDestination(netip.AddrPortFrom(addr, 0)), Segment: 2, Pieces: [][]byte{{1, 2, 3}}},
-			"far too long":   {To: to, Pieces: [][]byte{pattern(1 << 20)}},
-			"large segments": {To: to, Segment: 1 << 20, Pieces: [][]byte{pattern(1 << 20)}},
+			"empty buffers":  {To: to, Buffers: [][]byte{nil, {}}},
+			"too long":       {To: to, Segment: 4112, Buffers: [][]byte{pattern(maxPayload + 1)}},
+			"many segments":  {To: to, Segment: 100, Buffers: [][]byte{pattern(100*maxSegments + 1)}},
+			"negative":       {To: to, Segment: -1, Buffers: [][]byte{{1}}},
+			"segment and 0":  {To: NewDestination(netip.AddrPortFrom(addr, 0)), Segment: 2, Buffers: [][]byte{{1, 2, 3}}},
+			"far too long":   {To: to, Buffers: [][]byte{pattern(1 << 20)}},
+			"large segments": {To: to, Segment: 1 << 20, Buffers: [][]byte{pattern(1 << 20)}},
 		} {
 			t.Run(name, func(t *testing.T) {
 				msgs := []Message{good, good, bad, good}
@@ -142,8 +142,8 @@ func TestFullSendBuffer(t *testing.T) {
 				return nil
 			})
 			to := NewDestination(r.Addr())
-			send(t, s, Message{To: to, Pieces: [][]byte{{1}}})
-			send(t, s, Message{To: to, Pieces: [][]byte{{2}}})
+			send(t, s, Message{To: to, Buffers: [][]byte{{1}}})
+			send(t, s, Message{To: to, Buffers: [][]byte{{2}}})
 			got, _ := segments(t, r, 2-int(full.lost)) //nolint:gosec // 0 or 1
 			if last := got[len(got)-1]; last[0] != 2 {
 				t.Errorf("the last is %d", last)
@@ -152,7 +152,7 @@ func TestFullSendBuffer(t *testing.T) {
 				t.Errorf("%d lost, want %d", st.Lost, full.lost)
 			}
 			<-time.After(2 * sendWait) // the deadline must not outlive the wait
-			send(t, s, Message{To: to, Pieces: [][]byte{{3}}})
+			send(t, s, Message{To: to, Buffers: [][]byte{{3}}})
 			segments(t, r, 1)
 		})
 	}
@@ -169,7 +169,7 @@ func TestNoReceiver(t *testing.T) {
 		r, s := ends(t, addr, opts...)
 		dead, live := NewDestination(gone.Addr()), NewDestination(r.Addr())
 		for i := range 20 {
-			send(t, s, Message{To: dead, Pieces: [][]byte{{1}}}, Message{To: live, Pieces: [][]byte{{byte(i)}}})
+			send(t, s, Message{To: dead, Buffers: [][]byte{{1}}}, Message{To: live, Buffers: [][]byte{{byte(i)}}})
 		}
 		got, _ := segments(t, r, 20)
 		for i := range got {
@@ -189,7 +189,7 @@ func TestSendersShareASocketUntilItCloses(t *testing.T) {
 		sent := make(chan struct{}, 1)
 		for range 4 {
 			work.Go(func() {
-				msgs := []Message{{To: to, Segment: 500, Pieces: [][]byte{pattern(1200)}}, {To: to, TOS: 2, Pieces: [][]byte{{1}}}}
+				msgs := []Message{{To: to, Segment: 500, Buffers: [][]byte{pattern(1200)}}, {To: to, TOS: 2, Buffers: [][]byte{{1}}}}
 				for {
 					if _, err := s.Send(msgs); err != nil {
 						if !errors.Is(err, net.ErrClosed) {

@@ -109,9 +109,9 @@ func TestTruncatedAndEmptyAreDropped(t *testing.T) {
 		}
 		// No datagram exceeds a Batch, so make the Batch smaller.
 		b.data = b.data[:100]
-		send(t, s, Message{To: to, Pieces: [][]byte{make([]byte, 101)}}, Message{To: to, Pieces: [][]byte{bytes.Repeat([]byte{7}, 100)}})
+		send(t, s, Message{To: to, Buffers: [][]byte{make([]byte, 101)}}, Message{To: to, Buffers: [][]byte{bytes.Repeat([]byte{7}, 100)}})
 		receive(7, 100)
-		send(t, s, Message{To: to, TOS: 3, Pieces: [][]byte{{8}}})
+		send(t, s, Message{To: to, TOS: 3, Buffers: [][]byte{{8}}})
 		n, control, flags, from, err := r.conn.ReadMsgUDPAddrPort(b.data, b.control[:unix.CmsgSpace(0)])
 		if err != nil || n != 1 {
 			t.Fatal(n, err)
@@ -131,7 +131,7 @@ func TestEmptyIsDropped(t *testing.T) {
 		if _, err := s.conn.WriteToUDPAddrPort(nil, r.Addr()); err != nil {
 			t.Fatal(err)
 		}
-		send(t, s, Message{To: NewDestination(r.Addr()), Pieces: [][]byte{{5}}})
+		send(t, s, Message{To: NewDestination(r.Addr()), Buffers: [][]byte{{5}}})
 		if got, _ := segments(t, r, 1); !bytes.Equal(got[0], []byte{5}) {
 			t.Errorf("received %v", got)
 		}
@@ -160,8 +160,8 @@ func TestRefusedSuperPacketIsSentAsDatagrams(t *testing.T) {
 			if n := s.MaxSegments(to, 4112); n != 15 {
 				t.Fatalf("%d segments of 4112 bytes in one message, want 15", n)
 			}
-			message := Message{To: to, Segment: 4112, Pieces: [][]byte{pattern(4112*3 + 7)}}
-			lone := Message{To: to, Pieces: [][]byte{pattern(9)}}
+			message := Message{To: to, Segment: 4112, Buffers: [][]byte{pattern(4112*3 + 7)}}
+			lone := Message{To: to, Buffers: [][]byte{pattern(9)}}
 			send(t, s, lone, message, lone, message, lone)
 			if got, _ := segments(t, r, 4+1+4+1+1); len(got[0]) != 9 || len(got[1]) != 4112 || len(got[4]) != 7 || len(got[5]) != 9 {
 				t.Error("the order or the lengths differ")
@@ -197,7 +197,7 @@ func TestECNArrives(t *testing.T) {
 		to := NewDestination(r.Addr())
 		var msgs []Message
 		for tos := range 256 {
-			msgs = append(msgs, Message{To: to, TOS: uint8(tos), Pieces: [][]byte{{uint8(tos)}}}) //nolint:gosec // modulo 256
+			msgs = append(msgs, Message{To: to, TOS: uint8(tos), Buffers: [][]byte{{uint8(tos)}}}) //nolint:gosec // modulo 256
 		}
 		msgs = append(msgs, msgs[1:]...) // so that a cached control message is used for other messages
 		send(t, s, msgs...)
@@ -218,7 +218,7 @@ func TestKernelRefusesSuperPackets(t *testing.T) {
 		t.Fatal(err)
 	}
 	to := NewDestination(r.Addr())
-	send(t, s, Message{To: to, Segment: 4112, Pieces: [][]byte{pattern(4112 * 3)}})
+	send(t, s, Message{To: to, Segment: 4112, Buffers: [][]byte{pattern(4112 * 3)}})
 	segments(t, r, 3)
 	if s.MaxSegments(to, 4112) != 1 || len(s.Missing()) != 1 || !strings.Contains(s.Missing()[0], "invalid argument") {
 		t.Errorf("%d segments, missing: %q", s.MaxSegments(to, 4112), s.Missing())
@@ -236,9 +236,9 @@ func TestLongerThanThePathMTU(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, m := range []Message{
-				{To: to, Segment: 4112, Pieces: [][]byte{pattern(4112 * 2)}},
-				{To: to, Segment: 4112, Pieces: [][]byte{pattern(4112)}},
-				{To: to, Pieces: [][]byte{pattern(4112)}},
+				{To: to, Segment: 4112, Buffers: [][]byte{pattern(4112 * 2)}},
+				{To: to, Segment: 4112, Buffers: [][]byte{pattern(4112)}},
+				{To: to, Buffers: [][]byte{pattern(4112)}},
 			} {
 				n, err := s.Send([]Message{m})
 				if n != 0 || !errors.Is(err, ErrTooBig) || !errors.Is(err, syscall.EMSGSIZE) ||
@@ -247,7 +247,7 @@ func TestLongerThanThePathMTU(t *testing.T) {
 				}
 			}
 			segment := MaxDatagram(1500, to.Addr().Addr())
-			send(t, s, Message{To: to, Segment: segment, Pieces: [][]byte{pattern(segment * 3)}})
+			send(t, s, Message{To: to, Segment: segment, Buffers: [][]byte{pattern(segment * 3)}})
 			segments(t, r, 3)
 			if n := s.MaxSegments(to, segment); way == "offload" && n == 1 {
 				t.Error("super-packets are disabled for it")
@@ -342,7 +342,7 @@ func TestBufferHoldsWhatItPromises(t *testing.T) {
 				if len(opts) > 0 && r.JoinedBuffer() != r.Buffer() {
 					t.Error("the buffer is that for super-packets, which will not arrive")
 				}
-				message := Message{To: NewDestination(r.Addr()), Segment: c.size, Pieces: [][]byte{pattern(c.segments * c.size)}}
+				message := Message{To: NewDestination(r.Addr()), Segment: c.size, Buffers: [][]byte{pattern(c.segments * c.size)}}
 				b := NewBatch()
 				for sent, got := 0, 0; got < 10*held/cost; {
 					for ; (sent-got+n)*cost <= held; sent += n {
@@ -370,7 +370,7 @@ func TestOverflowIsCounted(t *testing.T) {
 		if err := withFD(r.conn, func(fd int) error { return setOption(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0, "SO_RCVBUF") }); err != nil {
 			t.Fatal(err)
 		}
-		m := Message{To: NewDestination(r.Addr()), Pieces: [][]byte{pattern(4000)}}
+		m := Message{To: NewDestination(r.Addr()), Buffers: [][]byte{pattern(4000)}}
 		for range 100 {
 			send(t, s, m)
 		}
@@ -419,7 +419,7 @@ func TestLinkLocal(t *testing.T) {
 			r, s := ends(t, addr, opts...)
 			bound(t, r)
 			b := NewBatch()
-			send(t, s, Message{To: NewDestination(r.Addr()), TOS: 1, Segment: 1000, Pieces: [][]byte{pattern(1001)}})
+			send(t, s, Message{To: NewDestination(r.Addr()), TOS: 1, Segment: 1000, Buffers: [][]byte{pattern(1001)}})
 			for got := 0; got < 1001; {
 				if err := r.Receive(b, nil); err != nil {
 					t.Fatal(err)

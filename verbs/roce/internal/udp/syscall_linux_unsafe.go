@@ -108,11 +108,11 @@ func (d *nonBlockingKernel) wait(p *packing, at int) (int, error) {
 
 func (d *nonBlockingKernel) send(p *packing, at int) (int, error) {
 	d.iovec, d.n = d.iovec[:0], p.n-at
-	pieces := 0
+	buffers := 0
 	for i := at; i < p.n; i++ {
-		pieces += len(p.msgs[i].Buffers)
+		buffers += len(p.msgs[i].Buffers)
 	}
-	d.iovec = slices.Grow(d.iovec, pieces) // it must not move while it is filled
+	d.iovec = slices.Grow(d.iovec, buffers) // it must not move while it is filled
 	for i := range d.n {
 		m, to, h := &p.msgs[at+i], &p.to[at+i].sockaddr, &d.msgs[i].header
 		first := len(d.iovec)
@@ -128,7 +128,7 @@ func (d *nonBlockingKernel) send(p *packing, at int) (int, error) {
 		h.SetControllen(len(m.OOB))
 	}
 	err := d.raw.Write(d.call)
-	clear(d.iovec) // drop the references to the pieces
+	clear(d.iovec) // drop the references to the buffers
 	if err != nil {
 		return 0, err
 	}

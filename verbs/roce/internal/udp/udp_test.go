@@ -121,13 +121,13 @@ func send(t testing.TB, s *Sender, msgs ...Message) {
 }
 
 // A super-packet arrives as the segments that were sent, however it is divided into
-// pieces.
+// buffers.
 func TestSuperPacketArrivesAsItsSegments(t *testing.T) {
 	eachMode(t, func(t *testing.T, addr netip.Addr, opts []Option) {
 		r, s := ends(t, addr, opts...)
 		to := NewDestination(r.Addr())
 		offload := len(opts) == 0 && !strings.Contains(strings.Join(append(r.Missing(), s.Missing()...), "\n"), "alone")
-		for _, c := range []struct{ total, segment, piece int }{
+		for _, c := range []struct{ total, segment, buffer int }{
 			{4112 * 15, 4112, 4112 * 15},
 			{4112 * 15, 4112, 4096},
 			{4112*14 + 1, 4112, 1000},
@@ -140,11 +140,11 @@ func TestSuperPacketArrivesAsItsSegments(t *testing.T) {
 			{maxPayload, maxPayload, 10_000},
 			{5, 0, 5},
 		} {
-			t.Run(fmt.Sprintf("%d by %d from %d", c.total, c.segment, c.piece), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%d by %d from %d", c.total, c.segment, c.buffer), func(t *testing.T) {
 				data := pattern(c.total)
-				var pieces, want [][]byte
-				for b := data; len(b) > 0; b = b[min(c.piece, len(b)):] {
-					pieces = append(pieces, b[:min(c.piece, len(b))])
+				var buffers, want [][]byte
+				for b := data; len(b) > 0; b = b[min(c.buffer, len(b)):] {
+					buffers = append(buffers, b[:min(c.buffer, len(b))])
 				}
 				segment := c.segment
 				if segment == 0 {
@@ -154,10 +154,10 @@ func TestSuperPacketArrivesAsItsSegments(t *testing.T) {
 					want = append(want, b[:min(segment, len(b))])
 				}
 				before := r.Stats().Datagrams
-				send(t, s, Message{To: to, Segment: c.segment, Pieces: pieces})
+				send(t, s, Message{To: to, Segment: c.segment, Buffers: buffers})
 				got, _ := segments(t, r, len(want))
 				if n := r.Stats().Datagrams - before; (n == 1) != (len(want) == 1 || offload) {
-					t.Errorf("%d segments came in %d pieces", len(want), n)
+					t.Errorf("%d segments came in %d buffers", len(want), n)
 				}
 				for i := range want {
 					if !bytes.Equal(got[i], want[i]) {
@@ -179,7 +179,7 @@ func TestSuperPacketWithoutGRO(t *testing.T) {
 		defer r.Close()
 		_, s := ends(t, addr)
 		data := pattern(4112*14 + 5)
-		send(t, s, Message{To: NewDestination(r.Addr()), Segment: 4112, Pieces: [][]byte{data}})
+		send(t, s, Message{To: NewDestination(r.Addr()), Segment: 4112, Buffers: [][]byte{data}})
 		got, _ := segments(t, r, 15)
 		if !bytes.Equal(bytes.Join(got, nil), data) || r.Stats().Datagrams != 15 {
 			t.Errorf("%d datagrams, want 15, or other bytes", r.Stats().Datagrams)
@@ -222,7 +222,7 @@ func TestCloseEndsReceive(t *testing.T) {
 			t.Errorf("a later one: %v", err)
 		}
 		s.Close()
-		if _, err := s.Send([]Message{{To: NewDestination(r.Addr()), Pieces: [][]byte{{1}}}}); !errors.Is(err, net.ErrClosed) {
+		if _, err := s.Send([]Message{{To: NewDestination(r.Addr()), Buffers: [][]byte{{1}}}}); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("Send: %v", err)
 		}
 	})

@@ -23,7 +23,7 @@ func functions(t testing.TB, s *Set, b *builder) (all []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range c.pieces {
+	for _, p := range c.subgraphs {
 		var ns []string
 		for _, n := range p.nodes {
 			ns = append(ns, n.name)
@@ -34,9 +34,9 @@ func functions(t testing.TB, s *Set, b *builder) (all []string) {
 	return all
 }
 
-// TestNoPieceWaitsForItsOwnOutput: the value that comes back from another worker may depend on what
+// TestNoSubgraphWaitsForItsOwnOutput: the value that comes back from another worker may depend on what
 // was sent, so what is sent is not computed together with what waits for it.
-func TestNoPieceWaitsForItsOwnOutput(t *testing.T) {
+func TestNoSubgraphWaitsForItsOwnOutput(t *testing.T) {
 	s, st := session(t)
 	b := newBuilder(t, s).floats("one", 1).
 		recv("x", tensor.Float32).
@@ -86,7 +86,7 @@ func TestSmallNodesStayInGo(t *testing.T) {
 	}
 }
 
-// TestDeadBranch: a piece in a branch that is not taken does not run; the other branch gives the value.
+// TestDeadBranch: a subgraph in a branch that is not taken does not run; the other branch gives the value.
 func TestDeadBranch(t *testing.T) {
 	s, st := session(t)
 	p := newBuilder(t, s).floats("one", 1).floats("ten", 10).
@@ -154,9 +154,9 @@ func TestReferenceInABranch(t *testing.T) {
 	}
 }
 
-// TestReferenceAcrossPieces: what follows an assignment in another piece reads the new value, and
+// TestReferenceAcrossSubgraphs: what follows an assignment in another subgraph reads the new value, and
 // assigns to the same variable.
-func TestReferenceAcrossPieces(t *testing.T) {
+func TestReferenceAcrossSubgraphs(t *testing.T) {
 	s, st := session(t)
 	p := newBuilder(t, s).variable("v", 2).floats("c", 1, 2).
 		add("assign", "Assign", "v c", "T", tensor.Float32).
@@ -175,7 +175,7 @@ func TestReferenceAcrossPieces(t *testing.T) {
 	want(t, "after", out["after"], 11, 12)
 }
 
-// TestResourceVariables: a handle passes from piece to piece, and through a branch.
+// TestResourceVariables: a handle passes from subgraph to subgraph, and through a branch.
 func TestResourceVariables(t *testing.T) {
 	s, st := session(t)
 	p := newBuilder(t, s).add("v", "VarHandleOp", "", "dtype", tensor.Float32, "shape", []int64{2}, "shared_name", "v").
@@ -227,7 +227,7 @@ func TestUninitialisedVariable(t *testing.T) {
 	}
 }
 
-// TestReadValueIsTheMemoryOfTheVariable: a piece that runs after an update gets the new value of a variable,
+// TestReadValueIsTheMemoryOfTheVariable: a subgraph that runs after an update gets the new value of a variable,
 // although the node that reads it has run before: from the node itself, from others that hand the value on,
 // in a branch, and when it is sent.
 func TestReadValueIsTheMemoryOfTheVariable(t *testing.T) {
@@ -444,7 +444,7 @@ func TestBatchesWait(t *testing.T) {
 	}
 }
 
-// TestArraysLiveForAStep: a TensorArray passes from piece to piece, and is freed when its step has
+// TestArraysLiveForAStep: a TensorArray passes from subgraph to subgraph, and is freed when its step has
 // ended: after that its handle refers to nothing.
 func TestArraysLiveForAStep(t *testing.T) {
 	s, st := session(t)
@@ -475,7 +475,7 @@ func TestArraysLiveForAStep(t *testing.T) {
 	}
 	want(t, "out", out["out"], 1, 2)
 	if kept == nil {
-		t.Fatal("no handle went from piece to piece")
+		t.Fatal("no handle went from subgraph to subgraph")
 	}
 	defer kept.Release()
 	c, _ := as[*state](t, st).hold()
