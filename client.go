@@ -118,12 +118,23 @@ func WatchPull(opts ...PullOption) WatchOption {
 	}
 }
 
+// WatchWhole receives each version whole, and not as what differs from the one before (docs/versions.md, "Deltas").
+func WatchWhole() WatchOption {
+	return func(r *WatchRequest) { r.Pull.Whole = true }
+}
+
 // WatchInto receives into memory of the caller's, by name, as PullInto does. With two maps a version comes into one while
 // the caller has the other. With one map nothing writes to it but Version.Apply, between its call and its return.
 // Memory that does not fit, since types or shapes have changed, ends the watch with InvalidArgument.
 func WatchInto(maps ...map[string]*tensor.Tensor) WatchOption {
 	return func(r *WatchRequest) { r.Into = maps }
 }
+
+// WatchState is a watch of this process, while it goes on: what it watches, the version that came last and how, and the newest one.
+type WatchState = checkpoint.WatchState
+
+// Watches returns the watches that go on, the oldest first: those of Watch and of Puller.
+func (c *Client) Watches() []WatchState { return c.puller.Watches() }
 
 // Puller pulls, as Client.Pull does, and writes the files of a publication: Save, Mirror for the newest version, and Stream for
 // an io.Writer.

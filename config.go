@@ -33,6 +33,7 @@ type GraphLimits = server.GraphLimits
 
 // The values of Config.Transport and Config.Fallback.
 const (
+	TransportAuto  = server.TransportAuto
 	TransportGRPC  = server.TransportGRPC
 	TransportVerbs = server.TransportVerbs
 	FallbackGRPC   = server.FallbackGRPC
@@ -57,4 +58,10 @@ const (
 	PollEvent    = server.PollEvent
 	DigestXXH64  = server.DigestXXH64
 	DigestSHA256 = server.DigestSHA256
+)
+
+// The values of Publications.Deltas: what differs from the version that a watcher has, or each version whole.
+const (
+	DeltasAuto = server.DeltasAuto
+	DeltasNone = server.DeltasNone
 )

@@ -98,7 +98,7 @@ func TestDialRefusesSettingsOfServers(t *testing.T) {
 	serverOnly := map[string]bool{
 		"Listen": true, "Task": true, "CollectiveLeader": true, "ShutdownTimeout": true, "MetricsAddress": true, "PprofAddress": true, "AddressFile": true,
 		"GRPC.UnaryLimit": true, "GRPC.CacheRPCResponse": true, "TLS.RequireClientCert": true,
-		"Publications.Digest": true, "Publications.MMap": true, "Publications.FileCache": true, "Publications.ReplacedPulls": true,
+		"Publications.Digest": true, "Publications.MMap": true, "Publications.FileCache": true, "Publications.ReplacedPulls": true, "Publications.Deltas": true,
 		"Limits.MaxWaiting": true, "Limits.MaxWaitingBytes": true, "Limits.KeptPerPeer": true, "Limits.KeptTotal": true, "Limits.SendBound": true,
 		"CPUDevices": true,
 	}

@@ -16,7 +16,7 @@ const (
 )
 
 // A decode host asks a prefill host for the blocks of a KV cache. They come into a cache that it allocated
-// once, in one piece. When it does not want a sequence any more, it cancels the blocks that are missing.
+// once, as a whole. When it does not want a sequence any more, it cancels the blocks that are missing.
 func Example_kvCache() {
 	ctx := context.Background()
 	tasks := startVerbs(ctx)

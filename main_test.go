@@ -9,7 +9,14 @@ import (
 
 func TestMain(m *testing.M) {
 	if at := os.Getenv(pullFrom); at != "" {
-		pullForEver(at, os.Getenv(pullOver))
+		pullForEver(at, os.Getenv(pullRoute))
+	}
+	if all := os.Getenv(serveCluster); all != "" {
+		serveForEver(all, os.Getenv(serveRoute))
+	}
+	if at := os.Getenv(readSlowlyFrom); at != "" {
+		_ = readSlowly(at)
+		os.Exit(1)
 	}
 
 	if os.Getenv("TRYST_EXAMPLE_PRODUCER") != "" { // the second process of Example_twoProcesses

@@ -95,6 +95,12 @@ func OnPulled(f func(PulledTensor)) PullOption {
 // Over("grpc") is how many tensors gRPC carried, whole or in part.
 type Summary = checkpoint.Summary
 
+// Deltas says how the tensors of a version came to a watch (Summary.Deltas): whole, or as what differs from the version before.
+type Deltas = checkpoint.Deltas
+
+// Saved is a part of Deltas: how many Tensors, their Bytes, and how many were Received instead.
+type Saved = checkpoint.Saved
+
 // Carried is what one transport and device has carried of a pull (Summary.Carried).
 type Carried = checkpoint.Carried
 

@@ -15,16 +15,16 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// A process of this test with pullFrom in its environment pulls from that address over the transport pullOver.
+// A process of this test with pullFrom in its environment pulls from that address over the transport pullRoute.
 const (
-	pullFrom = "TRYST_TEST_PULL_FROM"
-	pullOver = "TRYST_TEST_PULL_OVER"
+	pullFrom  = "TRYST_TEST_PULL_FROM"
+	pullRoute = "TRYST_TEST_PULL_ROUTE"
 )
 
 // pullForEver pulls w again and again until the process is killed.
-func pullForEver(address, over string) {
+func pullForEver(address, route string) {
 	ctx := context.Background()
-	c, err := tryst.Dial(ctx, address, configOver(over))
+	c, err := tryst.Dial(ctx, address, configOf(route))
 	if err != nil {
 		os.Exit(1)
 	}
@@ -37,12 +37,12 @@ func pullForEver(address, over string) {
 	}
 }
 
-// configOver are the settings of a process that moves tensors over gRPC, or with a provider alone.
-func configOver(over string) tryst.Config {
-	if over == "grpc" {
+// configOf are the settings of a process that moves tensors over gRPC, or with a provider alone.
+func configOf(route string) tryst.Config {
+	if route == "grpc" {
 		return tryst.Config{Transport: tryst.TransportGRPC}
 	}
-	return tryst.Config{Transport: tryst.TransportVerbs, Provider: over, Fallback: tryst.FallbackNone}
+	return tryst.Config{Transport: tryst.TransportVerbs, Provider: route, Fallback: tryst.FallbackNone}
 }
 
 // What a stopped puller holds of a withdrawn version comes back: over verbs when its channel breaks, over gRPC when nothing
@@ -52,13 +52,13 @@ func TestMemoryOfAStoppedPullerComesBack(t *testing.T) {
 	if !testing.Short() { // these wait for longer timeouts
 		bounds["grpc"], bounds["tcp"], bounds["shm"] = 15*time.Second, 5*time.Second, 5*time.Second
 	}
-	for over, bound := range bounds {
-		t.Run(over, func(t *testing.T) {
-			if over == "shm" && runtime.GOOS != "linux" {
+	for route, bound := range bounds {
+		t.Run(route, func(t *testing.T) {
+			if route == "shm" && runtime.GOOS != "linux" {
 				t.Skip("shared memory needs Linux")
 			}
 			metrics := prometheus.NewRegistry()
-			cfg := configOver(over)
+			cfg := configOf(route)
 			cfg.Listen = "127.0.0.1:0"
 			s, err := tryst.Serve(t.Context(), cfg, tryst.WithRegisterer(metrics))
 			if err != nil {
@@ -66,7 +66,7 @@ func TestMemoryOfAStoppedPullerComesBack(t *testing.T) {
 			}
 			defer s.Close(context.Background())
 			publishLarge(t, s)
-			stop := startPuller(t, s, over)
+			stop := startPuller(t, s, route)
 			for tick := time.NewTicker(time.Millisecond); s.Sent()["grpc"]+s.Sent()["verbs"] < 50; {
 				<-tick.C
 			}
@@ -79,7 +79,7 @@ func TestMemoryOfAStoppedPullerComesBack(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*bound)
 			defer cancel()
 			err = lent.Wait(ctx)
-			t.Logf("over %s the memory came back after %v", over, time.Since(begin))
+			t.Logf("over %s the memory came back after %v", route, time.Since(begin))
 			if err != nil || time.Since(begin) > bound {
 				t.Errorf("after %v: %v", time.Since(begin), err)
 			}
@@ -108,10 +108,10 @@ func publishLarge(t *testing.T, s *tryst.Server) {
 }
 
 // startPuller starts a process that pulls w again and again. stop stops it, as SIGSTOP does.
-func startPuller(t *testing.T, s *tryst.Server, over string) (stop func()) {
+func startPuller(t *testing.T, s *tryst.Server, route string) (stop func()) {
 	t.Helper()
 	puller := exec.Command(os.Args[0])
-	puller.Env = append(os.Environ(), pullFrom+"="+s.Addr().String(), pullOver+"="+over)
+	puller.Env = append(os.Environ(), pullFrom+"="+s.Addr().String(), pullRoute+"="+route)
 	if err := puller.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -73,7 +73,9 @@
 // memory. An absent consumer is no error: the producer waits for it until ctx ends (see Delivery).
 //
 // The transport "verbs" reaches each peer over the best of these that both sides have: shared memory
-// within a host, an RDMA device, TCP. Links says which one it is.
+// within a host, an RDMA device, TCP. The default "auto" does so, too, and takes gRPC without a word where
+// a peer has none of them. It takes RDMA in user space, and with TLS any RDMA device, only if the settings name it.
+// Links says which one it is.
 //
 // # What to use
 //
@@ -227,7 +229,8 @@ func UpdateDrop() UpdateOption {
 //
 // Pulls of the version before go on. They end with FailedPrecondition, and a text that says that there is a newer
 // one, when Publications.ReplacedPulls has passed. At most two versions of a name are in memory: while there are two, Update
-// waits until the memory of the older one is back, in the order of the calls; see UpdateDrop. After an
+// waits until the memory of the older one is back, in the order of the calls; see UpdateDrop. Without pulls that
+// is when the deltas between the two are made, for which it is read for 10 s at most. After an
 // error, also that of ctx, nothing has changed: FailedPrecondition for a publication of files, and when it was withdrawn
 // meanwhile. (docs/versions.md)
 func (s *Server) Update(ctx context.Context, name string, tensors []*tensor.Tensor, opts ...UpdateOption) (*Lent, error) {

@@ -57,7 +57,7 @@ func TestEverySettingArrives(t *testing.T) {
 		"host:port": "127.0.0.1:7", "path": "/x", "name": "x", "bool": "true", "number": "2", "size": "3MiB", "duration": "11s",
 		"cluster": "worker=a:1", "task": "/job:worker/task:0",
 		"transport": "verbs", "fallback": "none", "provider": "roce", "shm": "off", "rdma.mtu": "512", "rdma.traffic-class": "4", "rdma.queue-depth": "17",
-		"eager-limit": "3KiB", "arena-limit": "4GiB", "poll": "busy", "digest": "sha256",
+		"eager-limit": "3KiB", "arena-limit": "4GiB", "poll": "busy", "digest": "sha256", "deltas": "none",
 	}
 	for _, s := range config.Settings() {
 		if slices.Contains([]string{"config", "kernels", "log", "otel"}, strings.Split(s.Key, ".")[0]) {

@@ -61,14 +61,14 @@ func writePublication(t *testing.T, path string) {
 	}
 }
 
-// unread is a way to the server on which responses do not arrive any more once it stops.
+// unread is a proxy of the server through which responses do not arrive any more once it stops.
 type unread struct {
 	net.Listener
 	stop    chan struct{} // closed by Stop
 	address string
 }
 
-// unreadFrom makes a way from an address of loopback.
+// unreadFrom makes a proxy for an address of loopback.
 func (s *small) unreadFrom(from string) *unread {
 	s.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

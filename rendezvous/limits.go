@@ -24,9 +24,9 @@ const (
 	// kept.
 	shrinkAbove = 256
 
-	// DefaultSendBound is the bound of SendWait. It is several times what a link of
+	// DefaultSendBound is the bound of SendWait. It is several times what an adapter of
 	// 400 Gb/s moves until an acknowledgement is back, after 1 ms, and little beside the
-	// memory of a host with such a link.
+	// memory of a host with one.
 	DefaultSendBound = 256 << 20
 
 	// recordCost is the least that SendWait counts for a value, so that small and empty values

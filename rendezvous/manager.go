@@ -314,6 +314,19 @@ func (m *Manager) Restore(step int64, key Key, v Value) bool {
 	return e != nil && e.r.Restore(key, v)
 }
 
+// Over reports whether step has ended and is remembered: each receive of key there ends with the error that it has ended
+// with. It is false for the keys of publishers, which belong to no step.
+func (m *Manager) Over(step int64, key Key) bool {
+	for _, s := range *m.publishers.Load() {
+		if s.Publishes(key) {
+			return false
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.steps[step] == nil && m.over.find(step) != nil
+}
+
 // Republishes reports whether key is a publication's, so that each receive of it gets the value.
 func (m *Manager) Republishes(key Key) bool {
 	for _, s := range *m.publishers.Load() {

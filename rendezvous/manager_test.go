@@ -90,25 +90,25 @@ func TestM5TransferDeviceContext(t *testing.T) {
 }
 
 // two tasks whose managers reach each other.
-func linked(t *testing.T) (a, b *rendezvous.Manager, l *link) {
-	l = &link{peers: make(map[cluster.Task]*rendezvous.Manager)}
+func connected(t *testing.T) (a, b *rendezvous.Manager, d *direct) {
+	d = &direct{peers: make(map[cluster.Task]*rendezvous.Manager)}
 	make := func(name string) *rendezvous.Manager {
 		task := device(t, name).Task
-		m := rendezvous.NewManager(rendezvous.ManagerOptions{Session: &rendezvous.Session{Task: task}, Remoter: l})
-		l.peers[task] = m
+		m := rendezvous.NewManager(rendezvous.ManagerOptions{Session: &rendezvous.Session{Task: task}, Remoter: d})
+		d.peers[task] = m
 		return m
 	}
 	a, b = make(ps), make(ps1)
-	t.Cleanup(func() { a.Close(); b.Close(); l.wg.Wait() })
-	return a, b, l
+	t.Cleanup(func() { a.Close(); b.Close(); d.wg.Wait() })
+	return a, b, d
 }
 
 func TestM6RemoteRecvOne(t *testing.T) {
 	c := counted(t)
-	a, b, l := linked(t)
+	a, b, d := connected(t)
 	c.mustSend(t, b.Find(step), remoteKey(t, "a"), 1)
 	mustRecv(t, a.Find(step), remoteKey(t, "a"), 1)
-	if n := l.calls.Load(); n != 1 {
+	if n := d.calls.Load(); n != 1 {
 		t.Errorf("%d remote receives, want 1", n)
 	}
 	p := recvAsync(t.Context(), a.Find(step), remoteKey(t, "b"))
@@ -118,7 +118,7 @@ func TestM6RemoteRecvOne(t *testing.T) {
 
 func TestM7RemoteRecvAsyncMany(t *testing.T) {
 	c := counted(t)
-	a, b, _ := linked(t)
+	a, b, _ := connected(t)
 	const n = 10_000
 	p := make([]*pending, n)
 	for i := range p {
@@ -141,11 +141,11 @@ func TestM7RemoteRecvAsyncMany(t *testing.T) {
 // them at the sender is not lost on the way.
 func TestAbortOfTheReceiverReachesThePeer(t *testing.T) {
 	c := counted(t)
-	a, b, l := linked(t)
+	a, b, d := connected(t)
 	p := recvAsync(t.Context(), a.Find(step), remoteKey(t, "a"))
 	a.Find(step).Abort(errBoom)
 	p.mustFail(t, errBoom)
-	l.wg.Wait()
+	d.wg.Wait()
 	c.mustSend(t, b.Find(step), remoteKey(t, "a"), 1)
 	if v, err := b.RecvLocal(t.Context(), step, remoteKey(t, "a")); err != nil || take(v) != 1 {
 		t.Error(err)
@@ -448,6 +448,9 @@ func TestContract1PublicationsTouchNoTable(t *testing.T) {
 		}
 		v.Tensor.Release()
 	}
+	if m.Cleanup(1); m.Over(1, p.key) || !m.Over(1, key(t, "another")) {
+		t.Error("the end of a step is taken for that of a publication")
+	}
 	if m.Steps() != 0 {
 		t.Errorf("a publication made %d steps", m.Steps())
 	}
@@ -632,4 +635,22 @@ func TestErrOfAStepMakesNoStep(t *testing.T) {
 	}
 	m.Close()
 	mustBe(t, m.Err(2), status.Aborted, "Shutdown")
+}
+
+// TestOverIsOfStepsThatHaveGone: a step that was aborted and exists still is not over, since its cleanup ends it otherwise.
+func TestOverIsOfStepsThatHaveGone(t *testing.T) {
+	m := manager(t)
+	k := key(t, "k")
+	m.Find(1)
+	m.AbortStep(1, errBoom)
+	m.AbortStep(2, errBoom)
+	for step, want := range map[int64]bool{1: false, 2: true, 3: false} {
+		if got := m.Over(step, k); got != want {
+			t.Errorf("step %d is over: %v", step, got)
+		}
+	}
+	m.Cleanup(1)
+	if !m.Over(1, k) {
+		t.Error("a step that was cleaned up is not over")
+	}
 }

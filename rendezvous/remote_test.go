@@ -16,8 +16,8 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// link is a transport between the managers of one process, without a wire.
-type link struct {
+// direct is a Remoter whose peers are managers of this process: it calls them.
+type direct struct {
 	mu    sync.Mutex
 	peers map[cluster.Task]*rendezvous.Manager
 	calls atomic.Int32
@@ -63,14 +63,14 @@ func (t *transfer) Wait(ctx context.Context) (rendezvous.Value, error) {
 
 func (t *transfer) Cancel(err error) { t.cancel(err) }
 
-func (l *link) RecvFromRemoteAsync(step int64, k rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.Transfer {
+func (d *direct) RecvFromRemoteAsync(step int64, k rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.Transfer {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	x := newTransfer(args, done, cancel)
-	l.calls.Add(1)
-	l.mu.Lock()
-	peer := l.peers[k.Src().Task]
-	l.mu.Unlock()
-	l.wg.Go(func() {
+	d.calls.Add(1)
+	d.mu.Lock()
+	peer := d.peers[k.Src().Task]
+	d.mu.Unlock()
+	d.wg.Go(func() {
 		defer cancel(nil)
 		if peer == nil {
 			x.end(rendezvous.Value{}, status.Errorf(status.Unavailable, "no peer %v", k.Src().Task))
@@ -270,21 +270,21 @@ func TestB4BeforeInitialize(t *testing.T) {
 
 func TestB5SameWorkerIsLocal(t *testing.T) {
 	c := counted(t)
-	l := &link{}
-	b := initialized(t, l)
+	d := &direct{}
+	b := initialized(t, d)
 	defer b.Close()
 	c.mustSend(t, b, key(t, "a"), 1)
 	mustRecv(t, b, key(t, "a"), 1)
-	if n := l.calls.Load(); n != 0 {
+	if n := d.calls.Load(); n != 0 {
 		t.Errorf("%d remote receives for a local key", n)
 	}
 	recvAsync(t.Context(), b, remoteKey(t, "a")).mustFailWith(t, status.Unavailable, "no peer")
 	_, err := b.Recv(t.Context(), remoteKey(t, "a"), noArgs)
 	mustBe(t, err, status.Unavailable, "no peer")
-	if n := l.calls.Load(); n != 2 {
+	if n := d.calls.Load(); n != 2 {
 		t.Errorf("%d remote receives, want 2", n)
 	}
-	l.wg.Wait()
+	d.wg.Wait()
 }
 
 func TestB5DeviceCopy(t *testing.T) {
@@ -415,15 +415,15 @@ func TestB6AbortMarksAndReachesAll(t *testing.T) {
 }
 
 func TestB7RegisterAfterAbort(t *testing.T) {
-	l := &link{}
-	b := initialized(t, l)
+	d := &direct{}
+	b := initialized(t, d)
 	b.Abort(errBoom)
 	var call registered
 	if err := b.RegisterCall(&call); !errors.Is(err, errBoom) || !errors.Is(call.err, errBoom) {
 		t.Errorf("RegisterCall gave %v, the call %v", err, call.err)
 	}
 	recvAsync(t.Context(), b, remoteKey(t, "a")).mustFail(t, errBoom)
-	if n := l.calls.Load(); n != 0 {
+	if n := d.calls.Load(); n != 0 {
 		t.Errorf("an aborted step sent %d requests", n)
 	}
 	b.Close()
@@ -450,7 +450,7 @@ type failing struct{}
 
 func (failing) RecvFromRemoteAsync(_ int64, _ rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.Transfer {
 	x := newTransfer(args, done, nil)
-	x.cancel = func(error) { go x.end(rendezvous.Value{}, status.New(status.DataLoss, "the link corrupts")) }
+	x.cancel = func(error) { go x.end(rendezvous.Value{}, status.New(status.DataLoss, "the connection corrupts")) }
 	return x
 }
 
@@ -460,7 +460,7 @@ func TestB8RootCauseIsKept(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	p := recvAsync(ctx, b, remoteKey(t, "a"))
 	cancel()
-	p.mustFailWith(t, status.DataLoss, "the link corrupts")
+	p.mustFailWith(t, status.DataLoss, "the connection corrupts")
 }
 
 func TestB9DeregisterUnknownCall(t *testing.T) {

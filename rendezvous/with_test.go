@@ -13,7 +13,7 @@ import (
 func TestAbortWithEndsTheStepsOfATask(t *testing.T) {
 	const ps10 = "/job:ps/replica:0/task:10/device:CPU:0"
 	c := counted(t)
-	a, _, _ := linked(t)
+	a, _, _ := connected(t)
 	gone := device(t, ps1).Task
 	why := status.New(status.Aborted, "it has left").WithKind(status.ErrTaskLeft)
 	ctx, cancel := context.WithCancel(t.Context())

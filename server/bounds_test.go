@@ -24,6 +24,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/proto/tensorflowgrpc"
 	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
 	"github.com/tryst-rdma/tryst/internal/proto/trystgrpc"
+	"github.com/tryst-rdma/tryst/internal/transporttest"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
@@ -167,7 +168,7 @@ func TestPeerSpeaksOfItsOwnDevicesOnly(t *testing.T) {
 		_ = g.Serve(lis)
 	}()
 	defer func() { g.Stop(); <-served }()
-	addresses := freeAddresses(t, 2)
+	addresses := transporttest.FreeAddresses(t, 2)
 	spec, err := cluster.SpecFromLists(map[string][]string{"worker": addresses, "ps": {lis.Addr().String()}})
 	if err != nil {
 		t.Fatal(err)

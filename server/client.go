@@ -32,11 +32,13 @@ type Client struct {
 	target    string
 	server    atomic.Pointer[cluster.Task] // the name of the server; nil until it has told it
 	conn      grpc.ClientConnInterface
-	gate      *rdma.Gate    // nil without verbs
+	gate      *rdma.Gate    // nil without verbs, and where nobody has asked for them
 	done      chan struct{} // closed at the end of Close
 	closed    sync.Once
 	result    error // of Close
 	callbacks callbacks
+
+	transportSetting string
 }
 
 // serverTask stands for the server of a client, whose task is not known before it
@@ -99,7 +101,7 @@ func dialAs(ctx context.Context, task cluster.Task, c complete, target string, o
 		local:   func(ctx context.Context) (netip.Addr, string) { return listen.RouteTo(ctx, address, "") },
 		resolve: func(cluster.Task) (string, bool) { return address, true },
 	}
-	cl := &Client{node: newNode(task, nil, 0, o), target: address, done: make(chan struct{})}
+	cl := &Client{node: newNode(task, nil, 0, o), target: address, done: make(chan struct{}), transportSetting: c.Transport}
 	devices, err := verbsSettings(&c, at, 0, o, cl.log)
 	if err != nil {
 		return nil, err
@@ -127,7 +129,7 @@ func dialAs(ctx context.Context, task cluster.Task, c complete, target string, o
 
 // openGate makes the first receives wait for the channel.
 func (c *Client) openGate(context.Context) error {
-	if c.rdma != nil {
+	if c.rdma != nil && !c.rdma.Optional { // the first receives wait at their connection, and not as long
 		c.gate = rdma.NewGate(c.rdma.Transport)
 	}
 	return nil
@@ -153,6 +155,9 @@ func (c *Client) waitForCallbacks(context.Context) error {
 	return nil
 }
 
+// Transport returns the setting transport.
+func (c *Client) Transport() string { return c.transportSetting }
+
 // Target returns the address of the server.
 func (c *Client) Target() string { return c.target }
 
@@ -177,7 +182,7 @@ func (c *Client) Server(ctx context.Context) (cluster.Task, error) {
 func (c *Client) Conn() grpc.ClientConnInterface { return c.conn }
 
 // RecvAsync receives from the server in one of its steps; see
-// rendezvous.Rendezvous. With the transport verbs the first receives wait for the
+// rendezvous.Rendezvous. With the transports verbs and auto the first receives wait for the
 // channel, for one second at most. done runs on a goroutine that is not the caller's, as
 // that of Server.RecvAsync.
 func (c *Client) RecvAsync(ctx context.Context, step int64, key rendezvous.Key, done rendezvous.DoneFunc) {

@@ -47,7 +47,7 @@ func (s *Server) SetCluster(ctx context.Context, tasks map[string][]string) erro
 //  1. Connections to their addresses are closed, and later ones go to the new addresses.
 //  2. Steps with them end, before a transport would look for them.
 //  3. What is kept for them is dropped, and their channels are closed.
-//  4. Channels to tasks that have moved, or come, are made.
+//  4. Channels to tasks that have moved, or come, are made, and those that have come back learn what they had not learnt.
 func (s *Server) change(spec *cluster.Spec, c membership.Change) map[cluster.Task]<-chan struct{} {
 	s.log.Info("the cluster has changed", "added", c.Added, "removed", c.Removed, "moved", c.Moved, "tasks", spec.Len())
 	if err := s.conns.SetSpec(spec); err != nil {
@@ -69,12 +69,16 @@ func (s *Server) change(spec *cluster.Spec, c membership.Change) map[cluster.Tas
 	for _, task := range c.Moved {
 		s.incarnations.Move(task)
 	}
+	added := slices.DeleteFunc(slices.Clone(c.Added), func(t cluster.Task) bool { return t == s.task })
+	for _, task := range added {
+		s.transport.Joined(task)
+	}
 	if s.rdma != nil {
 		for _, task := range c.Moved {
 			address, _ := spec.Address(task)
 			s.rdma.Transport.Moved(task, status.Errorf(status.Unavailable, "%v has moved to %s", task, address))
 		}
-		s.rdma.Transport.Connect(slices.DeleteFunc(slices.Clone(c.Added), func(t cluster.Task) bool { return t == s.task })...)
+		s.rdma.Transport.Joined(added...)
 	}
 	return closing
 }

@@ -63,7 +63,9 @@ func (c *complete) parse() error {
 }
 
 // providers returns the providers that the settings allow.
-func (c *complete) providers() config.ProviderSet { return config.NewProviderSet(c.Provider, c.SHM) }
+func (c *complete) providers() config.ProviderSet {
+	return config.NewProviderSet(c.Provider, c.SHM).ForTransport(c.Transport, c.RDMA.Device, c.TLS != TLS{})
+}
 
 // byField replaces keys in errors by the fields.
 func byField(err error, f config.Fields) error {

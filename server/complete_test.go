@@ -111,12 +111,13 @@ func TestServerOfAProgramListensAtTheAddressOfItsTask(t *testing.T) {
 // TestNamesOfSettingsAreTheirValues: the constants are the values that the settings take, all of them.
 func TestNamesOfSettingsAreTheirValues(t *testing.T) {
 	names := map[string][]string{
-		"transport": {TransportGRPC, TransportVerbs},
+		"transport": {TransportAuto, TransportGRPC, TransportVerbs},
 		"fallback":  {FallbackGRPC, FallbackNone},
 		"provider":  {ProviderAuto, ProviderLibibverbs, ProviderRoCE, ProviderTCP, ProviderSHM},
 		"shm":       {SHMAuto, SHMOff},
 		"poll":      {PollAdaptive, PollBusy, PollEvent},
 		"digest":    {DigestXXH64, DigestSHA256},
+		"deltas":    {DeltasAuto, DeltasNone},
 	}
 	f := config.Bind(new(Config))
 	for _, s := range config.Settings() {

@@ -8,6 +8,7 @@ import (
 
 // The values of Config.Transport.
 const (
+	TransportAuto  = "auto"
 	TransportGRPC  = "grpc"
 	TransportVerbs = "verbs"
 )
@@ -52,6 +53,12 @@ const (
 	DigestSHA256 = "sha256"
 )
 
+// The values of Publications.Deltas: what differs from the version that a watcher has, or each version whole.
+const (
+	DeltasAuto = "auto"
+	DeltasNone = "none"
+)
+
 // Config is the settings of Start and Dial. A field with its zero value takes the default. The tag of a
 // field is the key of the setting: docs/settings.md has its limits.
 //
@@ -75,11 +82,16 @@ type Config struct {
 	// their graphs. Default: 1.
 	CPUDevices int `setting:"cpu-devices"`
 
-	// Transport carries the tensors: "grpc", or "verbs": shared memory, RDMA or TCP, the best for each peer.
-	// Default: "grpc".
+	// Transport carries the tensors: "verbs" is shared memory, RDMA or TCP, the best for each peer, and gRPC by
+	// Fallback; "auto" is verbs where both sides have it and gRPC otherwise, and what is missing on this host or at a
+	// peer is no warning; "grpc" is gRPC alone. With "auto" a provider or device that the settings name has to exist;
+	// TLS leaves RDMA to a setting that names it. With Fallback "none" somebody has asked for verbs: "auto" then needs a
+	// device, connects to all tasks at the start and warns as "verbs" does, and still takes no RDMA in user space, and
+	// under TLS none at all, that no setting names.
+	// Default: "auto".
 	Transport string `setting:"transport"`
 	// Fallback replaces verbs for peers that it does not reach: "grpc", or "none" to wait, and fail after
-	// PeerTimeout, or at once if both sides have nothing in Provider in common. It is about what this process
+	// PeerTimeout, or at once if the peer has no verbs, or nothing in Provider in common. It is about what this process
 	// receives: a peer with another setting may still fetch values from here over gRPC, so set it on both sides.
 	// Default: "grpc". Used with verbs only, so that a flag can swap the transport.
 	Fallback string `setting:"fallback"`
@@ -205,6 +217,9 @@ type Publications struct {
 	FileCache int64 `setting:"file-cache"`
 	// ReplacedPulls is how long pulls of a version in memory may go on when another one has taken its place. Default: 1m.
 	ReplacedPulls time.Duration `setting:"replaced-pulls"`
+	// Deltas is what a watcher gets that has a version: "auto" for what differs from it, where that is there before the whole, or
+	// "none" for each version whole. Default: "auto".
+	Deltas string `setting:"deltas"`
 }
 
 // Limits is the part of Config that bounds what a server keeps for its peers.

@@ -24,7 +24,7 @@ type killed struct {
 
 func newKilled(t *testing.T, change ...func(*Config)) *killed {
 	k := &killed{t: t, proxy: transporttest.NewProxy(t)}
-	addresses := freeAddresses(t, 1)
+	addresses := transporttest.FreeAddresses(t, 1)
 	spec, err := cluster.SpecFromLists(map[string][]string{"worker": {k.proxy.Addr(), addresses[0]}})
 	if err != nil {
 		t.Fatal(err)
@@ -32,6 +32,7 @@ func newKilled(t *testing.T, change ...func(*Config)) *killed {
 	k.at = func(i int) Config {
 		c := settings(change...)
 		c.Cluster, c.Task, c.Listen = spec.Lists(), cluster.Task{Job: "worker", Index: i}.String(), "127.0.0.1:0"
+		c.Transport = TransportGRPC // all of it passes the proxy
 		if i == 1 {
 			c.Listen = addresses[0]
 		}

@@ -43,7 +43,7 @@ func inState(s LinkState) func(Link) bool { return func(l Link) bool { return l.
 // TestLinksOfAClusterOverGRPC follows the link to a task that starts late, ends, and comes back.
 func TestLinksOfAClusterOverGRPC(t *testing.T) {
 	const reason = "the setting transport is grpc"
-	at := twoPlaces(t)
+	at := twoPlaces(t, func(c *Config) { c.Transport = TransportGRPC })
 	a := start(t, at(0), Options{})
 	peer := "/job:worker/replica:0/task:1"
 	if got, want := a.Links(), []Link{{Task: peer, Route: "grpc", State: LinkDown, Reason: reason}}; !reflect.DeepEqual(got, want) {
@@ -103,7 +103,7 @@ func TestLinksOfAClientOverGRPC(t *testing.T) {
 	if _, err := s.Catalog().PublishTensors(t.Context(), "m", x.Named("w")); err != nil {
 		t.Fatal(err)
 	}
-	c := dial(t, Config{}, s.Addr().String())
+	c := dial(t, Config{Transport: TransportGRPC}, s.Addr().String())
 	if l := c.Links(); len(l) != 1 || l[0].Task != s.Task().String() || l[0].State != LinkUp || l[0].Dialed != s.Addr().String() {
 		t.Errorf("before the first receive: %+v", l)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tryst-rdma/tryst/internal/transporttest"
 	"github.com/tryst-rdma/tryst/status"
 )
 
@@ -17,7 +18,7 @@ func inCluster(t *testing.T, own string, others ...string) Config {
 
 // TestServerListensAtItsAddressOfTheCluster: the address is the one that peers dial.
 func TestServerListensAtItsAddressOfTheCluster(t *testing.T) {
-	own := freeAddresses(t, 1)[0]
+	own := transporttest.FreeAddresses(t, 1)[0]
 	s := start(t, inCluster(t, own, "127.0.0.1:1"), Options{})
 	if got := s.Addr().String(); got != own {
 		t.Errorf("listens at %s, want %s", got, own)
@@ -30,7 +31,7 @@ func TestServerListensAtItsAddressOfTheCluster(t *testing.T) {
 // the port.
 func TestServerWhoseAddressIsElsewhereListensOnAllInterfaces(t *testing.T) {
 	var log syncBuffer
-	_, port, _ := net.SplitHostPort(freeAddresses(t, 1)[0])
+	_, port, _ := net.SplitHostPort(transporttest.FreeAddresses(t, 1)[0])
 	s := start(t, inCluster(t, "192.0.2.77:"+port), Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if at, ok := s.Addr().(*net.TCPAddr); !ok || !at.IP.IsUnspecified() || !strings.HasSuffix(at.String(), ":"+port) {
 		t.Errorf("listens at %v, want port %s of all interfaces", s.Addr(), port)
@@ -43,7 +44,7 @@ func TestServerWhoseAddressIsElsewhereListensOnAllInterfaces(t *testing.T) {
 // TestClusterWithoutATaskOpensNoPort: a cluster may be given only to name peers.
 func TestClusterWithoutATaskOpensNoPort(t *testing.T) {
 	var log syncBuffer
-	_, port, _ := net.SplitHostPort(freeAddresses(t, 1)[0])
+	_, port, _ := net.SplitHostPort(transporttest.FreeAddresses(t, 1)[0])
 	c := Config{Cluster: map[string][]string{"worker": {"192.0.2.77:" + port}}}
 	s := start(t, c, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if want := "127.0.0.1:" + port; s.Addr().String() != want {

@@ -22,8 +22,8 @@ import (
 // it gives memory of the process, which is copied once also when the device is back. Registered
 // memory stays readable without a device, and is registered with the next one. Devices with
 // memory windows (roce, tcp, shared memory) and those without (libibverbs) receive into memory
-// apart: what was allocated for devices of one kind is copied once over one of the other. It gives
-// memory of the kind that reaches most peers at present, before any is reached that of libibverbs.
+// apart: what was allocated for one of these groups is copied once over a device of the other. It gives
+// memory of the group that reaches most peers at present, before any is reached that of libibverbs.
 //
 // Allocate returns ResourceExhausted beyond the setting arena-limit, which this memory shares
 // with what is received without a destination. To register more may take milliseconds, so
@@ -32,9 +32,11 @@ import (
 //
 // Over libibverbs a peer that a transfer is under way with may write to any memory of this
 // allocator (docs/security.md). Over roce it has a right to its own destination only.
+//
+// With the transport auto and the fallback grpc there is other memory when the registered one is exhausted.
 func (n *node) Allocator() tensor.Allocator {
-	if n.rdma == nil {
-		return n.allocator
+	if n.rdma == nil || n.rdma.Optional {
+		return n.receiveAllocator()
 	}
 	return n.rdma.Transport.ReceiveAllocator()
 }
@@ -42,8 +44,8 @@ func (n *node) Allocator() tensor.Allocator {
 // SendAllocator is Allocator for tensors that are only sent or published: registered memory to
 // which no peer has a right.
 func (n *node) SendAllocator() tensor.Allocator {
-	if n.rdma == nil {
-		return n.allocator
+	if n.rdma == nil || n.rdma.Optional {
+		return sendMemory{n}.first()
 	}
 	return n.rdma.Transport.Allocator()
 }

@@ -35,6 +35,8 @@ const (
 	shownSessions = 100
 	shownRunning  = 20 // steps of a session
 	shownPulls    = 200
+	shownWatchers = 100
+	shownName     = 1024 // bytes of the name of a publication that somebody watches: it need not be there
 	// visitedWaits is how many entries of tables are looked at for the oldest waits: a millisecond or two.
 	visitedWaits = 20_000
 )
@@ -60,6 +62,7 @@ type serverOverview struct {
 	overviewOptions
 	traffic *overview.Traffic
 	sampler *overview.Sampler
+	watch   *overview.Watch // nil when nobody can ask
 	cache   overview.Cache
 	started time.Time
 	host    string
@@ -73,13 +76,22 @@ func (s *Server) startOverview(o overviewOptions) error {
 	s.overview = v
 	if o.Served {
 		v.sampler = overview.StartSampler(v.traffic, s.trafficTotals)
+		v.watch = s.startWatch()
+		v.cache.Changed = v.watch.ChangedAt
 	}
 	return nil
 }
 
 func (s *Server) stopOverview(context.Context) error {
+	s.overview.watch.Close()
 	s.overview.sampler.Close()
 	return nil
+}
+
+// get returns what is served. The first request after a pause waits until the peers have answered.
+func (v *serverOverview) get(ctx context.Context) (overview.Encoded, error) {
+	v.watch.Read(ctx)
+	return v.cache.Get()
 }
 
 // trafficTotals returns what was sent to and received from each peer.
@@ -121,7 +133,7 @@ func (s *Server) status() *statusapi.Status {
 	st.Routes, st.History = v.traffic.Routes()
 	st.Waits, st.Steps = s.waitStatus(now)
 	st.Groups = s.groupStatus(now, &st.Waits)
-	st.Peers = s.peerStatus(v.traffic.Counts(), st.Waits.Oldest)
+	st.Peers = s.peerStatus(now, v.traffic.Counts(), st.Waits.Oldest)
 	st.Publish = s.publishStatus(now)
 	st.Sessions = s.sessionStatus(now)
 	st.Limits = s.limitStatus()
@@ -265,13 +277,17 @@ func taskNames(tasks []cluster.Task) (names []string) {
 }
 
 // peerStatus returns the peers with their counts, and adds to the waits why a peer is not reached.
-func (s *Server) peerStatus(counts map[string]statusapi.Counts, waits []statusapi.Wait) []statusapi.Peer {
+func (s *Server) peerStatus(now time.Time, counts map[string]statusapi.Counts, waits []statusapi.Wait) []statusapi.Peer {
 	waitsOn := make(map[string]int)
 	for i := range waits {
 		waitsOn[waits[i].On]++
 	}
 	links := s.Links()
-	unreached := make(map[string]string)
+	silent := make(map[string]overview.Quiet)
+	for task, quiet := range s.overview.watch.Silent() {
+		silent[task.String()] = quiet
+	}
+	why := make(map[string]string)
 	peers := make([]statusapi.Peer, len(links))
 	for i := range links {
 		l := &links[i]
@@ -279,13 +295,17 @@ func (s *Server) peerStatus(counts map[string]statusapi.Counts, waits []statusap
 			Task: l.Task, Route: cmp.Or(l.Over, l.Route), State: string(l.State), Since: l.Since, Reason: l.Reason, Error: l.Error, Device: l.Device,
 			Address: cmp.Or(l.Dialed, l.RemoteAddress), Breaks: l.Breaks, Counts: counts[l.Task], Waits: waitsOn[l.Task],
 		}
+		if quiet, ok := silent[l.Task]; ok && l.State == LinkUp {
+			setSilent(&peers[i], now, quiet)
+			why[l.Task] = "the peer does not answer: " + peers[i].Error
+		}
 		if l.State != LinkUp && l.Error != "" {
-			unreached[l.Task] = l.Error
+			why[l.Task] = "the peer is not reached: " + l.Error
 		}
 	}
 	for i := range waits { // the link knows the reason before the first request has failed
-		if why := unreached[waits[i].On]; why != "" && waits[i].Kind == statusapi.WaitReceive {
-			waits[i].Detail = "the peer is not reached: " + why
+		if detail := why[waits[i].On]; detail != "" && waits[i].Kind == statusapi.WaitReceive {
+			waits[i].Detail = detail
 		}
 	}
 	return peers
@@ -294,9 +314,11 @@ func (s *Server) peerStatus(counts map[string]statusapi.Counts, waits []statusap
 func (s *Server) publishStatus(now time.Time) statusapi.Publish {
 	offers, pulls := s.catalog.Offers(), s.catalog.Pulling()
 	st := statusapi.Publish{Publications: make([]statusapi.Publication, 0, len(offers)), Pulls: make([]statusapi.Pull, 0, len(pulls)), TotalPulls: len(pulls)}
+	st.Watchers, st.TotalWatchers = s.watcherStatus(now)
 	for _, o := range offers {
 		st.Publications = append(st.Publications, statusapi.Publication{
 			Name: o.Name, Version: o.Version, Current: o.Current, Tensors: o.Tensors, Bytes: o.Bytes, Published: o.Published, Pulls: o.Pulls,
+			Number: strconv.FormatUint(o.Number, 10), Watchers: o.Watchers,
 		})
 	}
 	for _, p := range pulls[:min(len(pulls), shownPulls)] {
@@ -306,6 +328,30 @@ func (s *Server) publishStatus(now time.Time) statusapi.Publish {
 		})
 	}
 	return st
+}
+
+// watcherStatus returns the watchers of publications, and how many there are.
+func (s *Server) watcherStatus(now time.Time) ([]statusapi.Watcher, int) {
+	watching, total := s.catalog.Watching(shownWatchers)
+	all := make([]statusapi.Watcher, len(watching))
+	for i, w := range watching {
+		all[i] = statusapi.Watcher{
+			Publication: shortName(w.Publication), Address: w.Address, Since: w.Since, Seconds: max(0, now.Sub(w.Since).Seconds()),
+			Version: w.Version, By: w.By,
+		}
+		if w.Watcher != (cluster.Task{}) {
+			all[i].Watcher, all[i].Number, all[i].Behind = w.Watcher.String(), strconv.FormatUint(w.Number, 10), &w.Behind
+		}
+	}
+	return all, total
+}
+
+// shortName returns the beginning of a name that a stranger may have chosen.
+func shortName(s string) string {
+	if len(s) <= shownName {
+		return s
+	}
+	return strings.ToValidUTF8(s[:shownName], "") + "..."
 }
 
 func (s *Server) sessionStatus(now time.Time) statusapi.Sessions {

@@ -17,8 +17,11 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
+	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
+	"github.com/tryst-rdma/tryst/internal/proto/trystgrpc"
 	"github.com/tryst-rdma/tryst/internal/statusapi"
 	"github.com/tryst-rdma/tryst/server/internal/httpserver"
+	"github.com/tryst-rdma/tryst/tensor"
 )
 
 // statusOver gets the status of a server over HTTP, and checks it against the schema.
@@ -152,6 +155,78 @@ func TestStatusSaysThatAPeerIsNotReached(t *testing.T) {
 	a.AbortStep(1, errors.New("enough"))
 	if o := wait(t, got, "the end"); o.err == nil {
 		t.Error("a value came")
+	}
+}
+
+// TestStatusHasWatchers: who watches what, from where, which version it has, and how it came.
+func TestStatusHasWatchers(t *testing.T) {
+	s := start(t, settings(withMetrics), Options{})
+	c := dial(t, Config{}, s.Addr().String())
+	x := float(t, 1)
+	defer x.Release()
+	update := func() {
+		if _, err := s.Catalog().Update(t.Context(), "m", []*tensor.Tensor{x.Named("x")}, checkpoint.UpdateOptions{Number: 1 << 60}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	update()
+	for v, err := range c.Puller().Watch(t.Context(), checkpoint.WatchRequest{Pull: checkpoint.PullRequest{Publication: "m"}}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		st := statusWhen(t, s, "with a watcher that has the version", func(st *statusapi.Status) bool {
+			return len(st.Publish.Watchers) == 1 && st.Publish.Watchers[0].By == "whole"
+		})
+		w, p := st.Publish.Watchers[0], st.Publish.Publications[0]
+		if w.Watcher != c.Task().String() || w.Publication != "m" || !strings.HasPrefix(w.Address, "127.0.0.1:") || w.Number != "1152921504606846976" ||
+			w.Behind == nil || *w.Behind != 0 || w.Since.IsZero() || w.Version != p.Version || p.Number != w.Number || p.Watchers != 1 || st.Publish.TotalWatchers != 1 {
+			t.Errorf("%+v of %+v", w, p)
+		}
+		v.Release()
+		break
+	}
+	statusWhen(t, s, "without watchers", func(st *statusapi.Status) bool { return st.Publish.TotalWatchers == 0 && len(st.Publish.Watchers) == 0 })
+}
+
+// TestStatusHasTheBeginningOfALongName: whoever watches a publication that is not there has chosen its name.
+func TestStatusHasTheBeginningOfALongName(t *testing.T) {
+	s := start(t, settings(withMetrics), Options{})
+	c := dial(t, Config{}, s.Addr().String())
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for _, err := range c.Puller().Watch(ctx, checkpoint.WatchRequest{Pull: checkpoint.PullRequest{Publication: strings.Repeat("\x01", 16<<10)}}) {
+			if ctx.Err() == nil {
+				t.Error("the watch has yielded or ended: ", err)
+			}
+		}
+	}()
+	defer func() { cancel(); <-done }()
+	st := statusWhen(t, s, "with a watcher", func(st *statusapi.Status) bool { return len(st.Publish.Watchers) == 1 })
+	if name := st.Publish.Watchers[0].Publication; name != strings.Repeat("\x01", 1024)+"..." {
+		t.Errorf("the name has %d bytes", len(name))
+	}
+}
+
+// TestStatusSaysNotWhatAnOlderWatcherHas: it has not told that.
+func TestStatusSaysNotWhatAnOlderWatcherHas(t *testing.T) {
+	s := start(t, settings(withMetrics), Options{})
+	x := float(t, 1)
+	defer x.Release()
+	if _, err := s.Catalog().PublishTensors(t.Context(), "m", x.Named("x")); err != nil {
+		t.Fatal(err)
+	}
+	w, err := trystgrpc.NewPublicationsClient(dialPlainly(t, s.Addr().String())).Watch(t.Context(), &trystpb.WatchRequest{Publication: "m"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	st := statusWhen(t, s, "with a watcher", func(st *statusapi.Status) bool { return len(st.Publish.Watchers) == 1 })
+	if w := st.Publish.Watchers[0]; w.Watcher != "" || w.Number != "" || w.Behind != nil || w.Address == "" {
+		t.Errorf("%+v", w)
 	}
 }
 

@@ -115,7 +115,7 @@ func TestPullSurvivesAResetAtAnyByte(t *testing.T) {
 		if at >= 0 {
 			cut = p.CutAfter(at)
 		}
-		c, err := Dial(t.Context(), Config{}, p.Addr(), Options{})
+		c, err := Dial(t.Context(), Config{Transport: TransportGRPC}, p.Addr(), Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,7 +156,7 @@ func TestPullSurvivesTheEndOfAStalledConnection(t *testing.T) {
 	p := transporttest.NewProxy(t)
 	p.SetTarget(s.Addr().String())
 	stuck := p.HoldAfter(50_000)
-	c := dial(t, Config{}, p.Addr())
+	c := dial(t, Config{Transport: TransportGRPC}, p.Addr())
 	go func() {
 		<-stuck
 		p.Release()
@@ -171,11 +171,11 @@ func TestPullSurvivesARestart(t *testing.T) {
 	path := checkpointFile(t, true)
 	for _, way := range []string{"killed", "in order"} {
 		t.Run(way, func(t *testing.T) {
-			listen := freeAddresses(t, 1)[0]
+			listen := transporttest.FreeAddresses(t, 1)[0]
 			s := publisher(t, listen, path)
 			p := transporttest.NewProxy(t)
 			p.SetTarget(listen)
-			c := dial(t, Config{}, p.Addr())
+			c := dial(t, Config{Transport: TransportGRPC}, p.Addr())
 			reached := p.HoldAfter(20 << 20)
 			restarted := make(chan struct{})
 			go func() {
@@ -213,7 +213,7 @@ func TestPullSurvivesARestart(t *testing.T) {
 func TestPullFromAServerThatStarts(t *testing.T) {
 	x := float(t, 7)
 	defer x.Release()
-	listen := freeAddresses(t, 1)[0]
+	listen := transporttest.FreeAddresses(t, 1)[0]
 	var pulled chan error
 	s, err := Start(t.Context(), settings(func(c *Config) { c.Listen = listen }), Options{Prepare: func(_ context.Context, s *Server) error {
 		if _, err := s.Catalog().PublishTensors(t.Context(), "a", x.Named("w")); err != nil {
@@ -221,7 +221,7 @@ func TestPullFromAServerThatStarts(t *testing.T) {
 		}
 		told := make(chan checkpoint.Interruption, 2)
 		pulled = make(chan error, 1)
-		c := dial(t, Config{}, listen)
+		c := dial(t, Config{Transport: TransportGRPC}, listen)
 		go func() {
 			for y, err := range c.Puller().Pull(t.Context(), checkpoint.PullRequest{Interrupted: func(i checkpoint.Interruption) { told <- i }}) {
 				if err != nil {
@@ -245,11 +245,11 @@ func TestPullFromAServerThatStarts(t *testing.T) {
 
 // TestPullFromAServerWithAnotherVersion after a restart is an error that names both.
 func TestPullFromAServerWithAnotherVersion(t *testing.T) {
-	listen := freeAddresses(t, 1)[0]
+	listen := transporttest.FreeAddresses(t, 1)[0]
 	s := publisher(t, listen, checkpointFile(t, true))
 	p := transporttest.NewProxy(t)
 	p.SetTarget(listen)
-	c := dial(t, Config{}, p.Addr())
+	c := dial(t, Config{Transport: TransportGRPC}, p.Addr())
 	before := s.Catalog().List()[0].Version
 	other := checkpointFile(t, false)
 	reached := p.HoldAfter(20 << 20)
@@ -345,7 +345,9 @@ func TestCacheOfFilesLeavesRoomInTheMemoryForSending(t *testing.T) {
 // again, and goes on when they have released some.
 func TestPullOutlivesAServerWithoutMemory(t *testing.T) {
 	path := checkpointFile(t, false)
-	s, err := Start(t.Context(), settings(func(c *Config) { c.Memory, c.Publications.FileCache = 256<<20, 1<<20 }), Options{})
+	s, err := Start(t.Context(), settings(func(c *Config) {
+		c.Memory, c.Publications.FileCache, c.Transport = 256<<20, 1<<20, TransportGRPC // registered memory is a part of its own
+	}), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ func TestMetricsOfPulls(t *testing.T) {
 	var log bytes.Buffer
 	s := start(t, settings(), Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	publishSome(t, s)
-	cl, err := Dial(t.Context(), settings().ForClient(), s.Addr().String(), Options{Allocator: tensortest.NewAllocator(t)})
+	cl, err := Dial(t.Context(), settings(func(c *Config) { c.Transport = TransportGRPC }).ForClient(), s.Addr().String(), Options{Allocator: tensortest.NewAllocator(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -319,8 +319,8 @@ var rightsRows = []rightsRow{
 	{method: "/tryst.Publications/Open", needs: "the puller's", call: func(r *right) error {
 		return streamed(trystgrpc.NewPublicationsClient(r.conn).Open(r.ctx, &trystpb.OpenRequest{Publication: "m", Puller: r.name.String()}))
 	}},
-	{method: "/tryst.Publications/Watch", call: func(r *right) error {
-		return streamed(trystgrpc.NewPublicationsClient(r.conn).Watch(r.ctx, &trystpb.WatchRequest{Publication: "m"}))
+	{method: "/tryst.Publications/Watch", needs: "the watcher's, if the request has one", call: func(r *right) error {
+		return streamed(trystgrpc.NewPublicationsClient(r.conn).Watch(r.ctx, &trystpb.WatchRequest{Publication: "m", Watcher: r.name.String()}))
 	}},
 	{method: "/tryst.Publications/Alive", call: func(r *right) error {
 		_, err := trystgrpc.NewPublicationsClient(r.conn).Alive(r.ctx, &trystpb.AliveRequest{StepId: 1})
@@ -521,7 +521,7 @@ func overProvider(t *testing.T, a *certtest.Authority, provider string) (cells [
 			t.Errorf("%s, column %d: %v; the value is there: %v", provider, i, err, there)
 		}
 	}
-	until(t, provider+": the count of three refusals", func() bool { return refusedNames(t, s0.Server, refusals.OverVerbs) == 3 })
+	until(t, provider+": the count of three refusals", func() bool { return refusedNames(t, s0.Server, refusals.VerbsRequest) == 3 })
 	return cells
 }
 

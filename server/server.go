@@ -4,7 +4,7 @@
 // server/internal.
 //
 //	Server ── gRPC ── WorkerService, Peers, Chunks ── worker ── Manager ── steps
-//	      │       ├── Publications ── Catalog ──────────────────┘ (Source)
+//	      │       ├── Publications ── Catalog ──────────────────┘ (Publisher)
 //	      │       ├── VerbsService ── rdma ── device (transport verbs only)
 //	      │       └── health, reflection
 //	      └── HTTP: metrics and probes; profiles (each optional, on its own address)
@@ -265,7 +265,8 @@ func (s *Server) endRequests(context.Context) error {
 
 // serveOptions are the arguments of serve.
 type serveOptions struct {
-	Secured    bool // calls are under TLS
+	Secured    bool   // calls are under TLS
+	Transport  string // the setting
 	UnaryLimit int64
 	HTTP       httpserver.Options                   // the settings
 	Prepare    func(context.Context, *Server) error // see Options; may be nil
@@ -298,7 +299,7 @@ func (s *Server) serve(ctx context.Context, o serveOptions) error {
 	if err := s.file.Write(s.address.String()); err != nil {
 		return err
 	}
-	s.log.Info("serving", "address", s.address.String(), "task", s.task.String(), "transport", s.remoter().Name())
+	s.log.Info("serving", "address", s.address.String(), "task", s.task.String(), "transport", o.Transport)
 	return nil
 }
 
@@ -324,7 +325,8 @@ func (s *Server) closeHTTP(context.Context) error {
 // httpOptions completes o, which has the settings.
 func (s *Server) httpOptions(o httpserver.Options) httpserver.Options {
 	o.Listeners, o.Metrics, o.Record = s.listeners, s.gatherer, s.worker.Record
-	o.Links, o.Alive, o.Ready, o.Status = func() any { return s.Links() }, s.alive, s.ready, s.overview.cache.Get
+	o.Links, o.Alive, o.Ready = func() any { return s.Links() }, s.alive, s.ready
+	o.Status, o.Changed = s.overview.get, s.overview.watch.Changed
 	return o
 }
 

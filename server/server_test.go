@@ -2,11 +2,8 @@ package server
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"runtime"
 	"strings"
@@ -174,7 +171,7 @@ func twoTasks(t *testing.T, change ...func(*Config)) (a, b *Server) {
 // twoPlaces are the settings of two servers of one cluster.
 func twoPlaces(t *testing.T, change ...func(*Config)) func(i int) Config {
 	t.Helper()
-	addresses := freeAddresses(t, 2)
+	addresses := transporttest.FreeAddresses(t, 2)
 	spec, err := cluster.SpecFromLists(map[string][]string{"worker": addresses})
 	if err != nil {
 		t.Fatal(err)
@@ -184,26 +181,6 @@ func twoPlaces(t *testing.T, change ...func(*Config)) func(i int) Config {
 		c.Cluster, c.Listen, c.Task = spec.Lists(), addresses[i], cluster.Task{Job: "worker", Index: i}.String()
 		return c
 	}
-}
-
-// freeAddresses returns addresses of ports that were free a moment ago. They
-// are not of those that the system gives to outgoing connections, so that none
-// is taken while its server restarts.
-func freeAddresses(t *testing.T, n int) []string {
-	t.Helper()
-	var all []string
-	for range 1000 {
-		lis, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000)))
-		if err != nil {
-			continue // in use
-		}
-		defer lis.Close()
-		if all = append(all, lis.Addr().String()); len(all) == n {
-			return all
-		}
-	}
-	t.Fatal("no free port")
-	return nil
 }
 
 func TestTwoServersExchangeTensorsByName(t *testing.T) {
@@ -325,7 +302,7 @@ func TestReceiveFromAPeerThatNeverComes(t *testing.T) {
 // again when it is there again.
 func TestReceiveFromAPeerThatIsLostWhileItIsAsked(t *testing.T) {
 	proxy := transporttest.NewProxy(t)
-	spec, err := cluster.SpecFromLists(map[string][]string{"worker": {proxy.Addr(), freeAddresses(t, 1)[0]}})
+	spec, err := cluster.SpecFromLists(map[string][]string{"worker": {proxy.Addr(), transporttest.FreeAddresses(t, 1)[0]}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -506,7 +483,7 @@ func TestMetricsAndProfiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.Release()
-	c := dial(t, Config{}, s.Addr().String())
+	c := dial(t, Config{Transport: TransportGRPC}, s.Addr().String())
 	for got, err := range c.Puller().Pull(t.Context(), checkpoint.PullRequest{}) {
 		if err != nil {
 			t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/certificates"
 	"github.com/tryst-rdma/tryst/internal/certificates/certtest"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/master"
+	"github.com/tryst-rdma/tryst/internal/transporttest"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -280,7 +281,7 @@ func TestLinesAboutPeersOfSessionsAreBounded(t *testing.T) {
 		Kernels: ops.New(), Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	members := []member{{task: taskOf("ps", 0), server: s}}
-	nobody := freeAddresses(t, 1)[0]
+	nobody := transporttest.FreeAddresses(t, 1)[0]
 	for i := range 2 * linesOfSession {
 		members = append(members, member{task: taskOf("worker", i), address: nobody})
 	}

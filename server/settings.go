@@ -32,7 +32,7 @@ import (
 // divide returns the parts of the memory of the process, in bytes, and lowers the limits that nobody has set to them.
 func (c *complete) divide(bytes int64, use config.Use) memory.Division {
 	l := memory.Limits{
-		Memory: c.Memory, Server: use&config.ForServer != 0, Registered: c.Transport == TransportVerbs, Set: c.set,
+		Memory: c.Memory, Server: use&config.ForServer != 0, Registered: c.Transport != TransportGRPC, Set: c.set,
 		Arena: c.RDMA.Arena, ArenaLimit: c.RDMA.ArenaLimit, MaxWaiting: c.Limits.MaxWaiting, MaxWaitingBytes: c.Limits.MaxWaitingBytes,
 		MaxGraphBytes: c.Graphs.MaxGraphBytes, KeptTotal: c.Limits.KeptTotal,
 	}
@@ -85,7 +85,7 @@ type reach struct {
 // verbsSettings are the settings for verbs; nil for another transport. What is known only when the process listens
 // is added by openDevices.
 func verbsSettings(c *complete, at reach, maxWaiting int, o Options, log *slog.Logger) (*rdma.Settings, error) {
-	if c.Transport != verbstransport.Name {
+	if c.Transport == TransportGRPC {
 		return nil, nil //nolint:nilnil // no settings, and no error
 	}
 	mode, err := verbstransport.ParsePollMode(c.RDMA.Poll)
@@ -94,10 +94,12 @@ func verbsSettings(c *complete, at reach, maxWaiting int, o Options, log *slog.L
 	}
 	v := &rdma.Settings{
 		Finder: finderOptions(c, at.local, log), Spec: c.spec, Resolve: at.resolve, Required: c.Fallback == FallbackNone,
+		Optional: c.Transport == TransportAuto && c.Fallback != FallbackNone,
 		Security: certificates.Protection(certificates.Files(c.TLS), at.resolve == nil), Channel: channelOptions(c),
 		Memory: verbstransport.MemoryOptions{Arena: c.RDMA.Arena, SendLimit: c.RDMA.ArenaLimit, RecvLimit: c.RDMA.ArenaLimit, Idle: c.ReleaseAfter},
 		Poll:   mode, PeerTimeout: c.PeerTimeout, MaxWaiting: maxWaiting,
 	}
+	v.Finder.Optional = v.Optional
 	if v.Finder.Passed = o.Provider; o.Provider == nil {
 		if o.rows == nil {
 			o.rows = providers.All()
@@ -169,14 +171,14 @@ func workerOptions(c *complete, o Options) worker.Options {
 func catalogOptions(c *complete) checkpoint.CatalogOptions {
 	return checkpoint.CatalogOptions{
 		Digest: c.Publications.Digest, MMap: c.Publications.MMap, CacheBytes: c.Publications.FileCache, CacheTime: 2 * c.ReleaseAfter,
-		ReplacedPulls: c.Publications.ReplacedPulls,
+		ReplacedPulls: c.Publications.ReplacedPulls, NoDeltas: c.Publications.Deltas == config.DeltasNone,
 	}
 }
 
 // serveOptionsOf are the settings for the listeners.
 func serveOptionsOf(c *complete, o Options) serveOptions {
 	return serveOptions{
-		Secured: c.TLS.Cert != "", UnaryLimit: c.GRPC.UnaryLimit, Prepare: o.Prepare,
+		Secured: c.TLS.Cert != "", Transport: c.Transport, UnaryLimit: c.GRPC.UnaryLimit, Prepare: o.Prepare,
 		HTTP: httpserver.Options{MetricsAddress: c.MetricsAddress, PprofAddress: c.PprofAddress},
 	}
 }

@@ -113,7 +113,7 @@ func TestRefusedQueuePairsInWords(t *testing.T) {
 	a.Make("client", nil)
 	stranger.Make("client", nil)
 	withTLS := func(c *Config) { c.TLS = TLS(a.Pair("server")) }
-	without := start(t, settings(withTLS), Options{})
+	without := start(t, settings(withTLS, func(c *Config) { c.Transport = TransportGRPC }), Options{})
 	fabric := verbstest.NewFabric(verbstest.Options{})
 	defer fabric.Close()
 	with := start(t, settings(withTLS, func(c *Config) { c.Transport, c.RDMA.Arena, c.RDMA.ArenaLimit = "verbs", 1<<20, 4<<20 }),

@@ -37,7 +37,7 @@ func newSuiteCluster(change func(*Config)) func(testing.TB, []cluster.Task) tran
 	}
 }
 
-func (c *suiteCluster) Link(task cluster.Task) transporttest.Link { return c.proxies[task] }
+func (c *suiteCluster) Faults(task cluster.Task) transporttest.Faults { return c.proxies[task] }
 
 func (c *suiteCluster) Start(task cluster.Task, o transporttest.NodeOptions) transporttest.Node {
 	cfg := settings(c.change)
@@ -91,7 +91,7 @@ func TestSuite(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			transporttest.Run(t, transporttest.Suite{
 				New: newSuiteCluster(func(c *Config) {
-					if provider != "" {
+					if c.Transport = TransportGRPC; provider != "" {
 						c.Transport, c.Provider, c.Fallback = verbstransport.Name, provider, "none"
 					}
 				}),

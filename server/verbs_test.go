@@ -13,6 +13,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
+	"github.com/tryst-rdma/tryst/internal/transporttest"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -40,7 +41,7 @@ func newVerbsTown(t *testing.T, n int, devices ...verbstest.DeviceOptions) *verb
 		w.fabric.Close()
 	})
 	var err error
-	if w.spec, err = cluster.ParseSpec("worker=" + strings.Join(freeAddresses(t, n), ",")); err != nil {
+	if w.spec, err = cluster.ParseSpec("worker=" + strings.Join(transporttest.FreeAddresses(t, n), ",")); err != nil {
 		t.Fatal(err)
 	}
 	return w

@@ -91,7 +91,7 @@ func (b *Buffer) init(data []byte, owner Owner) {
 }
 
 // Slice returns a buffer over n bytes of b from byte off, with one reference, the
-// caller's: for example one block of a cache that was allocated in one piece. It holds
+// caller's: for example one block of a cache that was allocated as a whole. It holds
 // a reference to b until its last one is released. Its references are counted alone: Unique
 // of a slice says nothing about b, nor about other slices. While b as a whole is sent, or
 // slices that overlap are, the caller must not write to a slice or receive into it; nothing
@@ -105,12 +105,35 @@ func (b *Buffer) Slice(off, n int) (*Buffer, error) {
 	return NewOwnedBuffer(data[off:off+n:off+n], sliceOf{b.Retain(), off, nil}), nil
 }
 
-// Lend returns a slice of all of b that calls returned, once, when its last reference has been
-// released, after it has released b. So a lender that keeps its own reference learns when
-// nobody reads the memory any more. returned runs as Owner.Reclaim does.
-func (b *Buffer) Lend(returned func()) *Buffer {
+// Lender is the owner of memory that is lent (Buffer.Lend).
+type Lender interface {
+	// Returned is called once, when the last reference to what was lent has been released, after the
+	// reference of the loan. It runs as Owner.Reclaim does.
+	Returned()
+	// ReadBegins is called when a transport begins to read the memory for the peer at the other end of a
+	// connection, which may be slow or stopped, and ReadEnds when that has ended, with the same value. They must
+	// not block.
+	ReadBegins(connection any)
+	ReadEnds(connection any)
+}
+
+// Lend returns a slice of all of b. Its lender, who keeps a reference to b, learns when nobody reads the
+// memory any more. The lender must be comparable.
+func (b *Buffer) Lend(by Lender) *Buffer {
 	data := b.Bytes()
-	return NewOwnedBuffer(slices.Clip(data), sliceOf{b.Retain(), 0, &loan{returned}})
+	return NewOwnedBuffer(slices.Clip(data), sliceOf{b.Retain(), 0, by})
+}
+
+// Lender returns the lender of b, or of what b is a slice of; nil if it was not lent. The caller must hold a
+// reference.
+func (b *Buffer) Lender() Lender {
+	for {
+		s, ok := b.Owner().(sliceOf)
+		if !ok || s.lender != nil {
+			return s.lender
+		}
+		b = s.of
+	}
 }
 
 // Root returns the buffer that b is a slice of, or a slice of such a slice, and where b
@@ -128,20 +151,16 @@ func (b *Buffer) Root() (root *Buffer, off int) {
 
 // sliceOf is the Owner of a slice.
 type sliceOf struct {
-	of   *Buffer
-	off  int
-	loan *loan // of Lend; nil for other slices
+	of     *Buffer
+	off    int
+	lender Lender // of Lend; nil for other slices
 }
-
-// loan has what Lend's caller wants to be called. It is behind a pointer, so that owners can be
-// compared.
-type loan struct{ returned func() }
 
 // Reclaim implements Owner.
 func (s sliceOf) Reclaim([]byte) {
 	s.of.Release()
-	if s.loan != nil {
-		s.loan.returned()
+	if s.lender != nil {
+		s.lender.Returned()
 	}
 }
 

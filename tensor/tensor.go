@@ -199,11 +199,10 @@ func (t *Tensor) Retain() *Tensor {
 // Release releases one reference to the memory.
 func (t *Tensor) Release() { t.buf.Release() }
 
-// Lend returns a tensor over the same memory with a reference of its own, the caller's. It calls returned
-// when the last reference to that tensor has been released (Buffer.Lend).
-func (t *Tensor) Lend(returned func()) *Tensor {
+// Lend returns a tensor over the same memory with a reference of its own, the caller's (Buffer.Lend).
+func (t *Tensor) Lend(by Lender) *Tensor {
 	c := *t
-	c.buf = t.buf.Lend(returned)
+	c.buf = t.buf.Lend(by)
 	return &c
 }
 
@@ -229,8 +228,8 @@ func (t *Tensor) Clone(a Allocator) (*Tensor, error) {
 	return c, nil
 }
 
-// Index returns element i of the first dimension, such as block i of a cache that was allocated in
-// one piece: a tensor over that part of the memory, with one reference, the caller's. It may be
+// Index returns element i of the first dimension, such as block i of a cache that was allocated
+// as a whole: a tensor over that part of the memory, with one reference, the caller's. It may be
 // received into and sent as any other. References to it are counted alone (Buffer.Slice), and hold
 // t's memory: while t itself is sent do not write to an element or receive into it, although its
 // Unique reports true. InvalidArgument for a scalar, for an i that t does not have, and for elements that

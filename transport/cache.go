@@ -11,7 +11,7 @@ import (
 // acknowledges it. One serves all connections of a process, over all its transports. It is
 // safe for concurrent use. Package server makes it.
 type ResponseCache interface {
-	// Introduce makes a process known that will send requests, from a source address: the
+	// Introduce makes a process known that will send requests, from an address: the
 	// process is accepted under its name, or refused. When another process is connected under
 	// the name, Introduce calls the address of the name, and returns when ctx ends at the
 	// latest. Its error has no effect; it is an *UndecidedError when it leaves open which
@@ -42,7 +42,7 @@ type ResponseCache interface {
 	Detach(to Replier, p Process, id uint64, attempt uint32)
 
 	// Value returns the response that is kept for an attempt of a receive, for content that is
-	// fetched piece by piece; the caller releases its tensor. Aborted when nothing is kept for
+	// fetched in chunks; the caller releases its tensor. Aborted when nothing is kept for
 	// it or a newer attempt has come, DataLoss when it was dropped.
 	Value(p Process, id uint64, attempt uint32) (rendezvous.Value, error)
 

@@ -88,7 +88,7 @@ type Caller struct {
 	// Address is the network address of the caller, for limits and logs.
 	Address string
 	// Share names what the caller counts as, for limits: the names in its certificate, which it has
-	// proven, otherwise the source of Address. Empty for a caller in this process.
+	// proven, otherwise its host (identity.AddressOf). Empty for a caller in this process.
 	Share string
 	// Chunks reports whether the caller accepts large content in chunks.
 	Chunks bool

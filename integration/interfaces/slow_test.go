@@ -17,7 +17,7 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// The link of TestSmallReceivesBesideBulk: 80 Mbit/s, and a queue that holds 20 ms of it.
+// The network of TestSmallReceivesBesideBulk: 80 Mbit/s, and a queue that holds 20 ms of it.
 const (
 	slowRate  = 80e6 / 8
 	slowQueue = slowRate / 50
@@ -27,7 +27,7 @@ const (
 	busyFactor = 3
 )
 
-// TestSmallReceivesBesideBulk: contents that fill a slow link keep small receives of the same peer
+// TestSmallReceivesBesideBulk: contents that fill a slow network keep small receives of the same peer
 // waiting for no more than what the network holds. TCP would take megabytes of them beforehand.
 //
 // On a busy machine every receive waits for a processor, too. So a client with a connection of its own,
@@ -91,12 +91,12 @@ func slow(t *testing.T, name string) {
 	t.Helper()
 	l := link(t, name)
 	check(t, "packets as on a cable", netlink.LinkSetMTU(l, 1500))
-	check(t, "a slow link", netlink.QdiscReplace(&netlink.Tbf{
+	check(t, "a slow network", netlink.QdiscReplace(&netlink.Tbf{
 		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Parent: netlink.HANDLE_ROOT},
 		Rate:       slowRate, Buffer: 16 << 10, Limit: slowQueue,
 	}))
 	t.Cleanup(func() {
-		check(t, "a fast link", netlink.QdiscDel(&netlink.Tbf{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Parent: netlink.HANDLE_ROOT}}))
+		check(t, "a fast network", netlink.QdiscDel(&netlink.Tbf{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Parent: netlink.HANDLE_ROOT}}))
 	})
 }
 

@@ -53,7 +53,7 @@ func newPair(t *testing.T, family int, access verbs.Access) (a, b *kernel) {
 	return a, b
 }
 
-// TestRxeCapture captures packets between two rxe devices, checks that package wire
+// TestRxeCapture captures packets between two rxe devices, checks that package rocewire
 // would build the same packets, and writes the capture to build/rxe.pcap.
 // internal/rocewire/testdata has a copy.
 func TestRxeCapture(t *testing.T) {

@@ -104,7 +104,7 @@ func (w *town) awaitLinks(t *testing.T) {
 
 // TestBetweenDevices: a TensorFlow master places a program on two Tryst tasks, or on two devices of
 // one, and gets the values that two TensorFlow tasks give. What two tasks send each other takes their
-// wire.
+// route.
 func TestBetweenDevices(t *testing.T) {
 	w := startTown(t)
 	for _, trial := range betweenTrials() {

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tryst-rdma/tryst/internal/proto/tensorflowgrpc"
+	"github.com/tryst-rdma/tryst/internal/transporttest"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 )
 
@@ -22,7 +23,7 @@ const fixtures = "../../tensorflow/graph/testdata"
 // the master registers. With -update they are written to the fixtures.
 func TestCapture(t *testing.T) {
 	c := newCluster(t, map[string]int{"chief": 1, "ps": 1})
-	behind := tasks{"chief": c["chief"], "ps": {freeAddress(t)}}
+	behind := tasks{"chief": c["chief"], "ps": {transporttest.FreeAddresses(t, 1)[0]}}
 	r := startRecorder(t, c["ps"][0], behind["ps"][0])
 	behind.startTask(t, "ps", 0)
 	chief := c.startTask(t, "chief", 0)

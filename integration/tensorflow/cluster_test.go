@@ -6,13 +6,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tryst-rdma/tryst/internal/transporttest"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
@@ -30,37 +29,11 @@ func newCluster(t testing.TB, jobs map[string]int) tasks {
 	for _, of := range jobs {
 		n += of
 	}
-	c, free := tasks{}, freeAddresses(t, n)
+	c, free := tasks{}, transporttest.FreeAddresses(t, n)
 	for job, of := range jobs {
 		c[job], free = free[:of:of], free[of:]
 	}
 	return c
-}
-
-// freeAddress returns an address on which nobody listens.
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	return freeAddresses(t, 1)[0]
-}
-
-// freeAddresses returns n different addresses on which nobody listens. Their ports are below those
-// that the kernel gives to sockets without one, so that no other process gets one by chance before the
-// test does.
-func freeAddresses(t testing.TB, n int) (all []string) {
-	t.Helper()
-	const first, ports = 10000, 22000
-	for range 1000 {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first+rand.IntN(ports)))
-		if err != nil {
-			continue
-		}
-		defer l.Close() // after all have been found
-		if all = append(all, l.Addr().String()); len(all) == n {
-			return all
-		}
-	}
-	t.Fatal("no free ports")
-	return nil
 }
 
 // startBoth starts a chief, a TensorFlow task of the job tf, and a Tryst task for each kernel set.

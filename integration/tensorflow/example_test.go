@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/tryst-rdma/tryst/internal/transporttest"
 )
 
 // TestExample runs the commands of the README of examples/tensorflow-ps, with the TensorFlow of the
@@ -40,7 +42,7 @@ func TestExample(t *testing.T) {
 	text := strings.NewReplacer(
 		"build/venv/bin/python", "'"+os.Getenv("TENSORFLOW_PYTHON")+"'",
 		"build/tensorflow-ps", "'"+filepath.Join(t.TempDir(), "tensorflow-ps")+"'",
-		"127.0.0.1:2222", freeAddress(t), "127.0.0.1:2223", freeAddress(t),
+		"127.0.0.1:2222", transporttest.FreeAddresses(t, 1)[0], "127.0.0.1:2223", transporttest.FreeAddresses(t, 1)[0],
 	).Replace(strings.Join(script, "\n"))
 	command := exec.CommandContext(t.Context(), "bash", "-euc", text)
 	command.Dir = root

@@ -35,7 +35,7 @@ func TestClusterSpecPropagation(t *testing.T) {
 }
 
 // TestClusterSpecPropagationBetweenTasks: a session brings its own cluster, in which two Tryst tasks have
-// other names, or that of each other. What they send each other takes their wire.
+// other names, or that of each other. What they send each other takes their route.
 func TestClusterSpecPropagationBetweenTasks(t *testing.T) {
 	jobs := map[string]int{"chief": 1, "tf": 2}
 	for _, p := range providers {

@@ -43,9 +43,9 @@ func TestFullTrace(t *testing.T) {
 				t.Errorf("the transfers are %v, want %v", gotTransfers, transfers)
 			}
 			for n := range nodes {
-				// A piece of the set tensorflow runs as one function, under the name of one of its nodes.
-				inPiece := set == "tensorflow" && !strings.HasSuffix(n, "/ApplyAdam")
-				if !gotNodes[n] && !inPiece {
+				// A subgraph of the set tensorflow runs as one function, under the name of one of its nodes.
+				inSubgraph := set == "tensorflow" && !strings.HasSuffix(n, "/ApplyAdam")
+				if !gotNodes[n] && !inSubgraph {
 					t.Errorf("the trace lacks the kernel %s; it has %v", n, gotNodes)
 				}
 			}

@@ -18,11 +18,11 @@ import (
 // netdev returns the network interface of a device.
 func (bed *testbed) netdev(device string) netlink.Link {
 	bed.t.Helper()
-	links, err := softroce.Devices()
+	all, err := softroce.Devices()
 	if err != nil {
 		bed.t.Fatal(err)
 	}
-	for _, l := range links {
+	for _, l := range all {
 		if l.Name == device {
 			n, err := netlink.LinkByName(l.Netdev)
 			if err != nil {
@@ -31,7 +31,7 @@ func (bed *testbed) netdev(device string) netlink.Link {
 			return n
 		}
 	}
-	bed.t.Fatalf("links %v, want %s among them", links, device)
+	bed.t.Fatalf("devices %v, want %s among them", all, device)
 	return nil
 }
 

@@ -67,14 +67,14 @@ func (v victim) Answer(ctx context.Context, own handshake.Offer) (handshake.Offe
 
 func (v victim) Channel() hostiletest.Channel {
 	v.bed.t.Helper()
-	l := v.state().Links[v.peer]
+	l := v.state().Connections[v.peer]
 	// The next attempt replaces the reason, so it comes from the log, which has all reasons.
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return hostiletest.Channel{Up: l.Verbs, Breaks: l.Breaks, Reason: string(v.log.Bytes()[*v.logged:])}
 }
 
-// begins starts a case: Link then returns only later reasons.
+// begins starts a case: Channel then returns only later reasons.
 func (v victim) begins() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -179,7 +179,7 @@ func (bed *testbed) inUse(all ...*process) map[string]discovery.ResourceCounts {
 	bed.t.Helper()
 	offers := make(map[string]uint64)
 	for _, p := range all {
-		for _, l := range p.state().Links {
+		for _, l := range p.state().Connections {
 			if l.Handshake {
 				offers[p.device]++
 			}
@@ -230,7 +230,7 @@ func TestRxeHostilePeer(t *testing.T) {
 			bed.untilInUse(before, other, p)
 		})
 	}
-	if l := other.state().Links[1]; l.Generation != was.Generation || l.Breaks != 0 {
+	if l := other.state().Connections[1]; l.Generation != was.Generation || l.Breaks != 0 {
 		t.Errorf("the channel to the other process is %+v, want %+v as before", l, was)
 	}
 	bed.end(other, p)
@@ -260,8 +260,8 @@ func TestRxeRequesterThatNeverAcknowledges(t *testing.T) {
 		hostile.Await(wire.KindEager)
 	}
 	bed.exchangeOverVerbs(other, p)
-	if s := p.state(); s.Kept < requests || s.Links[2].Breaks != 0 {
-		t.Errorf("%d responses are kept, want %d or more; the channel is %+v", s.Kept, requests, s.Links[2])
+	if s := p.state(); s.Kept < requests || s.Connections[2].Breaks != 0 {
+		t.Errorf("%d responses are kept, want %d or more; the channel is %+v", s.Kept, requests, s.Connections[2])
 	}
 	v.EndStep(hostile.Step)
 	p.untilFree()
@@ -289,7 +289,7 @@ func TestRxeGetRemoteAddress(t *testing.T) {
 	stays := func(t *testing.T) {
 		t.Helper()
 		bed.exchangeOverVerbs(a, b)
-		for _, l := range []link{a.state().Links[1], b.state().Links[0]} {
+		for _, l := range []connection{a.state().Connections[1], b.state().Connections[0]} {
 			if l.Generation != was.Generation || l.Breaks != 0 {
 				t.Errorf("the channel is %+v, want %+v as before", l, was)
 			}

@@ -46,7 +46,7 @@ func TestRxeMemlockTooSmall(t *testing.T) {
 			id := a.recv(x)
 			if tt.fallback == "grpc" {
 				a.recvOK(id)
-				if s := a.state(); s.Bytes["grpc"] != x.size || s.Links[1].Elsewhere != 1 {
+				if s := a.state(); s.Bytes["grpc"] != x.size || s.Connections[1].Elsewhere != 1 {
 					t.Errorf("state %+v, want %d bytes over gRPC, of one receive without memory", s, x.size)
 				}
 			} else {
@@ -101,7 +101,7 @@ func TestRxePoolEmpty(t *testing.T) {
 			}
 			restore()
 			s := a.state()
-			t.Logf("%d were received (%v), %d had no memory; channel %+v", received, s.Tensors, exhausted, s.Links[1])
+			t.Logf("%d were received (%v), %d had no memory; channel %+v", received, s.Tensors, exhausted, s.Connections[1])
 			if exhausted+s.Tensors["grpc"] < 2 { // one is larger than the pool
 				t.Errorf("%d tensors had no memory, want at least 2: the pool was never full", exhausted+s.Tensors["grpc"])
 			}

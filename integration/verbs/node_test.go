@@ -253,7 +253,7 @@ func (n *node) pull(c command) error {
 }
 
 func (n *node) state() *state {
-	s := &state{Links: make(map[int]link), Tensors: make(map[string]int), Bytes: make(map[string]int64)}
+	s := &state{Connections: make(map[int]connection), Tensors: make(map[string]int), Bytes: make(map[string]int64)}
 	var transfers []transport.Transfer
 	if n.client != nil {
 		transfers = n.client.Transfers()
@@ -262,11 +262,11 @@ func (n *node) state() *state {
 		s.Kept = n.server.Kept().Kept
 		if v := n.verbs; v != nil { // also while it has no device
 			for _, l := range v.Connections() {
-				k := link{Verbs: l.Verbs, Handshake: l.State == verbstransport.StateHandshake, Generation: l.Generation, Breaks: l.Stats.Breaks, Lost: l.Stats.Lost, Elsewhere: l.Stats.Fallbacks(), Without: l.Stats.Without}
+				k := connection{Verbs: l.Verbs, Handshake: l.State == verbstransport.StateHandshake, Generation: l.Generation, Breaks: l.Stats.Breaks, Lost: l.Stats.Lost, Elsewhere: l.Stats.Fallbacks(), Without: l.Stats.Without}
 				if l.Reason != nil {
 					k.Reason = l.Reason.Error()
 				}
-				s.Links[l.Task.Index] = k
+				s.Connections[l.Task.Index] = k
 			}
 			m := v.Memory()
 			s.Sending, s.Receiving, s.Quarantined = m.Sending.InUse, m.Receiving.InUse, m.Quarantined

@@ -163,7 +163,7 @@ func TestRxeStoppedForAMinute(t *testing.T) {
 	// The kernel of the stopped process still acknowledges packets, so the queue pairs do not
 	// break. The channel is left because QUERY gets no reply.
 	bed.eventually("the channel to the stopped process is left", func() (string, bool) {
-		l := a.state().Links[1]
+		l := a.state().Connections[1]
 		return fmt.Sprintf("%+v", l), l.Breaks > 0
 	})
 	t.Logf("the channel was left after %v", time.Since(stopped).Round(time.Second))

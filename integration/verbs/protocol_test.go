@@ -60,7 +60,7 @@ type reply struct {
 
 // state is the state of a node.
 type state struct {
-	Links map[int]link // by the index of the peer
+	Connections map[int]connection // by the index of the peer
 	// Tensors and Bytes that it has received, by transport.
 	Tensors map[string]int
 	Bytes   map[string]int64
@@ -69,8 +69,8 @@ type state struct {
 	Kept                            int // responses
 }
 
-// link is the state of the channel to a peer.
-type link struct {
+// connection is the state of the channel to a peer.
+type connection struct {
 	Verbs      bool
 	Handshake  bool // queue pairs are offered, and there is no channel yet
 	Generation uint64

@@ -56,8 +56,8 @@ func TestRxeCancelMidWriteThenReuseOfMemory(t *testing.T) {
 			if now.Tensors["verbs"] != 1 || len(now.Tensors) != 1 {
 				t.Errorf("received %v, want one tensor over verbs", now.Tensors)
 			}
-			if left := now.Links[1].Breaks > before.Links[1].Breaks; left != tt.leave {
-				t.Errorf("the channel is %+v, before %+v, want that it was left: %v", now.Links[1], before.Links[1], tt.leave)
+			if left := now.Connections[1].Breaks > before.Connections[1].Breaks; left != tt.leave {
+				t.Errorf("the channel is %+v, before %+v, want that it was left: %v", now.Connections[1], before.Connections[1], tt.leave)
 			}
 			a.recvOK(a.recv(x))
 			a.untilFree()
@@ -110,7 +110,7 @@ func TestRxeThousandRequestsBeyondTheWindow(t *testing.T) {
 	bed := newTestbed(t, 2)
 	const depth, requests = 16, 1000 + 16
 	a, b := bed.startPair(settings{QueueDepth: depth, Fallback: "none"})
-	before := [2]link{a.state().Links[1], b.state().Links[0]}
+	before := [2]connection{a.state().Connections[1], b.state().Connections[0]}
 	recvMany := func(n int) (xs []testTensor, ids []int) {
 		bed.step++
 		for i := range n {
@@ -154,7 +154,7 @@ func TestRxeThousandRequestsBeyondTheWindow(t *testing.T) {
 	})
 	// A side that sends more than the window breaks the channel. Then all values would come over
 	// the next one.
-	for i, now := range [2]link{a.state().Links[1], b.state().Links[0]} {
+	for i, now := range [2]connection{a.state().Connections[1], b.state().Connections[0]} {
 		if now.Generation != before[i].Generation || now.Breaks != before[i].Breaks {
 			t.Errorf("task %d: the channel is %+v, want %+v as before", i, now, before[i])
 		}
@@ -195,7 +195,7 @@ func TestRxeShapesOfOneKey(t *testing.T) {
 			a.recvOK(id)
 		}
 	})
-	if s := a.state(); len(s.Tensors) != 1 || s.Tensors["verbs"] != 50 || s.Links[1].Breaks != 0 {
+	if s := a.state(); len(s.Tensors) != 1 || s.Tensors["verbs"] != 50 || s.Connections[1].Breaks != 0 {
 		t.Errorf("state %+v, want 50 tensors over verbs and no break", s)
 	}
 	bed.end(a, b)

@@ -12,7 +12,7 @@ import (
 func (p *process) untilBroken(peer int, before uint64) {
 	p.bed.t.Helper()
 	p.bed.eventually("the channel is left", func() (string, bool) {
-		l := p.state().Links[peer]
+		l := p.state().Connections[peer]
 		return fmt.Sprintf("%+v", l), l.Breaks > before
 	})
 }
@@ -23,7 +23,7 @@ func TestRxeLinkDownAndUpMidTransfer(t *testing.T) {
 	bed := newTestbed(t, 2)
 	a, b := bed.startPair(settings{})
 	for _, device := range bed.devices {
-		was := a.state().Links[1]
+		was := a.state().Connections[1]
 		bed.step++
 		toB, toA := bed.newTensor(a, b, large), bed.newTensor(b, a, large)
 		a.send(toB)
@@ -75,7 +75,7 @@ func TestRxeOnePercentLoss(t *testing.T) {
 	if dropped == 0 {
 		t.Error("no packet was dropped, want some")
 	} else {
-		t.Logf("%d packets were dropped; %d channels were left", dropped, a.state().Links[1].Breaks)
+		t.Logf("%d packets were dropped; %d channels were left", dropped, a.state().Connections[1].Breaks)
 	}
 	bed.end(a, b)
 }
@@ -87,13 +87,13 @@ func TestRxeOneRouteIsCut(t *testing.T) {
 	bed.exchangeOverVerbs(a, b)
 	t.Run("gRPC is cut", func(t *testing.T) {
 		bed.within(t)
-		before := a.state().Links[1]
+		before := a.state().Connections[1]
 		restore := bed.cutGRPC()
 		for range 3 {
 			bed.exchangeOverVerbs(a, b)
 		}
 		restore()
-		if l := a.state().Links[1]; l.Generation != before.Generation || l.Breaks != before.Breaks {
+		if l := a.state().Connections[1]; l.Generation != before.Generation || l.Breaks != before.Breaks {
 			t.Errorf("the channel is %+v, want %+v as before", l, before)
 		}
 	})
@@ -104,17 +104,17 @@ func TestRxeOneRouteIsCut(t *testing.T) {
 		waiting := bed.newTensor(b, a, 1000)
 		id := a.recv(waiting)
 		restore := bed.cut()
-		a.untilBroken(1, before.Links[1].Breaks)
+		a.untilBroken(1, before.Connections[1].Breaks)
 		b.send(waiting)
 		a.recvOK(id)
 		bed.exchange(a, b, 0, 100, 1<<20)
 		bed.exchange(b, a, 0, 100, 1<<20)
-		if now := a.state(); now.Tensors["grpc"] == before.Tensors["grpc"] || now.Links[1].Verbs {
-			t.Errorf("received %+v, before %+v, channel %+v; want more over gRPC and no channel", now.Tensors, before.Tensors, now.Links[1])
+		if now := a.state(); now.Tensors["grpc"] == before.Tensors["grpc"] || now.Connections[1].Verbs {
+			t.Errorf("received %+v, before %+v, channel %+v; want more over gRPC and no channel", now.Tensors, before.Tensors, now.Connections[1])
 		}
 		restore()
-		a.untilVerbs(1, before.Links[1].Generation)
-		b.untilVerbs(0, before.Links[1].Generation)
+		a.untilVerbs(1, before.Connections[1].Generation)
+		b.untilVerbs(0, before.Connections[1].Generation)
 		bed.exchangeOverVerbs(a, b)
 	})
 	bed.end(a, b)
@@ -142,10 +142,10 @@ func TestRxeBrokenChannelAndSlowRetryOverGRPC(t *testing.T) {
 	restore()
 	restore = bed.cut()
 	bed.proxies[b.task].Throttle(large / 16) // bytes per second: it takes sixteen seconds
-	a.untilBroken(1, before.Links[1].Breaks)
+	a.untilBroken(1, before.Connections[1].Breaks)
 	restore()
-	a.untilVerbs(1, before.Links[1].Generation)
-	b.untilVerbs(0, before.Links[1].Generation)
+	a.untilVerbs(1, before.Connections[1].Generation)
+	b.untilVerbs(0, before.Connections[1].Generation)
 	if n := a.state().Receiving; n != 0 {
 		t.Errorf("%d bytes of registered memory are in use, want none", n)
 	}
@@ -163,8 +163,8 @@ func TestRxeBrokenChannelAndSlowRetryOverGRPC(t *testing.T) {
 	if n, m := now.Bytes["grpc"]-before.Bytes["grpc"], now.Bytes["verbs"]-before.Bytes["verbs"]; n != large || m != large {
 		t.Errorf("received %d bytes over gRPC and %d over verbs, want one tensor each: %+v", n, m, now)
 	}
-	if now.Links[1].Lost == before.Links[1].Lost {
-		t.Errorf("channel %+v, want a receive that was lost with it", now.Links[1])
+	if now.Connections[1].Lost == before.Connections[1].Lost {
+		t.Errorf("channel %+v, want a receive that was lost with it", now.Connections[1])
 	}
 	bed.end(a, b)
 }
@@ -177,7 +177,7 @@ func TestRxeAddressIsReplaced(t *testing.T) {
 	bed.exchangeOverVerbs(a, b)
 	const first, second = "192.0.2.1", "192.0.2.11"
 	for _, c := range [][2]string{{first, second}, {second, first}} {
-		was := a.state().Links[1]
+		was := a.state().Connections[1]
 		bed.replaceAddress(a.device, c[0], c[1])
 		a.untilVerbs(1, was.Generation)
 		b.untilVerbs(0, was.Generation)
@@ -213,7 +213,7 @@ func TestRxeDeviceIsRemoved(t *testing.T) {
 	b.recvOK(ofB)
 	bed.exchange(a, b, 0, 100, 1<<20)
 	bed.exchange(b, a, 0, 100, 1<<20)
-	for _, l := range []link{a.state().Links[1], b.state().Links[0]} {
+	for _, l := range []connection{a.state().Connections[1], b.state().Connections[0]} {
 		if l.Verbs || l.Reason == "" {
 			t.Errorf("without a device: got channel %+v, want none and a reason", l)
 		}

@@ -411,11 +411,11 @@ func (p *process) state() *state {
 }
 
 // untilVerbs waits until p has a channel to a task whose generation is higher than after.
-func (p *process) untilVerbs(peer int, after uint64) link {
+func (p *process) untilVerbs(peer int, after uint64) connection {
 	p.bed.t.Helper()
-	var l link
+	var l connection
 	p.bed.eventually("the channel is up", func() (string, bool) {
-		l = p.state().Links[peer]
+		l = p.state().Connections[peer]
 		return "task " + strconv.Itoa(p.task) + ": " + l.Reason, l.Verbs && l.Generation > after
 	})
 	return l
@@ -424,10 +424,10 @@ func (p *process) untilVerbs(peer int, after uint64) link {
 // untilVerbsAgain waits until p has a channel to the new process of a task. before is the state of
 // the channel to the old one. Generations start anew with each process, so they do not distinguish
 // the two channels.
-func (p *process) untilVerbsAgain(peer int, before link) {
+func (p *process) untilVerbsAgain(peer int, before connection) {
 	p.bed.t.Helper()
 	p.bed.eventually("the channel to the new process is up", func() (string, bool) {
-		l := p.state().Links[peer]
+		l := p.state().Connections[peer]
 		return fmt.Sprintf("task %d: %+v, before %+v", p.task, l, before), l.Verbs && l.Breaks > before.Breaks
 	})
 }

@@ -26,7 +26,7 @@ type repository struct {
 	tests map[string]map[string]bool // names of functions, with the directories that have them
 }
 
-func newRepository(paths []string, files []source) *repository {
+func newRepository(paths []string, files []goFile) *repository {
 	r := &repository{map[string]bool{}, map[string]bool{}, map[string]map[string]bool{}}
 	for _, p := range paths {
 		r.paths[p] = true

@@ -13,7 +13,7 @@ import (
 var testHooks = []string{"SearchCopy", "AppendSearchState"}
 
 // checkHooks returns one line for each file but tests that calls a hook.
-func checkHooks(files []source) (complaints []string) {
+func checkHooks(files []goFile) (complaints []string) {
 	for _, s := range files {
 		if s.isTest() || isTestSupport(s.dir()) {
 			continue

@@ -16,7 +16,7 @@ import (
 var testModules = []string{"go.uber.org/goleak", "github.com/google/go-cmp"}
 
 // checkImports compares the imports of all files but tests with the table. It returns one line for each forbidden import.
-func checkImports(entries map[string]*entry, files []source) []string {
+func checkImports(entries map[string]*entry, files []goFile) []string {
 	var complaints []string
 	for _, s := range files {
 		if s.isTest() {

@@ -20,7 +20,7 @@ var packageNames = map[string]string{
 }
 
 // checkNames returns one line for each directory whose package has another name. Commands (package main) are skipped.
-func checkNames(files []source, exceptions map[string]string) (complaints []string) {
+func checkNames(files []goFile, exceptions map[string]string) (complaints []string) {
 	for _, s := range files {
 		name := s.file.Name.Name
 		if s.isTest() {

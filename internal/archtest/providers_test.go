@@ -47,7 +47,7 @@ var networkCalls = []string{"Listen", "Dial", "DialContext"}
 
 // checkProviders returns one line for each place outside of the table and the providers that imports a provider, uses its constant,
 // or has a text that is its name alone. Tests may.
-func checkProviders(files []source, exceptions map[string]string) (complaints []string) {
+func checkProviders(files []goFile, exceptions map[string]string) (complaints []string) {
 	used := map[string]bool{}
 	for _, s := range files {
 		if s.isTest() || s.isGenerated() || s.dir() == providerTable || isProvider(s.dir()) {
@@ -92,7 +92,7 @@ func exceptionOf(path string, exceptions map[string]string) string {
 }
 
 // namedProviders describes how a file names providers.
-func namedProviders(s source) (found []string) {
+func namedProviders(s goFile) (found []string) {
 	for name, p := range providers {
 		if slices.Contains(s.imports(), module+"/"+p.dir) {
 			found = append(found, "imports "+p.dir)

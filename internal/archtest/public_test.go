@@ -43,7 +43,7 @@ const maxPublic = 24
 
 // checkPublic compares the packages that other modules can import with those that may be: the two lists must be equal. The tests
 // in integration/ are not for importers.
-func checkPublic(files []source, want map[string]string) (complaints []string) {
+func checkPublic(files []goFile, want map[string]string) (complaints []string) {
 	found := map[string]bool{}
 	for _, s := range files {
 		dir := s.dir()

@@ -23,7 +23,7 @@ var tensorflowUsers = []string{
 }
 
 // checkRoof returns one line for each import of TensorFlow's folder by code that is not of the users. Tests are apart.
-func checkRoof(files []source, users []string) (complaints []string) {
+func checkRoof(files []goFile, users []string) (complaints []string) {
 	for _, s := range files {
 		if s.isTest() || slices.ContainsFunc(users, func(u string) bool { return s.dir() == u || strings.HasPrefix(s.dir(), u+"/") && u != "." }) {
 			continue

@@ -9,7 +9,7 @@ import (
 )
 
 // reaches lists the packages of the module that a package imports, directly or through others. Test files do not count.
-func reaches(files []source, dir string) []string {
+func reaches(files []goFile, dir string) []string {
 	imports := map[string][]string{}
 	for _, s := range files {
 		if s.isTest() {

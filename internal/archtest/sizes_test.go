@@ -23,7 +23,7 @@ var longCode = []string{}
 
 // checkSizes returns one line for each file and function that is longer than the limits, and one for each exception that is
 // not needed. It skips tests, test support and generated code.
-func checkSizes(files []source, exceptions []string) (complaints []string) {
+func checkSizes(files []goFile, exceptions []string) (complaints []string) {
 	long := map[string]string{}
 	for _, s := range files {
 		if s.isTest() || isTestSupport(s.dir()) || s.isGenerated() {

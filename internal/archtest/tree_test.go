@@ -25,29 +25,29 @@ const module = "github.com/tryst-rdma/tryst"
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// source is one Go file of the module. Its path is relative to the module's root, with slashes.
-type source struct {
+// goFile is one Go file of the module. Its path is relative to the module's root, with slashes.
+type goFile struct {
 	path string
 	file *ast.File
 	set  *token.FileSet
 }
 
 // dir is the package's path below the module, "." for its root.
-func (s source) dir() string { return path.Dir(s.path) }
+func (f goFile) dir() string { return path.Dir(f.path) }
 
-func (s source) isTest() bool { return strings.HasSuffix(s.path, "_test.go") }
+func (f goFile) isTest() bool { return strings.HasSuffix(f.path, "_test.go") }
 
-func (s source) isGenerated() bool { return ast.IsGenerated(s.file) }
+func (f goFile) isGenerated() bool { return ast.IsGenerated(f.file) }
 
 // lines returns how many line breaks of the file are between two positions.
-func (s source) lines(from, to token.Pos) int {
-	return s.set.Position(to).Line - s.set.Position(from).Line
+func (f goFile) lines(from, to token.Pos) int {
+	return f.set.Position(to).Line - f.set.Position(from).Line
 }
 
 // imports lists the import paths of the file, unquoted.
-func (s source) imports() []string {
+func (f goFile) imports() []string {
 	var paths []string
-	for _, spec := range s.file.Imports {
+	for _, spec := range f.file.Imports {
 		p, _ := strconv.Unquote(spec.Path.Value) // The parser has checked it.
 		paths = append(paths, p)
 	}
@@ -73,10 +73,10 @@ func root(t *testing.T) string {
 
 // tree parses all Go files of the module. It skips nested modules, testdata, build/, the directories that the go tool ignores,
 // and files with the build constraint "ignore".
-func tree(t *testing.T) []source {
+func tree(t *testing.T) []goFile {
 	t.Helper()
 	top := root(t)
-	var files []source
+	var files []goFile
 	err := filepath.WalkDir(top, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -124,10 +124,10 @@ func tree(t *testing.T) []source {
 }
 
 // parse parses one file.
-func parse(name string, text []byte) (source, error) {
+func parse(name string, text []byte) (goFile, error) {
 	set := token.NewFileSet()
 	f, err := parser.ParseFile(set, name, text, parser.ParseComments|parser.SkipObjectResolution)
-	return source{name, f, set}, err
+	return goFile{name, f, set}, err
 }
 
 // ignored reports whether the file's build constraint is "ignore".
@@ -147,9 +147,9 @@ func ignored(text []byte) bool {
 }
 
 // made parses files that a test of a check made up, given as path and text in turn.
-func made(t *testing.T, pathsAndTexts ...string) []source {
+func made(t *testing.T, pathsAndTexts ...string) []goFile {
 	t.Helper()
-	var files []source
+	var files []goFile
 	for i := 0; i < len(pathsAndTexts); i += 2 {
 		s, err := parse(pathsAndTexts[i], []byte(pathsAndTexts[i+1]))
 		if err != nil {

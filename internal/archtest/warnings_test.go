@@ -15,7 +15,7 @@ import (
 
 // checkWarnings returns one line for each warning or error that product code logs and that the
 // document does not have: a warning is what an operator should act on, so it says what to do.
-func checkWarnings(files []source, document string) (complaints []string) {
+func checkWarnings(files []goFile, document string) (complaints []string) {
 	for _, s := range files {
 		if s.isTest() || isTestSupport(s.dir()) || strings.HasPrefix(s.path, "soft-roce/") || strings.HasPrefix(s.path, "internal/bench/") {
 			continue

@@ -296,7 +296,7 @@ func TestPeerWithoutVerbs(t *testing.T) {
 	own := a.self
 	own.Generation = 1
 	_, err = a.ex.Exchange(t.Context(), one, own)
-	if status.CodeOf(err) != status.Unimplemented || !strings.Contains(err.Error(), "its setting transport must be verbs") {
+	if status.CodeOf(err) != status.Unimplemented || !errors.Is(err, handshake.ErrNotServed) || !strings.Contains(err.Error(), one.String()+" does not serve verbs") {
 		t.Errorf("%v", err)
 	}
 }

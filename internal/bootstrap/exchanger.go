@@ -62,7 +62,7 @@ func fromGRPC(peer cluster.Task, err error, trailer metadata.MD) error {
 	case len(trailer.Get(answeredKey)) > 0:
 		return status.Errorf(code, "%w", &status.Said{Peer: peer.String(), Text: text})
 	case code == status.Unimplemented:
-		return status.Errorf(code, "%v does not serve verbs; its setting transport must be verbs", peer)
+		return status.Errorf(code, "%v %w", peer, handshake.ErrNotServed)
 	}
 	return status.Errorf(code, "%w", &handshake.UnreachedError{Err: fmt.Errorf("bootstrap of verbs with %v: %s", peer, text)})
 }

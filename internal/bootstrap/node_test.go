@@ -133,10 +133,10 @@ func (n *node) close() {
 	}
 	n.mu.Unlock()
 	n.server.Stop()
+	n.work.Wait() // a call that is under way may make a connection
 	for _, c := range n.conns {
 		_ = c.Close()
 	}
-	n.work.Wait()
 }
 
 // Call side with the lock held.

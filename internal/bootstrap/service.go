@@ -21,10 +21,10 @@ type ServiceOptions struct {
 	// Host returns the host of a task's address in the cluster. ok is false for a task
 	// that the cluster does not have.
 	Host func(cluster.Task) (host string, ok bool)
-	// Answer takes the validated offer of a peer, which may use its name, and the source
-	// address of the call (identity.Source). It returns this side's offer. It ends with ctx,
+	// Answer takes the validated offer of a peer, which may use its name, and the
+	// address of the call (identity.Address). It returns this side's offer. It ends with ctx,
 	// which has a deadline.
-	Answer func(ctx context.Context, source string, from handshake.Offer) (handshake.Offer, error)
+	Answer func(ctx context.Context, address string, from handshake.Offer) (handshake.Offer, error)
 }
 
 // Register adds the VerbsService to a server.
@@ -71,5 +71,5 @@ func (s *service) answer(ctx context.Context, m *tfpb.GetRemoteAddressRequest) (
 	if err := identity.Of(ctx).Check(from.Task, host); err != nil {
 		return handshake.Offer{}, err
 	}
-	return s.Answer(ctx, identity.Source(ctx), from)
+	return s.Answer(ctx, identity.Address(ctx), from)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// allocLink is a link that records nothing, so that it allocates nothing.
-type allocLink struct {
+// allocPair is a pair that records nothing, so that it allocates nothing.
+type allocPair struct {
 	ends  [2]*Channel
 	now   time.Time
 	value wire.Value
@@ -18,14 +18,14 @@ type allocLink struct {
 	buf   [2][]byte
 }
 
-func newAllocLink(t testing.TB, size int64) *allocLink {
-	l := newLink(t)
-	c := &allocLink{ends: [2]*Channel{l.ends[0].ch, l.ends[1].ch}, now: l.now, value: valueOf(size), early: Dest{Handle: 1}}
+func newAllocPair(t testing.TB, size int64) *allocPair {
+	p := newPair(t)
+	c := &allocPair{ends: [2]*Channel{p.ends[0].ch, p.ends[1].ch}, now: p.now, value: valueOf(size), early: Dest{Handle: 1}}
 	c.buf[0], c.buf[1] = make([]byte, 0, 12<<10), make([]byte, 0, 12<<10)
 	return c
 }
 
-func (c *allocLink) run() {
+func (c *allocPair) run() {
 	for busy := true; busy; {
 		busy = false
 		for i, ch := range c.ends {
@@ -58,7 +58,7 @@ func (c *allocLink) run() {
 	}
 }
 
-func (c *allocLink) receive(id uint64, riders []uint64) {
+func (c *allocPair) receive(id uint64, riders []uint64) {
 	r := Receive{ID: id, Attempt: 1, Responder: 2, Key: "k", Acks: riders}
 	if v, ok := c.ends[0].CachedMeta(r.Key); ok {
 		r.Early, r.Value = &c.early, v
@@ -70,7 +70,7 @@ func (c *allocLink) receive(id uint64, riders []uint64) {
 // TestSteadyStateAllocatesNothing at either side, for small and large values.
 func TestSteadyStateAllocatesNothing(t *testing.T) {
 	for name, size := range map[string]int64{"8 bytes": 8, "8 KiB": 8 << 10, "1 MiB": 1 << 20} {
-		c := newAllocLink(t, size)
+		c := newAllocPair(t, size)
 		id := uint64(0)
 		riders := make([]uint64, 1)
 		one := func() {
@@ -97,7 +97,7 @@ func BenchmarkReceive(b *testing.B) {
 		size int64
 	}{{"8B", 8}, {"1MiB", 1 << 20}, {"16MiB", 16 << 20}} {
 		b.Run(bench.name, func(b *testing.B) {
-			c := newAllocLink(b, bench.size)
+			c := newAllocPair(b, bench.size)
 			b.ReportAllocs()
 			id := uint64(0)
 			riders := make([]uint64, 1)

@@ -120,6 +120,15 @@ func (c *Channel) Watch(_ time.Time, on bool) {
 	c.watched = on
 }
 
+// Doubt is the event that there is a reason to believe that the peer is not there any more. The channel checks at once, if it
+// can, whether it is alive, and goes on as with Watch.
+func (c *Channel) Doubt(now time.Time) {
+	c.watched = true
+	if c.shouldProbe() {
+		c.lastContact = now.Add(-probeAfter)
+	}
+}
+
 // Bye is the event that the channel is to be closed in order: BYE gives the peer the
 // reason. ActClose follows within byeTime.
 func (c *Channel) Bye(now time.Time, reason string) {

@@ -15,20 +15,20 @@ import (
 )
 
 func TestSmallTakesOneRoundTrip(t *testing.T) {
-	l := newLink(t)
-	l.respondWith(100)
-	l.receive(1, "k")
-	l.run()
-	l.expect(">REQUEST", "<EAGER")
-	if a := l.last(); a.Outcome != OutcomeEager || len(a.Content) != 100 || a.Value.Size != 100 {
+	p := newPair(t)
+	p.respondWith(100)
+	p.receive(1, "k")
+	p.run()
+	p.expect(">REQUEST", "<EAGER")
+	if a := p.last(); a.Outcome != OutcomeEager || len(a.Content) != 100 || a.Value.Size != 100 {
 		t.Errorf("ended with %v, %d bytes", a.Outcome, len(a.Content))
 	}
-	l.clean()
+	p.clean()
 }
 
 func TestV2MetaOnlyAtFirstAndOnChange(t *testing.T) {
-	l := newLink(t)
-	l.respondWith(64<<10, 64<<10, 64<<10, 32<<10, 32<<10)
+	p := newPair(t)
+	p.respondWith(64<<10, 64<<10, 64<<10, 32<<10, 32<<10)
 	for i, want := range [][]string{
 		{">REQUEST", "<META", ">REREQUEST", "<IMM 65536"},
 		{">REQUEST", "<IMM 65536"},
@@ -36,233 +36,233 @@ func TestV2MetaOnlyAtFirstAndOnChange(t *testing.T) {
 		{">REQUEST", "<META", ">REREQUEST", "<IMM 32768"},
 		{">REQUEST", "<IMM 32768"},
 	} {
-		l.receive(uint64(i)+1, "k")
-		l.run()
-		l.expect(want...)
-		if a := l.last(); a.Outcome != OutcomeWritten {
+		p.receive(uint64(i)+1, "k")
+		p.run()
+		p.expect(want...)
+		if a := p.last(); a.Outcome != OutcomeWritten {
 			t.Errorf("ended with %v", a.Outcome)
 		}
 	}
-	l.clean()
+	p.clean()
 }
 
 // TestV3SteadyStateIsOneRequestAndItsWrites counts the messages of many receives of
 // a large tensor. Each request acknowledges the receive before.
 func TestV3SteadyStateIsOneRequestAndItsWrites(t *testing.T) {
-	l := newLink(t)
-	l.respondWith(200 << 10)
-	l.receive(1, "k")
-	l.run()
-	l.trace = nil
+	p := newPair(t)
+	p.respondWith(200 << 10)
+	p.receive(1, "k")
+	p.run()
+	p.trace = nil
 	for id := uint64(2); id < 100; id++ {
 		r := Receive{ID: id, Attempt: 1, Responder: 2, Key: "k", Acks: []uint64{id - 1}}
-		v, _ := l.ends[0].ch.CachedMeta("k")
-		d := l.ends[0].dest()
+		v, _ := p.ends[0].ch.CachedMeta("k")
+		d := p.ends[0].dest()
 		r.Early, r.Value = &d, v
-		l.ends[0].ch.Receive(l.now, r)
-		l.run()
+		p.ends[0].ch.Receive(p.now, r)
+		p.run()
 		want := []string{">REQUEST", "<WRITE 65536", "<WRITE 65536", "<WRITE 65536", "<IMM 8192"}
-		if len(l.trace) > 0 && l.trace[len(l.trace)-1] != "<IMM 8192" { // CREDIT of the responder, once in half a window
-			l.trace = l.trace[:len(l.trace)-1]
+		if len(p.trace) > 0 && p.trace[len(p.trace)-1] != "<IMM 8192" { // CREDIT of the responder, once in half a window
+			p.trace = p.trace[:len(p.trace)-1]
 		}
-		if len(l.trace) == 6 && l.trace[1] == "<CREDIT" {
+		if len(p.trace) == 6 && p.trace[1] == "<CREDIT" {
 			want = append([]string{">REQUEST", "<CREDIT"}, want[1:]...)
 		}
-		l.expect(want...)
+		p.expect(want...)
 	}
-	credits := l.ends[1].ch.rails[0].sent
+	credits := p.ends[1].ch.rails[0].sent
 	if want := uint32(99 + 99/8 + 8); credits > want {
 		t.Errorf("the responder used %d credits, want at most %d", credits, want)
 	}
-	l.clean()
+	p.clean()
 }
 
 func TestV4DeadValue(t *testing.T) {
-	l := newLink(t)
-	l.respondWith(64<<10, -1, 64<<10)
+	p := newPair(t)
+	p.respondWith(64<<10, -1, 64<<10)
 	for i := range 3 {
-		l.receive(uint64(i)+1, "k")
-		l.run()
+		p.receive(uint64(i)+1, "k")
+		p.run()
 	}
-	l.expect(">REQUEST", "<META", ">REREQUEST", "<IMM 65536", ">REQUEST", "<EAGER", ">REQUEST", "<IMM 65536")
-	if a := l.ends[0].ended[1]; !a.Value.Dead || a.Outcome != OutcomeEager {
+	p.expect(">REQUEST", "<META", ">REREQUEST", "<IMM 65536", ">REQUEST", "<EAGER", ">REQUEST", "<IMM 65536")
+	if a := p.ends[0].ended[1]; !a.Value.Dead || a.Outcome != OutcomeEager {
 		t.Errorf("ended with %v of %+v", a.Outcome, a.Value)
 	}
-	l.clean()
+	p.clean()
 }
 
 func TestV5EmptyTensorNeedsNoMemory(t *testing.T) {
-	l := newLink(t, func(c *Config) { c.Eager = 0 })
-	l.ends[1].respond = func(Request) Response {
+	p := newPair(t, func(c *Config) { c.Eager = 0 })
+	p.ends[1].respond = func(Request) Response {
 		return Response{Value: wire.Value{DType: tensor.Float32, Dims: wire.AppendDims(nil, 3, 0, 7)}}
 	}
-	l.receive(1, "k")
-	l.run()
-	l.expect(">REQUEST", "<EAGER")
-	if a := l.last(); a.Value.Dims.Count() != 3 || len(l.ends[0].places) > 0 {
+	p.receive(1, "k")
+	p.run()
+	p.expect(">REQUEST", "<EAGER")
+	if a := p.last(); a.Value.Dims.Count() != 3 || len(p.ends[0].places) > 0 {
 		t.Errorf("ended with %+v", a.Value)
 	}
-	l.clean()
+	p.clean()
 }
 
 func TestV6StringsGoAsProto(t *testing.T) {
-	l := newLink(t)
+	p := newPair(t)
 	for i, size := range []uint64{0, 5, 70_000, 70_000} {
 		v := wire.Value{DType: tensor.String, Proto: true, Size: size, Dims: wire.AppendDims(nil, 2)}
-		l.ends[1].respond = func(Request) Response { return Response{Value: v, Source: Source{Handle: 1}} }
-		l.receive(uint64(i)+1, "k")
-		l.run()
-		if a := l.last(); !a.Value.Same(&v) {
+		p.ends[1].respond = func(Request) Response { return Response{Value: v, Source: Source{Handle: 1}} }
+		p.receive(uint64(i)+1, "k")
+		p.run()
+		if a := p.last(); !a.Value.Same(&v) {
 			t.Errorf("ended with %+v", a.Value)
 		}
 	}
 	// The size of a serialised value changes each time, so it is not in the cache of meta-data.
-	l.expect(">REQUEST", "<EAGER", ">REQUEST", "<EAGER",
+	p.expect(">REQUEST", "<EAGER", ">REQUEST", "<EAGER",
 		">REQUEST", "<META", ">REREQUEST", "<WRITE 65536", "<IMM 4464", ">REQUEST", "<META", ">REREQUEST", "<WRITE 65536", "<IMM 4464")
-	l.clean()
+	p.clean()
 }
 
 func TestV7ValueShrinksAndGrows(t *testing.T) {
-	l := newLink(t)
+	p := newPair(t)
 	sizes := []int64{64 << 10, 100, 16 << 10, 1 << 20, 8 << 10, 8<<10 + 1}
-	l.respondWith(sizes...)
+	p.respondWith(sizes...)
 	for i, size := range sizes {
-		l.receive(uint64(i)+1, "k")
-		l.run()
-		if a := l.last(); a.Value.Size != uint64(size) {
+		p.receive(uint64(i)+1, "k")
+		p.run()
+		if a := p.last(); a.Value.Size != uint64(size) {
 			t.Errorf("%d bytes came as %d", size, a.Value.Size)
 		}
 	}
-	l.clean()
+	p.clean()
 }
 
 func TestV9LongKeyFallsBack(t *testing.T) {
-	l := newLink(t, func(c *Config) { c.Message, c.PeerMessage = wire.MinMessage, wire.MinMessage })
-	l.respondWith(100)
-	l.receive(1, strings.Repeat("k", 3000))
-	l.run()
-	l.expect(">REQUEST", "<EAGER")
-	l.receive(2, strings.Repeat("k", wire.MinMessage))
-	l.run()
-	l.expect()
-	if a := l.last(); a.Outcome != OutcomeFallback || !strings.Contains(a.Err.Error(), "does not fit") {
+	p := newPair(t, func(c *Config) { c.Message, c.PeerMessage = wire.MinMessage, wire.MinMessage })
+	p.respondWith(100)
+	p.receive(1, strings.Repeat("k", 3000))
+	p.run()
+	p.expect(">REQUEST", "<EAGER")
+	p.receive(2, strings.Repeat("k", wire.MinMessage))
+	p.run()
+	p.expect()
+	if a := p.last(); a.Outcome != OutcomeFallback || !strings.Contains(a.Err.Error(), "does not fit") {
 		t.Errorf("ended with %v: %v", a.Outcome, a.Err)
 	}
-	l.clean()
+	p.clean()
 }
 
 // TestKeyTooLongForARequest: the length field has two bytes, however long a message may be.
 func TestKeyTooLongForARequest(t *testing.T) {
-	l := newLink(t, func(c *Config) { c.Message, c.PeerMessage = MaxMessage, MaxMessage })
-	l.respondWith(100)
-	l.receive(1, strings.Repeat("k", wire.MaxKey))
-	l.receive(2, strings.Repeat("k", wire.MaxKey+1))
-	l.run()
-	l.expect(">REQUEST", "<EAGER")
-	if a := l.ends[0].ended[0]; a.Outcome != OutcomeFallback || !strings.Contains(a.Err.Error(), "65536 bytes: the most is 65535") {
+	p := newPair(t, func(c *Config) { c.Message, c.PeerMessage = MaxMessage, MaxMessage })
+	p.respondWith(100)
+	p.receive(1, strings.Repeat("k", wire.MaxKey))
+	p.receive(2, strings.Repeat("k", wire.MaxKey+1))
+	p.run()
+	p.expect(">REQUEST", "<EAGER")
+	if a := p.ends[0].ended[0]; a.Outcome != OutcomeFallback || !strings.Contains(a.Err.Error(), "65536 bytes: the most is 65535") {
 		t.Errorf("ended with %v: %v", a.Outcome, a.Err)
 	}
-	l.clean()
+	p.clean()
 }
 
 // TestLongKeyAndLargeShape: each fits into a REQUEST, both together do not.
 func TestLongKeyAndLargeShape(t *testing.T) {
-	l := newLink(t, func(c *Config) { c.Message, c.PeerMessage, c.Eager = wire.MinMessage, wire.MinMessage, 0 })
+	p := newPair(t, func(c *Config) { c.Message, c.PeerMessage, c.Eager = wire.MinMessage, wire.MinMessage, 0 })
 	dims := make([]int64, 254)
 	for i := range dims {
 		dims[i] = 1
 	}
 	dims[0] = 64 << 10
 	v := wire.Value{DType: tensor.Uint8, Size: 64 << 10, Dims: wire.AppendDims(nil, dims...)}
-	l.ends[1].respond = func(Request) Response { return Response{Value: v, Source: Source{Handle: 1}} }
+	p.ends[1].respond = func(Request) Response { return Response{Value: v, Source: Source{Handle: 1}} }
 	for id := range uint64(2) {
-		l.receive(id+1, strings.Repeat("k", 3000))
-		l.run()
-		l.expect(">REQUEST", "<META", ">REREQUEST", "<IMM 65536")
+		p.receive(id+1, strings.Repeat("k", 3000))
+		p.run()
+		p.expect(">REQUEST", "<META", ">REREQUEST", "<IMM 65536")
 	}
-	l.clean()
+	p.clean()
 }
 
 // TestV10RequestNamesTheIncarnation: the shell can refuse a request for another process.
 func TestV10RequestNamesTheIncarnation(t *testing.T) {
-	l := newLink(t)
-	l.ends[1].respond = func(a Request) Response {
+	p := newPair(t)
+	p.ends[1].respond = func(a Request) Response {
 		if a.Responder != 99 || a.Left != 2 || a.Step != -1 || string(a.Key) != "k" || a.Attempt != 4 {
 			t.Errorf("request %+v", a)
 		}
 		return Response{Err: status.New(status.Aborted, "another process").WithPayload("p", []byte("v"))}
 	}
-	l.ends[0].ch.Receive(l.now, Receive{ID: 1, Attempt: 4, Responder: 99, Left: 2, Step: -1, Key: "k"})
-	l.run()
+	p.ends[0].ch.Receive(p.now, Receive{ID: 1, Attempt: 4, Responder: 99, Left: 2, Step: -1, Key: "k"})
+	p.run()
 	var err *status.Error
-	if a := l.last(); a.Outcome != OutcomeError || !errors.As(a.Err, &err) || err.Code() != status.Aborted || a.Attempt != 4 {
+	if a := p.last(); a.Outcome != OutcomeError || !errors.As(a.Err, &err) || err.Code() != status.Aborted || a.Attempt != 4 {
 		t.Fatalf("ended with %v: %v", a.Outcome, a.Err)
 	}
 	if v, _ := err.Payload("p"); string(v) != "v" {
 		t.Errorf("payload %q", v)
 	}
-	l.clean()
+	p.clean()
 }
 
 // TestV11StepAbortedAtTheSender: the receive ends with an error, and the channel stays up.
 func TestV11StepAbortedAtTheSender(t *testing.T) {
-	l := newLink(t)
-	l.ends[1].respond = func(Request) Response { return Response{Err: status.New(status.Aborted, "Cleanup 1")} }
-	l.receive(1, "k")
-	l.run()
-	l.expect(">REQUEST", "<ERROR")
-	if a := l.last(); status.CodeOf(a.Err) != status.Aborted {
+	p := newPair(t)
+	p.ends[1].respond = func(Request) Response { return Response{Err: status.New(status.Aborted, "Cleanup 1")} }
+	p.receive(1, "k")
+	p.run()
+	p.expect(">REQUEST", "<ERROR")
+	if a := p.last(); status.CodeOf(a.Err) != status.Aborted {
 		t.Errorf("ended with %v", a.Err)
 	}
-	l.respondWith(10)
-	l.receive(2, "k")
-	l.run()
-	l.expect(">REQUEST", "<EAGER")
-	l.clean()
+	p.respondWith(10)
+	p.receive(2, "k")
+	p.run()
+	p.expect(">REQUEST", "<EAGER")
+	p.clean()
 }
 
 // TestV12DestinationIsHeldUntilConfirmed: a receive is cancelled while it is written.
 func TestV12DestinationIsHeldUntilConfirmed(t *testing.T) {
 	for _, rails := range []int{1, 2} {
 		t.Run(fmt.Sprint(rails, " rails"), func(t *testing.T) {
-			l := newLink(t, func(c *Config) { c.Rails = rails })
-			l.respondWith(4 << 20)
-			l.ends[1].hold = true // the first writes are in flight
-			l.receive(1, "k")
-			l.run()
-			l.trace = nil
-			if !l.ends[0].ch.Cancel(l.now, 1, 1) || l.ends[0].ch.Cancel(l.now, 1, 1) {
+			p := newPair(t, func(c *Config) { c.Rails = rails })
+			p.respondWith(4 << 20)
+			p.ends[1].hold = true // the first writes are in flight
+			p.receive(1, "k")
+			p.run()
+			p.trace = nil
+			if !p.ends[0].ch.Cancel(p.now, 1, 1) || p.ends[0].ch.Cancel(p.now, 1, 1) {
 				t.Error("a receive can be cancelled only once")
 			}
-			l.cut = true
-			for _, a := range l.ends[0].ch.Actions(l.now) {
-				l.do(0, a)
+			p.cut = true
+			for _, a := range p.ends[0].ch.Actions(p.now) {
+				p.do(0, a)
 			}
-			l.expect(">CANCEL")
-			if len(l.ends[0].freed) > 0 {
+			p.expect(">CANCEL")
+			if len(p.ends[0].freed) > 0 {
 				t.Fatal("the destination was returned before the responder confirmed the cancel")
 			}
-			l.cut = false
-			l.ends[1].ch.Message(l.now, 0, listMessage(wire.KindCancel, 1, 2, rails))
-			l.run()
+			p.cut = false
+			p.ends[1].ch.Message(p.now, 0, listMessage(wire.KindCancel, 1, 2, rails))
+			p.run()
 			if want := []string{"<CANCELLED", "<1CANCELLED"}[:rails]; true {
-				l.expect(want...)
+				p.expect(want...)
 			}
-			if len(l.ends[0].freed) != 1 || len(l.ends[0].ended) != 0 {
-				t.Errorf("freed %v, ended %v", l.ends[0].freed, l.ends[0].ended)
+			if len(p.ends[0].freed) != 1 || len(p.ends[0].ended) != 0 {
+				t.Errorf("freed %v, ended %v", p.ends[0].freed, p.ends[0].ended)
 			}
-			if len(l.ends[1].dropped) > 0 {
+			if len(p.ends[1].dropped) > 0 {
 				t.Error("the source was dropped with writes in flight")
 			}
 			for rail := range rails {
-				r := &l.ends[1].ch.rails[rail]
-				l.ends[1].ch.Sent(l.now, rail, (r.slot+63)%64)
+				r := &p.ends[1].ch.rails[rail]
+				p.ends[1].ch.Sent(p.now, rail, (r.slot+63)%64)
 			}
-			l.run()
-			if len(l.ends[1].dropped) != 1 {
+			p.run()
+			if len(p.ends[1].dropped) != 1 {
 				t.Error("the source was not dropped")
 			}
-			l.clean()
+			p.clean()
 		})
 	}
 }
@@ -270,44 +270,44 @@ func TestV12DestinationIsHeldUntilConfirmed(t *testing.T) {
 // TestErrorBehindWrites: a request fails while its value is written. ERROR goes over each
 // rail, and the destination is free when the last one has arrived.
 func TestErrorBehindWrites(t *testing.T) {
-	l := newLink(t, func(c *Config) { c.Rails = 3 })
-	l.respondWith(4 << 20)
-	l.ends[1].hold = true
-	l.receive(1, "k")
-	l.run()
-	l.trace = nil
+	p := newPair(t, func(c *Config) { c.Rails = 3 })
+	p.respondWith(4 << 20)
+	p.ends[1].hold = true
+	p.receive(1, "k")
+	p.run()
+	p.trace = nil
 	gone := status.New(status.DataLoss, "given up").WithPayload("p", []byte("v"))
-	l.ends[1].ch.Fail(l.now, 1, 1, gone)
-	l.ends[1].ch.Fail(l.now, 1, 1, gone)
-	l.run()
-	l.expect("<ERROR", "<1ERROR", "<2ERROR")
+	p.ends[1].ch.Fail(p.now, 1, 1, gone)
+	p.ends[1].ch.Fail(p.now, 1, 1, gone)
+	p.run()
+	p.expect("<ERROR", "<1ERROR", "<2ERROR")
 	var err *status.Error
-	if a := l.last(); a.Outcome != OutcomeError || !errors.As(a.Err, &err) || err.Message() != "given up" {
+	if a := p.last(); a.Outcome != OutcomeError || !errors.As(a.Err, &err) || err.Message() != "given up" {
 		t.Errorf("ended with %v: %v", a.Outcome, a.Err)
 	}
 	for rail := range 3 {
-		r := &l.ends[1].ch.rails[rail]
-		l.ends[1].ch.Sent(l.now, rail, (r.slot+63)%64)
+		r := &p.ends[1].ch.rails[rail]
+		p.ends[1].ch.Sent(p.now, rail, (r.slot+63)%64)
 	}
-	l.run()
-	if len(l.ends[1].dropped) != 1 {
+	p.run()
+	if len(p.ends[1].dropped) != 1 {
 		t.Error("the source was not dropped")
 	}
-	l.clean()
+	p.clean()
 }
 
 // TestResponderWithoutMemory: the receive ends with OutcomeFallback.
 func TestResponderWithoutMemory(t *testing.T) {
-	l := newLink(t)
-	l.ends[1].respond = func(Request) Response {
+	p := newPair(t)
+	p.ends[1].respond = func(Request) Response {
 		return Response{Err: status.New(status.ResourceExhausted, "no registered memory"), Fallback: true}
 	}
-	l.receive(1, "k")
-	l.run()
-	if a := l.last(); a.Outcome != OutcomeFallback || status.CodeOf(a.Err) != status.ResourceExhausted {
+	p.receive(1, "k")
+	p.run()
+	if a := p.last(); a.Outcome != OutcomeFallback || status.CodeOf(a.Err) != status.ResourceExhausted {
 		t.Errorf("ended with %v: %v", a.Outcome, a.Err)
 	}
-	l.clean()
+	p.clean()
 }
 
 // listMessage returns a list message with one id. Its counts report n messages taken.
@@ -350,49 +350,49 @@ func appendList(kind wire.Kind, h wire.Header, ids wire.IDs) []byte {
 // TestV13SlotsAndGenerationsWrap uses a slot more often than its generation can count,
 // while other receives are outstanding.
 func TestV13SlotsAndGenerationsWrap(t *testing.T) {
-	l := newLink(t)
-	l.respondWith(64 << 10)
-	l.receive(1, "k")
-	l.run()
+	p := newPair(t)
+	p.respondWith(64 << 10)
+	p.receive(1, "k")
+	p.run()
 	// Two receives whose destination is sent and whose content does not arrive.
-	l.manual = true
-	l.receive(2, "k")
-	l.receive(3, "k")
-	l.run()
-	l.manual = false
+	p.manual = true
+	p.receive(2, "k")
+	p.receive(3, "k")
+	p.run()
+	p.manual = false
 	for id := range uint64(2*wire.SlotGenerations + 10) {
-		l.receive(id+10, "k")
-		l.run()
-		if a := l.last(); a.ID != id+10 || a.Outcome != OutcomeWritten {
+		p.receive(id+10, "k")
+		p.run()
+		if a := p.last(); a.ID != id+10 || a.Outcome != OutcomeWritten {
 			t.Fatalf("receive %d: %x ended with %v", id+10, a.ID, a.Outcome)
 		}
-		l.trace = nil
+		p.trace = nil
 	}
-	if n := len(l.ends[0].ch.slots.of); n > 4 {
+	if n := len(p.ends[0].ch.slots.of); n > 4 {
 		t.Errorf("%d slots were used for 3 receives at once", n)
 	}
-	for _, a := range l.ends[1].requests[1:3] {
-		l.ends[1].ch.Respond(l.now, a.ID, a.Attempt, l.ends[1].respond(a))
-		l.run()
-		if e := l.last(); e.ID != a.ID || e.Outcome != OutcomeWritten {
+	for _, a := range p.ends[1].requests[1:3] {
+		p.ends[1].ch.Respond(p.now, a.ID, a.Attempt, p.ends[1].respond(a))
+		p.run()
+		if e := p.last(); e.ID != a.ID || e.Outcome != OutcomeWritten {
 			t.Errorf("receive %x ended with %v, want receive %x", e.ID, e.Outcome, a.ID)
 		}
 	}
-	l.clean()
+	p.clean()
 }
 
 // TestV13StaleImmClosesTheChannel: the immediate data is of an earlier use of the slot.
 func TestV13StaleImmClosesTheChannel(t *testing.T) {
-	l := newLink(t)
-	l.respondWith(64 << 10)
-	l.receive(1, "k")
-	l.run()
-	l.manual = true
-	l.receive(2, "k")
-	l.run()
-	l.ends[0].ch.Imm(l.now, 0, uint32(wire.NewImm(0, 1)))
-	l.run()
-	if why := l.ends[0].closed(); !strings.Contains(why, "slot 0 generation 1") {
+	p := newPair(t)
+	p.respondWith(64 << 10)
+	p.receive(1, "k")
+	p.run()
+	p.manual = true
+	p.receive(2, "k")
+	p.run()
+	p.ends[0].ch.Imm(p.now, 0, uint32(wire.NewImm(0, 1)))
+	p.run()
+	if why := p.ends[0].closed(); !strings.Contains(why, "slot 0 generation 1") {
 		t.Errorf("closed: %q", why)
 	}
 }
@@ -400,44 +400,44 @@ func TestV13StaleImmClosesTheChannel(t *testing.T) {
 // TestV14MoreRequestsThanTheWindow: of a thousand requests none is answered before the
 // last one has arrived.
 func TestV14MoreRequestsThanTheWindow(t *testing.T) {
-	l := newLink(t)
-	l.manual = true
+	p := newPair(t)
+	p.manual = true
 	const n = 1000
 	for id := range uint64(n) {
-		l.receive(id+1, fmt.Sprint("k", id))
+		p.receive(id+1, fmt.Sprint("k", id))
 	}
-	l.run()
-	asked := l.ends[1].requests
+	p.run()
+	asked := p.ends[1].requests
 	if len(asked) != n {
 		t.Fatalf("%d of %d requests arrived", len(asked), n)
 	}
 	for i := range asked { // in reverse order, as when values depend on later requests
 		a := asked[n-1-i]
-		l.ends[1].ch.Respond(l.now, a.ID, a.Attempt, Response{Value: valueOf(int64(i)), Source: Source{Handle: uint64(i) + 1}})
+		p.ends[1].ch.Respond(p.now, a.ID, a.Attempt, Response{Value: valueOf(int64(i)), Source: Source{Handle: uint64(i) + 1}})
 	}
-	l.run()
-	if len(l.ends[0].ended) != n {
-		t.Errorf("%d of %d ended", len(l.ends[0].ended), n)
+	p.run()
+	if len(p.ends[0].ended) != n {
+		t.Errorf("%d of %d ended", len(p.ends[0].ended), n)
 	}
-	l.clean()
+	p.clean()
 }
 
 func TestMoreReceivesThanMayWait(t *testing.T) {
-	l := newLink(t, func(c *Config) {
+	p := newPair(t, func(c *Config) {
 		if c.MaxWaiting = 3; c.OwnIncarnation == 2 {
 			c.MaxWaiting = 2
 		}
 	})
-	l.manual = true
+	p.manual = true
 	for id := range uint64(4) {
-		l.receive(id+1, "k")
+		p.receive(id+1, "k")
 	}
-	l.run()
-	if len(l.ends[0].ended) != 2 || len(l.ends[1].requests) != 2 {
-		t.Fatalf("%d ended, %d requests", len(l.ends[0].ended), len(l.ends[1].requests))
+	p.run()
+	if len(p.ends[0].ended) != 2 || len(p.ends[1].requests) != 2 {
+		t.Fatalf("%d ended, %d requests", len(p.ends[0].ended), len(p.ends[1].requests))
 	}
 	for i, id := range []uint64{4, 3} { // here, then at the peer
-		if a := l.ends[0].ended[i]; a.ID != id || status.CodeOf(a.Err) != status.ResourceExhausted {
+		if a := p.ends[0].ended[i]; a.ID != id || status.CodeOf(a.Err) != status.ResourceExhausted {
 			t.Errorf("%x ended with %v", a.ID, a.Err)
 		}
 	}
@@ -456,16 +456,16 @@ func TestPeerThatRequestsAndTakesNoResponses(t *testing.T) {
 			return appendList(wire.KindQuery, h, wire.IDs(nil).Append(id))
 		},
 	} {
-		l := newLink(t, func(c *Config) { c.MaxWaiting = most / 2 })
-		c := l.ends[1].ch
+		p := newPair(t, func(c *Config) { c.MaxWaiting = most / 2 })
+		c := p.ends[1].ch
 		c.rails[0].sent = c.rails[0].confirmed + 16 // no response can be posted
 		h := wire.Header{Taken: wire.Counts{N: 1, Of: [wire.MaxRails]uint32{c.rails[0].confirmed}}}
 		for id := range uint64(most) {
-			if c.Message(l.now, 0, says(id+1, h)); c.err != nil {
+			if c.Message(p.now, 0, says(id+1, h)); c.err != nil {
 				t.Fatalf("%d: %v", id+1, c.err)
 			}
 		}
-		c.Message(l.now, 0, says(most+1, h))
+		c.Message(p.now, 0, says(most+1, h))
 		if c.err == nil || !strings.Contains(c.err.Error(), what) {
 			t.Errorf("want %q: %v", what, c.err)
 		}
@@ -476,11 +476,11 @@ func TestPeerThatRequestsAndTakesNoResponses(t *testing.T) {
 func TestPayloadsFillTheMessage(t *testing.T) {
 	full := 0
 	for size := 4000; size < wire.MinMessage; size++ {
-		l := newLink(t, func(c *Config) { c.Message, c.PeerMessage = wire.MinMessage, wire.MinMessage })
-		l.open(1)
-		c := l.ends[1].ch
-		c.Respond(l.now, 1, 1, Response{Err: status.New(status.Internal, "x").WithPayload("a", make([]byte, size))})
-		for _, a := range c.Actions(l.now) {
+		p := newPair(t, func(c *Config) { c.Message, c.PeerMessage = wire.MinMessage, wire.MinMessage })
+		p.open(1)
+		c := p.ends[1].ch
+		c.Respond(p.now, 1, 1, Response{Err: status.New(status.Internal, "x").WithPayload("a", make([]byte, size))})
+		for _, a := range c.Actions(p.now) {
 			switch n := len(a.Post.Message); {
 			case n > wire.MinMessage:
 				t.Fatalf("an ERROR of %d bytes with a payload of %d", n, size)
@@ -496,189 +496,189 @@ func TestPayloadsFillTheMessage(t *testing.T) {
 
 // TestCancelBeforeRerequestIsPosted: the destination was not sent, so it is free at once.
 func TestCancelBeforeRerequestIsPosted(t *testing.T) {
-	l := newLink(t)
-	l.respondWith(64 << 10)
-	l.manual = true
-	l.receive(1, "k")
-	l.run()
-	l.ends[1].ch.Respond(l.now, 1, 1, l.ends[1].respond(Request{}))
-	l.run()
-	l.ends[0].ch.Place(l.now, 1, 1, l.ends[0].dest())
-	if !l.ends[0].ch.Cancel(l.now, 1, 1) {
+	p := newPair(t)
+	p.respondWith(64 << 10)
+	p.manual = true
+	p.receive(1, "k")
+	p.run()
+	p.ends[1].ch.Respond(p.now, 1, 1, p.ends[1].respond(Request{}))
+	p.run()
+	p.ends[0].ch.Place(p.now, 1, 1, p.ends[0].dest())
+	if !p.ends[0].ch.Cancel(p.now, 1, 1) {
 		t.Fatal("not cancelled")
 	}
-	l.cut = true
-	l.run()
-	if n := len(l.ends[0].freed); n != 1 {
+	p.cut = true
+	p.run()
+	if n := len(p.ends[0].freed); n != 1 {
 		t.Errorf("%d destinations were returned", n)
 	}
-	l.expect(">REQUEST", "<META", ">CANCEL")
+	p.expect(">REQUEST", "<META", ">CANCEL")
 }
 
 // TestV15BreakGivesBackWhatHasNotEnded: after a break every receive, destination and source
 // is returned. Messages that arrived before are processed.
 func TestV15BreakGivesBackWhatHasNotEnded(t *testing.T) {
-	l := newLink(t)
-	l.respondWith(1 << 20)
-	l.ends[1].hold = true
-	l.receive(1, "k")
-	l.run() // writes are in flight
-	l.manual = true
-	l.receive(2, "other")
-	l.run()
-	mark := l.ends[0].ch.Ack(l.now, []uint64{77})
-	l.trace = nil
+	p := newPair(t)
+	p.respondWith(1 << 20)
+	p.ends[1].hold = true
+	p.receive(1, "k")
+	p.run() // writes are in flight
+	p.manual = true
+	p.receive(2, "other")
+	p.run()
+	mark := p.ends[0].ch.Ack(p.now, []uint64{77})
+	p.trace = nil
 	why := errors.New("transport retry counter exceeded")
-	for i := range l.ends {
-		l.ends[i].ch.Leave(l.now, why)
-		l.ends[i].ch.Receive(l.now, Receive{ID: 50, Attempt: 1, Key: "k"})
+	for i := range p.ends {
+		p.ends[i].ch.Leave(p.now, why)
+		p.ends[i].ch.Receive(p.now, Receive{ID: 50, Attempt: 1, Key: "k"})
 	}
-	l.run()
-	l.wait(time.Minute)
-	l.expect()
-	if a := l.last(); a.ID != 50 || a.Outcome != OutcomeLost {
+	p.run()
+	p.wait(time.Minute)
+	p.expect()
+	if a := p.last(); a.ID != 50 || a.Outcome != OutcomeLost {
 		t.Errorf("%x ended with %v", a.ID, a.Outcome)
 	}
-	if n := len(l.ends[0].ended); n != 1 || len(l.ends[0].freed) > 0 || len(l.ends[1].dropped) > 0 {
-		t.Errorf("%d ended, freed %v, dropped %v before the queue pairs were destroyed", n, l.ends[0].freed, l.ends[1].dropped)
+	if n := len(p.ends[0].ended); n != 1 || len(p.ends[0].freed) > 0 || len(p.ends[1].dropped) > 0 {
+		t.Errorf("%d ended, freed %v, dropped %v before the queue pairs were destroyed", n, p.ends[0].freed, p.ends[1].dropped)
 	}
-	if len(l.ends[1].others) == 0 || l.ends[1].others[0].Kind != ActDetach || l.ends[1].others[0].ID != 2 {
-		t.Errorf("the responder did not forget the request without a value: %v", l.ends[1].others)
+	if len(p.ends[1].others) == 0 || p.ends[1].others[0].Kind != ActDetach || p.ends[1].others[0].ID != 2 {
+		t.Errorf("the responder did not forget the request without a value: %v", p.ends[1].others)
 	}
-	for i := range l.ends {
-		l.ends[i].ch.Destroyed(l.now)
+	for i := range p.ends {
+		p.ends[i].ch.Destroyed(p.now)
 	}
-	l.run()
-	for _, a := range l.ends[0].ended {
+	p.run()
+	for _, a := range p.ends[0].ended {
 		if a.Outcome != OutcomeLost || !errors.Is(a.Err, why) {
 			t.Errorf("%x ended with %v: %v", a.ID, a.Outcome, a.Err)
 		}
 	}
-	if len(l.ends[0].ended) != 3 || len(l.ends[1].dropped) != 1 {
-		t.Errorf("%d ended, dropped %v", len(l.ends[0].ended), l.ends[1].dropped)
+	if len(p.ends[0].ended) != 3 || len(p.ends[1].dropped) != 1 {
+		t.Errorf("%d ended, dropped %v", len(p.ends[0].ended), p.ends[1].dropped)
 	}
-	if l.ends[0].taken.Acks >= mark {
+	if p.ends[0].taken.Acks >= mark {
 		t.Error("ACK is reported as taken")
 	}
-	l.clean()
+	p.clean()
 }
 
 // TestMessagesBeforeTheEndAreProcessed: a last write and ACK that are polled after
 // the channel was left.
 func TestMessagesBeforeTheEndAreProcessed(t *testing.T) {
-	l := newLink(t)
-	l.respondWith(64 << 10)
-	l.cut = true
-	l.receive(1, "k")
-	l.cut = false
-	l.run()
-	l.manual = true
-	l.receive(2, "k")
-	l.run()
-	r := l.ends[0].ch.byID[2]
-	imm := uint32(l.ends[0].ch.receives.at(r).imm)
-	l.ends[0].ch.Leave(l.now, errors.New("broken"))
-	l.ends[0].ch.Imm(l.now, 0, imm)
-	l.run()
-	if a := l.last(); a.ID != 2 || a.Outcome != OutcomeWritten {
+	p := newPair(t)
+	p.respondWith(64 << 10)
+	p.cut = true
+	p.receive(1, "k")
+	p.cut = false
+	p.run()
+	p.manual = true
+	p.receive(2, "k")
+	p.run()
+	r := p.ends[0].ch.byID[2]
+	imm := uint32(p.ends[0].ch.receives.at(r).imm)
+	p.ends[0].ch.Leave(p.now, errors.New("broken"))
+	p.ends[0].ch.Imm(p.now, 0, imm)
+	p.run()
+	if a := p.last(); a.ID != 2 || a.Outcome != OutcomeWritten {
 		t.Errorf("%x ended with %v", a.ID, a.Outcome)
 	}
-	l.ends[1].ch.Leave(l.now, errors.New("broken"))
+	p.ends[1].ch.Leave(p.now, errors.New("broken"))
 	var h wire.Header
-	h.Taken.N, h.Taken.Of[0] = 1, l.ends[0].ch.rails[0].taken-1
-	l.ends[1].ch.Message(l.now, 0, appendList(wire.KindAck, h, wire.IDs(nil).Append(2)))
-	l.ends[1].ch.Message(l.now, 0, appendList(wire.KindCancel, h, wire.IDs(nil).Append(3)))
+	h.Taken.N, h.Taken.Of[0] = 1, p.ends[0].ch.rails[0].taken-1
+	p.ends[1].ch.Message(p.now, 0, appendList(wire.KindAck, h, wire.IDs(nil).Append(2)))
+	p.ends[1].ch.Message(p.now, 0, appendList(wire.KindCancel, h, wire.IDs(nil).Append(3)))
 	m := wire.Request{Header: h, ID: 9, Attempt: 1, Requester: 1, Responder: 2, Key: []byte("k")}
-	l.ends[1].ch.Message(l.now, 0, m.Append(nil))
-	l.run()
+	p.ends[1].ch.Message(p.now, 0, m.Append(nil))
+	p.run()
 	var kinds []string
-	for _, a := range l.ends[1].others {
+	for _, a := range p.ends[1].others {
 		kinds = append(kinds, a.Kind.String())
 	}
-	if got := strings.Join(kinds, " "); got != "detach acked cancelled" || len(l.ends[1].requests) != 2 {
-		t.Errorf("the responder got %s, %d requests", got, len(l.ends[1].requests))
+	if got := strings.Join(kinds, " "); got != "detach acked cancelled" || len(p.ends[1].requests) != 2 {
+		t.Errorf("the responder got %s, %d requests", got, len(p.ends[1].requests))
 	}
 }
 
 // TestV20MessageBeforeOwnReadyIsNotLost: HELLO of the peer may arrive before Ready.
 func TestV20MessageBeforeOwnReadyIsNotLost(t *testing.T) {
-	l := newLink(t) // only side 0 has had Ready
-	if l.ends[1].ch.State() != Up {
-		t.Errorf("side 1 is %v", l.ends[1].ch.State())
+	p := newPair(t) // only side 0 has had Ready
+	if p.ends[1].ch.State() != Up {
+		t.Errorf("side 1 is %v", p.ends[1].ch.State())
 	}
-	l.respondWith(1)
-	l.receive(1, "k")
-	l.run()
-	l.expect(">REQUEST", "<EAGER")
+	p.respondWith(1)
+	p.receive(1, "k")
+	p.run()
+	p.expect(">REQUEST", "<EAGER")
 }
 
 // TestV21ContentOver4GiB: addresses and lengths are correct beyond 32 bits.
 func TestV21ContentOver4GiB(t *testing.T) {
 	const size = 10<<30 + 7
-	l := newLink(t, func(c *Config) { c.Chunk, c.Outstanding, c.Rails = 1<<30, 2<<30, 3 })
-	l.respondWith(size)
+	p := newPair(t, func(c *Config) { c.Chunk, c.Outstanding, c.Rails = 1<<30, 2<<30, 3 })
+	p.respondWith(size)
 	var bytes uint64
 	next := make(map[int]uint64)
 	for i := range 3 {
 		next[i], _ = stripe(size, 3, i)
 	}
-	l.receive(1, "k")
+	p.receive(1, "k")
 	for range 100 {
-		for i := range l.ends {
-			for _, a := range l.ends[i].ch.Actions(l.now) {
-				if p := a.Post; a.Kind == ActPost && p.Op != verbs.OpSend {
-					if p.Offset != next[p.Rail] || p.RemoteAddr != 1<<48+uint64(p.Rail)<<40+p.Offset {
-						t.Fatalf("a write at %d to %#x, want at %d", p.Offset, p.RemoteAddr, next[p.Rail])
+		for i := range p.ends {
+			for _, a := range p.ends[i].ch.Actions(p.now) {
+				if w := a.Post; a.Kind == ActPost && w.Op != verbs.OpSend {
+					if w.Offset != next[w.Rail] || w.RemoteAddr != 1<<48+uint64(w.Rail)<<40+w.Offset {
+						t.Fatalf("a write at %d to %#x, want at %d", w.Offset, w.RemoteAddr, next[w.Rail])
 					}
-					next[p.Rail] += uint64(p.Length)
-					bytes += uint64(p.Length)
+					next[w.Rail] += uint64(w.Length)
+					bytes += uint64(w.Length)
 				}
-				l.do(i, a)
+				p.do(i, a)
 			}
 		}
 	}
-	if a := l.last(); a.Outcome != OutcomeWritten || a.Value.Size != size || bytes != size {
+	if a := p.last(); a.Outcome != OutcomeWritten || a.Value.Size != size || bytes != size {
 		t.Errorf("ended with %v, %d bytes written", a.Outcome, bytes)
 	}
-	l.clean()
+	p.clean()
 }
 
 // TestLongContentsTakeLongWrites: from twice the length of a long write on.
 func TestLongContentsTakeLongWrites(t *testing.T) {
 	const chunk, long = 64 << 10, 1 << 20
 	for size, want := range map[int64]int{chunk: 1, 2*long - 1: 2 * long / chunk, 2 * long: 2, 5*long + 1: 6} {
-		l := newLink(t, func(c *Config) { c.Chunk, c.LongChunk, c.Outstanding = chunk, long, 4*long })
-		l.respondWith(size)
-		l.receive(1, "k")
+		p := newPair(t, func(c *Config) { c.Chunk, c.LongChunk, c.Outstanding = chunk, long, 4*long })
+		p.respondWith(size)
+		p.receive(1, "k")
 		writes, most, flying := 0, uint32(0), int64(0)
 		for range 100 {
-			for i := range l.ends {
-				for _, a := range l.ends[i].ch.Actions(l.now) {
-					if p := a.Post; a.Kind == ActPost && p.Op != verbs.OpSend {
+			for i := range p.ends {
+				for _, a := range p.ends[i].ch.Actions(p.now) {
+					if w := a.Post; a.Kind == ActPost && w.Op != verbs.OpSend {
 						writes++
-						most = max(most, p.Length)
+						most = max(most, w.Length)
 					}
-					l.do(i, a)
+					p.do(i, a)
 				}
-				flying = max(flying, l.ends[i].ch.rails[0].inFlight)
+				flying = max(flying, p.ends[i].ch.rails[0].inFlight)
 			}
 		}
-		if l.last().Outcome != OutcomeWritten || writes != want || most > long || flying > 4*long {
-			t.Errorf("%d bytes: %v in %d writes of at most %d bytes, %d at once; want %d", size, l.last().Outcome, writes, most, flying, want)
+		if p.last().Outcome != OutcomeWritten || writes != want || most > long || flying > 4*long {
+			t.Errorf("%d bytes: %v in %d writes of at most %d bytes, %d at once; want %d", size, p.last().Outcome, writes, most, flying, want)
 		}
-		l.clean()
+		p.clean()
 	}
 }
 
 func TestV22LongErrorTextIsCut(t *testing.T) {
-	l := newLink(t, func(c *Config) { c.Message, c.PeerMessage = wire.MinMessage, wire.MinMessage })
+	p := newPair(t, func(c *Config) { c.Message, c.PeerMessage = wire.MinMessage, wire.MinMessage })
 	text := strings.Repeat("ä", 1<<19)
-	l.ends[1].respond = func(Request) Response {
+	p.ends[1].respond = func(Request) Response {
 		return Response{Err: status.New(status.Internal, text).WithPayload("a", make([]byte, 4000)).WithPayload("b", []byte("fits"))}
 	}
-	l.receive(1, "k")
-	l.run()
-	a := l.last()
+	p.receive(1, "k")
+	p.run()
+	a := p.last()
 	var err *status.Error
 	if !errors.As(a.Err, &err) || err.Message() != status.Truncate(text) {
 		t.Fatalf("ended with %.80v", a.Err)
@@ -693,8 +693,8 @@ func TestV22LongErrorTextIsCut(t *testing.T) {
 
 // TestV26TwoShapesForOneKeyAtOnce: receives of two steps, one after the other and together.
 func TestV26TwoShapesForOneKeyAtOnce(t *testing.T) {
-	l := newLink(t)
-	l.ends[1].respond = func(a Request) Response {
+	p := newPair(t)
+	p.ends[1].respond = func(a Request) Response {
 		return Response{Value: valueOf(64<<10 + a.Step), Source: Source{Handle: a.ID}}
 	}
 	id := uint64(0)
@@ -703,115 +703,115 @@ func TestV26TwoShapesForOneKeyAtOnce(t *testing.T) {
 			for step := range int64(2) {
 				id++
 				r := Receive{ID: id, Attempt: 1, Responder: 2, Step: step, Key: "k"}
-				if v, ok := l.ends[0].ch.CachedMeta("k"); ok {
-					d := l.ends[0].dest()
+				if v, ok := p.ends[0].ch.CachedMeta("k"); ok {
+					d := p.ends[0].dest()
 					r.Early, r.Value = &d, v
 				}
-				l.ends[0].ch.Receive(l.now, r)
+				p.ends[0].ch.Receive(p.now, r)
 			}
 		}
-		l.run()
+		p.run()
 	}
-	for _, a := range l.ends[0].ended {
+	for _, a := range p.ends[0].ended {
 		if want := uint64(64<<10) + (a.ID+1)%2; a.Value.Size != want || a.Outcome != OutcomeWritten {
 			t.Errorf("receive %d: %v of %d bytes, want %d", a.ID, a.Outcome, a.Value.Size, want)
 		}
 	}
-	l.clean()
+	p.clean()
 }
 
 func TestShapeThatChangesEveryStep(t *testing.T) {
-	l := newLink(t)
-	l.ends[1].respond = func(a Request) Response {
+	p := newPair(t)
+	p.ends[1].respond = func(a Request) Response {
 		return Response{Value: valueOf(int64(64<<10 + a.ID)), Source: Source{Handle: a.ID}}
 	}
 	for id := range uint64(5) {
-		l.receive(id+1, "k")
-		l.run()
-		l.expect(">REQUEST", "<META", ">REREQUEST", "<WRITE 65536", fmt.Sprint("<IMM ", id+1))
+		p.receive(id+1, "k")
+		p.run()
+		p.expect(">REQUEST", "<META", ">REREQUEST", "<WRITE 65536", fmt.Sprint("<IMM ", id+1))
 	}
-	l.clean()
+	p.clean()
 }
 
 func TestMetasAreBounded(t *testing.T) {
-	l := newLink(t, func(c *Config) { c.MaxMetas = 10 })
-	l.respondWith(64 << 10)
+	p := newPair(t, func(c *Config) { c.MaxMetas = 10 })
+	p.respondWith(64 << 10)
 	for i := range 30 {
-		l.receive(uint64(i)+1, fmt.Sprint("k", i))
-		l.run()
-		l.ends[0].ch.CachedMeta("k3") // used
+		p.receive(uint64(i)+1, fmt.Sprint("k", i))
+		p.run()
+		p.ends[0].ch.CachedMeta("k3") // used
 	}
 	for i, want := range map[int]bool{3: true, 29: true, 21: true, 20: false, 0: false} {
-		if _, ok := l.ends[0].ch.CachedMeta(fmt.Sprint("k", i)); ok != want {
+		if _, ok := p.ends[0].ch.CachedMeta(fmt.Sprint("k", i)); ok != want {
 			t.Errorf("k%d is in the cache: %v", i, ok)
 		}
 	}
-	if n := l.ends[0].ch.metas.of.n; n != 10 || len(l.ends[0].ch.metas.of.items) != 10 {
+	if n := p.ends[0].ch.metas.of.n; n != 10 || len(p.ends[0].ch.metas.of.items) != 10 {
 		t.Errorf("%d are in the cache", n)
 	}
 }
 
 func TestNoMemoryForDestination(t *testing.T) {
-	l := newLink(t)
-	l.respondWith(64 << 10)
-	l.manual = true
-	l.receive(1, "k")
-	l.run()
-	l.ends[1].ch.Respond(l.now, 1, 1, l.ends[1].respond(Request{}))
-	l.run()
-	l.ends[0].ch.NoPlace(l.now, 1, 1)
-	l.run()
-	l.expect(">REQUEST", "<META", ">REREQUEST")
-	if a := l.last(); a.Outcome != OutcomeFallback {
+	p := newPair(t)
+	p.respondWith(64 << 10)
+	p.manual = true
+	p.receive(1, "k")
+	p.run()
+	p.ends[1].ch.Respond(p.now, 1, 1, p.ends[1].respond(Request{}))
+	p.run()
+	p.ends[0].ch.NoPlace(p.now, 1, 1)
+	p.run()
+	p.expect(">REQUEST", "<META", ">REREQUEST")
+	if a := p.last(); a.Outcome != OutcomeFallback {
 		t.Errorf("ended with %v", a.Outcome)
 	}
-	if len(l.ends[1].dropped) != 1 || len(l.ends[1].others) != 0 {
-		t.Errorf("dropped %v, %v", l.ends[1].dropped, l.ends[1].others)
+	if len(p.ends[1].dropped) != 1 || len(p.ends[1].others) != 0 {
+		t.Errorf("dropped %v, %v", p.ends[1].dropped, p.ends[1].others)
 	}
-	l.clean()
+	p.clean()
 }
 
 func TestPlaceTooLate(t *testing.T) {
-	l := newLink(t)
-	l.respondWith(64 << 10)
-	l.manual = true
-	l.receive(1, "k")
-	l.run()
-	l.ends[1].ch.Respond(l.now, 1, 1, l.ends[1].respond(Request{}))
-	l.run()
-	l.ends[0].ch.Cancel(l.now, 1, 1)
-	l.run()
-	l.ends[0].ch.Place(l.now, 1, 1, l.ends[0].dest())
-	l.run()
-	l.expect(">REQUEST", "<META", ">CANCEL", "<CANCELLED")
-	l.clean()
+	p := newPair(t)
+	p.respondWith(64 << 10)
+	p.manual = true
+	p.receive(1, "k")
+	p.run()
+	p.ends[1].ch.Respond(p.now, 1, 1, p.ends[1].respond(Request{}))
+	p.run()
+	p.ends[0].ch.Cancel(p.now, 1, 1)
+	p.run()
+	p.ends[0].ch.Place(p.now, 1, 1, p.ends[0].dest())
+	p.run()
+	p.expect(">REQUEST", "<META", ">CANCEL", "<CANCELLED")
+	p.clean()
 }
 
 // TestSmallIsNotDelayedByLarge: chunks of several contents take turns.
 func TestSmallIsNotDelayedByLarge(t *testing.T) {
-	l := newLink(t, func(c *Config) { c.Outstanding = 128 << 10 })
-	l.respondWith(10<<20, 64<<10, 10)
-	l.ends[1].hold = true
-	l.receive(1, "a")
-	l.run()
-	l.trace = nil
-	l.receive(2, "b")
-	l.receive(3, "c")
-	l.run()
-	l.expect(">REQUEST", ">REQUEST", "<META", "<EAGER", ">REREQUEST")
+	p := newPair(t, func(c *Config) { c.Outstanding = 128 << 10 })
+	p.respondWith(10<<20, 64<<10, 10)
+	p.ends[1].hold = true
+	p.receive(1, "a")
+	p.run()
+	p.trace = nil
+	p.receive(2, "b")
+	p.receive(3, "c")
+	p.run()
+	p.expect(">REQUEST", ">REQUEST", "<META", "<EAGER", ">REREQUEST")
 	for range 3 { // completions of the large one
-		l.ends[1].ch.Sent(l.now, 0, l.ends[1].held[0])
-		l.ends[1].held = l.ends[1].held[1:]
-		l.run()
+		p.ends[1].ch.Sent(p.now, 0, p.ends[1].held[0])
+		p.ends[1].held = p.ends[1].held[1:]
+		p.run()
 	}
-	l.expect("<WRITE 65536", "<IMM 65536", "<WRITE 65536")
+	p.expect("<WRITE 65536", "<IMM 65536", "<WRITE 65536")
 }
 
 // TestContentIsStagedWhenItsDestinationIsKnown: registered memory for a copy is requested
 // only when the peer has sent the destination.
 func TestContentIsStagedWhenItsDestinationIsKnown(t *testing.T) {
-	l := newLink(t)
-	sender := &l.ends[1]
+	p := newPair(t)
+	sender := &p.ends[1]
 	sender.respond = func(a Request) Response {
 		return Response{Value: valueOf(64 << 10), Source: Source{Handle: a.ID}, Unregistered: true}
 	}
@@ -823,110 +823,110 @@ func TestContentIsStagedWhenItsDestinationIsKnown(t *testing.T) {
 		}
 		return n
 	}
-	l.manual = true
-	l.receive(1, "k")
-	l.run()
-	sender.ch.Respond(l.now, 1, 1, sender.respond(Request{ID: 1}))
-	l.run()
-	l.expect(">REQUEST", "<META")
+	p.manual = true
+	p.receive(1, "k")
+	p.run()
+	sender.ch.Respond(p.now, 1, 1, sender.respond(Request{ID: 1}))
+	p.run()
+	p.expect(">REQUEST", "<META")
 	if n := staging(); n != 0 {
 		t.Errorf("%d copies before the peer has sent the destination", n)
 	}
-	l.ends[0].ch.Place(l.now, 1, 1, l.ends[0].dest())
-	l.run()
-	l.expect(">REREQUEST")
+	p.ends[0].ch.Place(p.now, 1, 1, p.ends[0].dest())
+	p.run()
+	p.expect(">REREQUEST")
 	if n := staging(); n != 1 {
 		t.Errorf("%d copies are requested, want 1", n)
 	}
-	sender.ch.Staged(l.now, 1, 1, Source{Handle: 100})
-	l.run()
-	l.expect("<IMM 65536")
-	if a := l.last(); a.Outcome != OutcomeWritten {
+	sender.ch.Staged(p.now, 1, 1, Source{Handle: 100})
+	p.run()
+	p.expect("<IMM 65536")
+	if a := p.last(); a.Outcome != OutcomeWritten {
 		t.Errorf("ended with %v", a.Outcome)
 	}
 	// With an early destination, the content is staged at once.
-	l.manual = false
-	l.receive(2, "k")
-	l.run()
+	p.manual = false
+	p.receive(2, "k")
+	p.run()
 	if n := staging(); n != 2 {
 		t.Errorf("%d copies are requested, want 2", n)
 	}
-	sender.ch.NotStaged(l.now, 2, 1, status.New(status.ResourceExhausted, "no registered memory"))
-	l.run()
-	l.expect(">REQUEST", "<ERROR")
-	if a := l.last(); a.Outcome != OutcomeFallback || !a.ByPeer || status.CodeOf(a.Err) != status.ResourceExhausted {
+	sender.ch.NotStaged(p.now, 2, 1, status.New(status.ResourceExhausted, "no registered memory"))
+	p.run()
+	p.expect(">REQUEST", "<ERROR")
+	if a := p.last(); a.Outcome != OutcomeFallback || !a.ByPeer || status.CodeOf(a.Err) != status.ResourceExhausted {
 		t.Errorf("ended with %v: %v", a.Outcome, a.Err)
 	}
 	if want := []uint64{1, 100, 2}; !slices.Equal(sender.dropped, want) {
 		t.Errorf("dropped %v, want %v", sender.dropped, want)
 	}
-	l.clean()
+	p.clean()
 }
 
 // TestStagedTooLate: a copy for a request that was cancelled meanwhile is dropped.
 func TestStagedTooLate(t *testing.T) {
-	l := newLink(t)
-	sender := &l.ends[1]
+	p := newPair(t)
+	sender := &p.ends[1]
 	sender.respond = func(a Request) Response {
 		return Response{Value: valueOf(64 << 10), Source: Source{Handle: a.ID}, Unregistered: true}
 	}
-	l.receive(1, "k")
-	l.run()
-	l.ends[0].ch.Cancel(l.now, 1, 1)
-	l.run()
-	l.expect(">REQUEST", "<META", ">REREQUEST", ">CANCEL", "<CANCELLED")
-	sender.ch.Staged(l.now, 1, 1, Source{Handle: 100})
-	sender.ch.NotStaged(l.now, 1, 1, status.New(status.ResourceExhausted, "no registered memory"))
-	l.run()
-	l.expect()
+	p.receive(1, "k")
+	p.run()
+	p.ends[0].ch.Cancel(p.now, 1, 1)
+	p.run()
+	p.expect(">REQUEST", "<META", ">REREQUEST", ">CANCEL", "<CANCELLED")
+	sender.ch.Staged(p.now, 1, 1, Source{Handle: 100})
+	sender.ch.NotStaged(p.now, 1, 1, status.New(status.ResourceExhausted, "no registered memory"))
+	p.run()
+	p.expect()
 	if want := []uint64{1, 100}; !slices.Equal(sender.dropped, want) {
 		t.Errorf("dropped %v, want %v", sender.dropped, want)
 	}
-	l.clean()
+	p.clean()
 }
 
 // TestDestinationIsReturnedBeforeItsReceiveEnds: a destination may be the receiver's own memory,
 // which the receiver uses again as soon as the receive has ended.
 func TestDestinationIsReturnedBeforeItsReceiveEnds(t *testing.T) {
-	early := func(l *link) {
-		d := l.ends[0].dest()
-		l.ends[0].ch.Receive(l.now, Receive{ID: 1, Attempt: 1, Responder: 2, Step: 1, Key: "k", Early: &d, Value: valueOf(64 << 10)})
+	early := func(p *pair) {
+		d := p.ends[0].dest()
+		p.ends[0].ch.Receive(p.now, Receive{ID: 1, Attempt: 1, Responder: 2, Step: 1, Key: "k", Early: &d, Value: valueOf(64 << 10)})
 	}
-	with := func(r Response) func(l *link) {
-		return func(l *link) {
-			l.ends[1].respond = func(Request) Response { return r }
-			early(l)
-			l.run()
+	with := func(r Response) func(p *pair) {
+		return func(p *pair) {
+			p.ends[1].respond = func(Request) Response { return r }
+			early(p)
+			p.run()
 		}
 	}
 	for name, c := range map[string]struct {
-		do   func(l *link)
+		do   func(p *pair)
 		want Outcome
 	}{
 		"dead value":  {with(Response{Value: valueOf(-1)}), OutcomeEager},
 		"small value": {with(Response{Value: valueOf(8), Source: Source{Handle: 1}}), OutcomeEager},
 		"error":       {with(Response{Err: status.New(status.NotFound, "nothing")}), OutcomeError},
 		"fallback":    {with(Response{Err: status.New(status.NotFound, "nothing"), Fallback: true}), OutcomeFallback},
-		"channel gone": {func(l *link) {
-			l.cut = true
-			early(l)
-			l.run()
-			l.ends[0].ch.Destroyed(l.now)
-			l.run()
+		"channel gone": {func(p *pair) {
+			p.cut = true
+			early(p)
+			p.run()
+			p.ends[0].ch.Destroyed(p.now)
+			p.run()
 		}, OutcomeLost},
-		"cancelled before it was requested": {func(l *link) {
-			early(l)
-			l.ends[0].ch.SendCancels(l.now, []uint64{1})
-			l.run()
+		"cancelled before it was requested": {func(p *pair) {
+			early(p)
+			p.ends[0].ch.SendCancels(p.now, []uint64{1})
+			p.run()
 		}, OutcomeError},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLink(t)
-			c.do(l)
-			if got := l.last().Outcome; got != c.want {
+			p := newPair(t)
+			c.do(p)
+			if got := p.last().Outcome; got != c.want {
 				t.Errorf("it ended with outcome %v", got)
 			}
-			if l.ends[0].whole[0] != 1 {
+			if p.ends[0].whole[0] != 1 {
 				t.Error("the receive ended first")
 			}
 		})

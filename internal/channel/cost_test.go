@@ -287,6 +287,7 @@ func (w *busy) events() []busyEvent {
 			ids(wire.KindCancel, l...)()
 		}},
 		{"Watch", func() { c.Watch(w.now, true) }},
+		{"Doubt", func() { c.Doubt(w.now) }},
 	}
 }
 

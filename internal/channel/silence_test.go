@@ -11,81 +11,91 @@ import (
 )
 
 // open starts a receive that the responder knows and does not answer.
-func (l *link) open(id uint64) {
-	l.manual = true
-	l.receive(id, "k")
-	l.run()
-	l.manual = false
-	l.trace = nil
+func (p *pair) open(id uint64) {
+	p.manual = true
+	p.receive(id, "k")
+	p.run()
+	p.manual = false
+	p.trace = nil
 }
 
 func TestIdleChannelPostsNothing(t *testing.T) {
-	l := newLink(t)
-	l.respondWith(10, 64<<10, 64<<10)
+	p := newPair(t)
+	p.respondWith(10, 64<<10, 64<<10)
 	for id := range uint64(3) {
 		r := Receive{ID: id + 1, Attempt: 1, Responder: 2, Key: "k", Acks: []uint64{id + 100}}
-		if v, ok := l.ends[0].ch.CachedMeta("k"); ok {
-			d := l.ends[0].dest()
+		if v, ok := p.ends[0].ch.CachedMeta("k"); ok {
+			d := p.ends[0].dest()
 			r.Early, r.Value = &d, v
 		}
-		l.ends[0].ch.Receive(l.now, r)
-		l.run()
+		p.ends[0].ch.Receive(p.now, r)
+		p.run()
 	}
-	l.expect(">REQUEST", "<EAGER", ">REQUEST", "<META", ">REREQUEST", "<IMM 65536", ">REQUEST", "<IMM 65536")
-	l.wait(time.Hour)
-	l.expect()
-	for i := range l.ends {
-		if at := l.ends[i].ch.Deadline(); !at.IsZero() {
-			t.Errorf("side %d has a deadline in %v", i, at.Sub(l.now))
+	p.expect(">REQUEST", "<EAGER", ">REQUEST", "<META", ">REREQUEST", "<IMM 65536", ">REQUEST", "<IMM 65536")
+	p.wait(time.Hour)
+	p.expect()
+	for i := range p.ends {
+		if at := p.ends[i].ch.Deadline(); !at.IsZero() {
+			t.Errorf("side %d has a deadline in %v", i, at.Sub(p.now))
 		}
 	}
 }
 
 // TestProbeWhileSomethingIsOutstanding: both sides probe after each second of silence.
 func TestProbeWhileSomethingIsOutstanding(t *testing.T) {
-	l := newLink(t)
-	l.open(1)
-	l.wait(3500 * time.Millisecond)
-	l.expect(">PROBE", "<PROBE", ">PROBE", "<PROBE", ">PROBE", "<PROBE")
+	p := newPair(t)
+	p.open(1)
+	p.wait(3500 * time.Millisecond)
+	p.expect(">PROBE", "<PROBE", ">PROBE", "<PROBE", ">PROBE", "<PROBE")
 
-	l = newLink(t)
-	l.ends[1].ch.Watch(l.now, true)
-	l.wait(1500 * time.Millisecond)
-	l.expect("<PROBE")
-	l.ends[1].ch.Watch(l.now, false)
-	l.wait(10 * time.Second)
-	l.expect()
+	p = newPair(t)
+	p.ends[1].ch.Watch(p.now, true)
+	p.wait(1500 * time.Millisecond)
+	p.expect("<PROBE")
+	p.ends[1].ch.Watch(p.now, false)
+	p.wait(10 * time.Second)
+	p.expect()
+}
+
+// TestProbeAtOnceInDoubt: it does not wait for silence.
+func TestProbeAtOnceInDoubt(t *testing.T) {
+	p := newPair(t)
+	p.ends[1].ch.Doubt(p.now)
+	p.wait(time.Millisecond)
+	p.expect("<PROBE")
+	p.wait(probeAfter - 2*time.Millisecond)
+	p.expect()
 }
 
 // TestArrivalsDelayTheProbe: a message, a last write and a completion do.
 func TestArrivalsDelayTheProbe(t *testing.T) {
-	for what, comes := range map[string]func(*link){
-		"a message": func(l *link) {
-			m := wire.Credit{Header: wire.Header{Taken: wire.Counts{N: 1, Of: [wire.MaxRails]uint32{l.ends[0].ch.rails[0].confirmed}}}}
-			l.ends[0].ch.Message(l.now, 0, m.Append(nil))
+	for what, comes := range map[string]func(*pair){
+		"a message": func(p *pair) {
+			m := wire.Credit{Header: wire.Header{Taken: wire.Counts{N: 1, Of: [wire.MaxRails]uint32{p.ends[0].ch.rails[0].confirmed}}}}
+			p.ends[0].ch.Message(p.now, 0, m.Append(nil))
 		},
-		"a last write": func(l *link) { l.ends[0].ch.Imm(l.now, 0, uint32(wire.NewImm(0, 2))) },
-		"a completion": func(l *link) { l.ends[0].ch.Sent(l.now, 0, (l.ends[0].ch.rails[0].slot+63)%64) },
+		"a last write": func(p *pair) { p.ends[0].ch.Imm(p.now, 0, uint32(wire.NewImm(0, 2))) },
+		"a completion": func(p *pair) { p.ends[0].ch.Sent(p.now, 0, (p.ends[0].ch.rails[0].slot+63)%64) },
 	} {
-		l := newLink(t)
-		l.respondWith(64 << 10)
-		l.receive(1, "k")
-		l.run()
-		l.open(2) // into slot 0, in its second use
-		l.open(3)
-		l.cut = true
-		l.wait(probeAfter - time.Millisecond)
-		l.expect()
-		comes(l)
-		l.wait(probeAfter - time.Millisecond)
-		if slices.Contains(l.trace, ">PROBE") {
+		p := newPair(t)
+		p.respondWith(64 << 10)
+		p.receive(1, "k")
+		p.run()
+		p.open(2) // into slot 0, in its second use
+		p.open(3)
+		p.cut = true
+		p.wait(probeAfter - time.Millisecond)
+		p.expect()
+		comes(p)
+		p.wait(probeAfter - time.Millisecond)
+		if slices.Contains(p.trace, ">PROBE") {
 			t.Errorf("%s does not delay the probe", what)
 		}
-		l.wait(2 * time.Millisecond)
-		if !slices.Contains(l.trace, ">PROBE") {
-			t.Errorf("no probe %v after %s, %v", probeAfter, what, l.trace)
+		p.wait(2 * time.Millisecond)
+		if !slices.Contains(p.trace, ">PROBE") {
+			t.Errorf("no probe %v after %s, %v", probeAfter, what, p.trace)
 		}
-		if why := l.ends[0].closed(); why != "" {
+		if why := p.ends[0].closed(); why != "" {
 			t.Errorf("%s closed the channel: %s", what, why)
 		}
 	}
@@ -97,71 +107,71 @@ func TestProbeWhileAcksAreUnconfirmed(t *testing.T) {
 		">ACK":    func(c *Channel, now time.Time) { c.Ack(now, []uint64{1}) },
 		">CANCEL": func(c *Channel, now time.Time) { c.SendCancels(now, []uint64{1}) },
 	} {
-		l := newLink(t)
-		l.cut = true
-		says(l.ends[0].ch, l.now)
-		l.run()
-		l.expect(what)
-		l.wait(probeAfter + time.Millisecond)
-		l.expect(">PROBE")
+		p := newPair(t)
+		p.cut = true
+		says(p.ends[0].ch, p.now)
+		p.run()
+		p.expect(what)
+		p.wait(probeAfter + time.Millisecond)
+		p.expect(">PROBE")
 	}
 }
 
 func TestProbeIsOneAtATime(t *testing.T) {
-	l := newLink(t, func(c *Config) { c.Rails = 2 })
-	l.open(1)
-	l.ends[0].hold, l.ends[1].hold = true, true
-	l.wait(10 * time.Second)
-	l.expect(">PROBE", ">1PROBE", "<PROBE", "<1PROBE")
+	p := newPair(t, func(c *Config) { c.Rails = 2 })
+	p.open(1)
+	p.ends[0].hold, p.ends[1].hold = true, true
+	p.wait(10 * time.Second)
+	p.expect(">PROBE", ">1PROBE", "<PROBE", "<1PROBE")
 }
 
 func TestQueryAfterLongSilence(t *testing.T) {
-	l := newLink(t)
-	l.open(1)
-	l.wait(100 * time.Second)
+	p := newPair(t)
+	p.open(1)
+	p.wait(100 * time.Second)
 	var messages []string
-	for _, m := range l.trace {
+	for _, m := range p.trace {
 		if !strings.HasSuffix(m, "PROBE") {
 			messages = append(messages, m)
 		}
 	}
-	l.trace = messages
-	l.expect(">QUERY", "<WAITING", ">QUERY", "<WAITING", ">QUERY", "<WAITING")
-	l.ends[1].ch.Respond(l.now, 1, 1, Response{Value: valueOf(5), Source: Source{Handle: 1}})
-	l.run()
-	if a := l.last(); a.Outcome != OutcomeEager {
+	p.trace = messages
+	p.expect(">QUERY", "<WAITING", ">QUERY", "<WAITING", ">QUERY", "<WAITING")
+	p.ends[1].ch.Respond(p.now, 1, 1, Response{Value: valueOf(5), Source: Source{Handle: 1}})
+	p.run()
+	if a := p.last(); a.Outcome != OutcomeEager {
 		t.Errorf("ended with %v", a.Outcome)
 	}
-	l.clean()
+	p.clean()
 }
 
 // TestQueryOfLostRequestClosesTheChannel: the responder does not know it.
 func TestQueryOfLostRequestClosesTheChannel(t *testing.T) {
-	l := newLink(t)
-	l.open(1)
-	r := l.ends[1].ch.requestsByID[1]
-	l.ends[1].ch.forget(r) // lost
-	l.wait(31 * time.Second)
-	if why := l.ends[0].closed(); !strings.Contains(why, "UNKNOWN for receive 0000000000000001, which is outstanding") {
+	p := newPair(t)
+	p.open(1)
+	r := p.ends[1].ch.requestsByID[1]
+	p.ends[1].ch.forget(r) // lost
+	p.wait(31 * time.Second)
+	if why := p.ends[0].closed(); !strings.Contains(why, "UNKNOWN for receive 0000000000000001, which is outstanding") {
 		t.Errorf("closed: %q", why)
 	}
 }
 
 // TestQueryWithoutReplyClosesTheChannel: the peer's device responds, the process does not.
 func TestQueryWithoutReplyClosesTheChannel(t *testing.T) {
-	l := newLink(t)
-	l.open(1)
-	l.cut = true // no message is delivered; writes still complete
+	p := newPair(t)
+	p.open(1)
+	p.cut = true // no message is delivered; writes still complete
 	for range 45 {
-		l.now = l.now.Add(time.Second)
-		for _, a := range tickAndAct(l.ends[0].ch, l.now) {
-			l.do(0, a)
+		p.now = p.now.Add(time.Second)
+		for _, a := range tickAndAct(p.ends[0].ch, p.now) {
+			p.do(0, a)
 			if a.Kind == ActPost && a.Post.Signaled {
-				l.ends[0].ch.Sent(l.now, 0, a.Post.Slot)
+				p.ends[0].ch.Sent(p.now, 0, a.Post.Slot)
 			}
 		}
 	}
-	if why := l.ends[0].closed(); !strings.Contains(why, "has not answered QUERY for receive 0000000000000001 within 10s") {
+	if why := p.ends[0].closed(); !strings.Contains(why, "has not answered QUERY for receive 0000000000000001 within 10s") {
 		t.Errorf("closed: %q", why)
 	}
 }
@@ -170,28 +180,28 @@ func TestQueryWithoutReplyClosesTheChannel(t *testing.T) {
 // completions before the messages that have arrived meanwhile.
 func TestOnlyTickChecksTimeouts(t *testing.T) {
 	for name, reads := range map[string]bool{"its word is read before": true, "there is none": false} {
-		l := newLink(t)
-		l.open(1)
-		l.cut = true
-		l.now = l.now.Add(queryAfter)
-		l.run() // QUERY
-		l.now = l.now.Add(2 * queryTime)
-		l.receive(2, "k")
-		ch := l.ends[0].ch
-		for _, a := range ch.Actions(l.now) {
-			l.do(0, a)
+		p := newPair(t)
+		p.open(1)
+		p.cut = true
+		p.now = p.now.Add(queryAfter)
+		p.run() // QUERY
+		p.now = p.now.Add(2 * queryTime)
+		p.receive(2, "k")
+		ch := p.ends[0].ch
+		for _, a := range ch.Actions(p.now) {
+			p.do(0, a)
 		}
-		if why := l.ends[0].closed(); why != "" {
+		if why := p.ends[0].closed(); why != "" {
 			t.Errorf("%s: closed by an event: %s", name, why)
 		}
 		if reads {
-			ch.Message(l.now, 0, listMessage(wire.KindWaiting, 1, ch.rails[0].confirmed, 1))
+			ch.Message(p.now, 0, listMessage(wire.KindWaiting, 1, ch.rails[0].confirmed, 1))
 		}
-		ch.Tick(l.now)
-		for _, a := range ch.Actions(l.now) {
-			l.do(0, a)
+		ch.Tick(p.now)
+		for _, a := range ch.Actions(p.now) {
+			p.do(0, a)
 		}
-		if why := l.ends[0].closed(); (why == "") != reads {
+		if why := p.ends[0].closed(); (why == "") != reads {
 			t.Errorf("%s: closed: %q", name, why)
 		}
 	}
@@ -199,64 +209,64 @@ func TestOnlyTickChecksTimeouts(t *testing.T) {
 
 // TestQueryWhileContentIsWritten: the responder answers WAITING.
 func TestQueryWhileContentIsWritten(t *testing.T) {
-	l := newLink(t)
-	l.respondWith(64 << 10)
-	l.ends[1].hold = true // the last write is not confirmed
-	l.receive(1, "k")
-	l.run()
-	l.trace = nil
-	l.ends[1].ch.Message(l.now, 0, listMessage(wire.KindQuery, 1, l.ends[0].ch.rails[0].taken, 1))
-	l.run()
-	l.expect("<WAITING")
+	p := newPair(t)
+	p.respondWith(64 << 10)
+	p.ends[1].hold = true // the last write is not confirmed
+	p.receive(1, "k")
+	p.run()
+	p.trace = nil
+	p.ends[1].ch.Message(p.now, 0, listMessage(wire.KindQuery, 1, p.ends[0].ch.rails[0].taken, 1))
+	p.run()
+	p.expect("<WAITING")
 }
 
 // TestWantCountsWithoutCredits: there is no credit for the CREDIT that the peer requests. The
 // channel has no deadline for it meanwhile.
 func TestWantCountsWithoutCredits(t *testing.T) {
-	l := newLink(t)
-	l.open(1)
-	l.cut = true
-	c := l.ends[1].ch
+	p := newPair(t)
+	p.open(1)
+	p.cut = true
+	c := p.ends[1].ch
 	c.rails[0].sent = c.rails[0].confirmed + 16
 	m := wire.Ack{}
 	m.WantCounts, m.Taken, m.IDs = true, wire.Counts{N: 1, Of: [wire.MaxRails]uint32{c.rails[0].confirmed}}, wire.IDs(nil).Append(1)
-	c.Message(l.now, 0, m.Append(nil))
-	l.run()
-	l.now = l.now.Add(2 * CountsDelay)
-	l.run()
-	if at := c.Deadline(); !at.After(l.now) {
-		t.Errorf("the deadline was %v ago", l.now.Sub(at))
+	c.Message(p.now, 0, m.Append(nil))
+	p.run()
+	p.now = p.now.Add(2 * CountsDelay)
+	p.run()
+	if at := c.Deadline(); !at.After(p.now) {
+		t.Errorf("the deadline was %v ago", p.now.Sub(at))
 	}
 	m.WantCounts, m.Taken.Of[0] = false, c.rails[0].confirmed+16
-	c.Message(l.now, 0, m.Append(nil))
-	l.run()
-	l.expect("<CREDIT")
+	c.Message(p.now, 0, m.Append(nil))
+	p.run()
+	p.expect("<CREDIT")
 }
 
 // TestQueryWithoutCredits: a QUERY that waits for a credit is sent when one arrives. Until
 // then the channel has no deadline for it.
 func TestQueryWithoutCredits(t *testing.T) {
-	l := newLink(t)
-	l.open(1)
-	l.cut = true
-	c := l.ends[0].ch
+	p := newPair(t)
+	p.open(1)
+	p.cut = true
+	c := p.ends[0].ch
 	c.rails[0].sent = c.rails[0].confirmed + 16
-	for i := range l.ends {
-		l.ends[i].ch.rails[0].probing = true // without probes
+	for i := range p.ends {
+		p.ends[i].ch.rails[0].probing = true // without probes
 	}
-	l.now = l.now.Add(queryAfter + time.Second)
-	l.run()
-	if at := c.Deadline(); !at.After(l.now) {
-		t.Errorf("the deadline was %v ago", l.now.Sub(at))
+	p.now = p.now.Add(queryAfter + time.Second)
+	p.run()
+	if at := c.Deadline(); !at.After(p.now) {
+		t.Errorf("the deadline was %v ago", p.now.Sub(at))
 	}
-	c.Message(l.now, 0, listMessage(wire.KindAck, 1, c.rails[0].sent, 1))
-	l.run()
-	l.expect(">QUERY")
+	c.Message(p.now, 0, listMessage(wire.KindAck, 1, c.rails[0].sent, 1))
+	p.run()
+	p.expect(">QUERY")
 }
 
 func TestNoHelloInTime(t *testing.T) {
 	now := time.Unix(1000, 0)
-	c, err := New(now, newLink(t).ends[0].ch.cfg)
+	c, err := New(now, newPair(t).ends[0].ch.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,58 +285,58 @@ func TestNoHelloInTime(t *testing.T) {
 
 // TestQuarantineIsBounded in time and in bytes.
 func TestQuarantineIsBounded(t *testing.T) {
-	cancelled := func(l *link, id uint64) {
-		l.ends[0].ch.Cancel(l.now, id, 1)
-		for _, a := range tickAndAct(l.ends[0].ch, l.now) {
-			l.do(0, a)
+	cancelled := func(p *pair, id uint64) {
+		p.ends[0].ch.Cancel(p.now, id, 1)
+		for _, a := range tickAndAct(p.ends[0].ch, p.now) {
+			p.do(0, a)
 		}
 	}
-	begin := func(limit int64) *link {
-		l := newLink(t, func(c *Config) { c.QuarantineBytes = limit })
-		l.respondWith(64 << 10)
-		l.receive(1, "k")
-		l.run()
-		l.open(2)
-		l.open(3)
-		l.cut = true
-		return l
+	begin := func(limit int64) *pair {
+		p := newPair(t, func(c *Config) { c.QuarantineBytes = limit })
+		p.respondWith(64 << 10)
+		p.receive(1, "k")
+		p.run()
+		p.open(2)
+		p.open(3)
+		p.cut = true
+		return p
 	}
-	l := begin(1 << 20)
-	cancelled(l, 2)
-	cancelled(l, 3)
-	l.now = l.now.Add(quarantineTime - time.Millisecond)
-	l.run()
-	if why := l.ends[0].closed(); why != "" {
+	p := begin(1 << 20)
+	cancelled(p, 2)
+	cancelled(p, 3)
+	p.now = p.now.Add(quarantineTime - time.Millisecond)
+	p.run()
+	if why := p.ends[0].closed(); why != "" {
 		t.Fatalf("closed: %s", why)
 	}
-	l.now = l.now.Add(time.Millisecond)
-	l.run()
-	if why := l.ends[0].closed(); !strings.Contains(why, "has not confirmed the cancel of receive 0000000000000002") {
+	p.now = p.now.Add(time.Millisecond)
+	p.run()
+	if why := p.ends[0].closed(); !strings.Contains(why, "has not confirmed the cancel of receive 0000000000000002") {
 		t.Errorf("closed: %q", why)
 	}
-	if n := len(l.ends[0].freed); n != 1 {
+	if n := len(p.ends[0].freed); n != 1 {
 		t.Errorf("%d destinations were returned before the queue pairs were destroyed", n)
 	}
-	l.ends[0].ch.Destroyed(l.now)
-	l.run()
-	if n := len(l.ends[0].freed); n != 3 {
+	p.ends[0].ch.Destroyed(p.now)
+	p.run()
+	if n := len(p.ends[0].freed); n != 3 {
 		t.Errorf("%d destinations were returned", n)
 	}
 
-	l = begin(128 << 10) // as much as both
-	cancelled(l, 2)
-	cancelled(l, 3)
-	if why := l.ends[0].closed(); why != "" {
+	p = begin(128 << 10) // as much as both
+	cancelled(p, 2)
+	cancelled(p, 3)
+	if why := p.ends[0].closed(); why != "" {
 		t.Fatalf("closed: %s", why)
 	}
 
-	l = begin(100 << 10)
-	cancelled(l, 2)
-	if why := l.ends[0].closed(); why != "" {
+	p = begin(100 << 10)
+	cancelled(p, 2)
+	if why := p.ends[0].closed(); why != "" {
 		t.Fatalf("closed: %s", why)
 	}
-	cancelled(l, 3)
-	if why := l.ends[0].closed(); !strings.Contains(why, "131072 bytes, the limit is 102400") {
+	cancelled(p, 3)
+	if why := p.ends[0].closed(); !strings.Contains(why, "131072 bytes, the limit is 102400") {
 		t.Errorf("closed: %q", why)
 	}
 }
@@ -334,28 +344,28 @@ func TestQuarantineIsBounded(t *testing.T) {
 // TestMetaEndsTheQuarantine: after META the peer does not write into the early destination.
 // It is returned at once and does not wait for CANCELLED.
 func TestMetaEndsTheQuarantine(t *testing.T) {
-	l := newLink(t)
-	l.respondWith(64 << 10)
-	l.receive(1, "k")
-	l.run()
-	l.open(2) // with a destination
-	l.cut = true
-	c := l.ends[0].ch
-	c.Cancel(l.now, 2, 1)
+	p := newPair(t)
+	p.respondWith(64 << 10)
+	p.receive(1, "k")
+	p.run()
+	p.open(2) // with a destination
+	p.cut = true
+	c := p.ends[0].ch
+	c.Cancel(p.now, 2, 1)
 	if c.quarantined != 64<<10 {
 		t.Fatalf("%d bytes in quarantine", c.quarantined)
 	}
 	m := wire.Meta{Header: wire.Header{Taken: wire.Counts{N: 1, Of: [wire.MaxRails]uint32{c.rails[0].confirmed}}}, ID: 2, Value: valueOf(1 << 20)}
-	c.Message(l.now, 0, m.Append(nil))
-	l.run()
-	if n := len(l.ends[0].freed); c.quarantined != 0 || n != 2 {
+	c.Message(p.now, 0, m.Append(nil))
+	p.run()
+	if n := len(p.ends[0].freed); c.quarantined != 0 || n != 2 {
 		t.Errorf("%d bytes in quarantine, and %d destinations were returned", c.quarantined, n)
 	}
-	l.wait(quarantineTime + time.Second)
-	if why := l.ends[0].closed(); why != "" {
+	p.wait(quarantineTime + time.Second)
+	if why := p.ends[0].closed(); why != "" {
 		t.Errorf("closed: %s", why)
 	}
-	c.Message(l.now, 0, listMessage(wire.KindCancelled, 2, c.rails[0].confirmed, 1))
+	c.Message(p.now, 0, listMessage(wire.KindCancelled, 2, c.rails[0].confirmed, 1))
 	if _, known := c.byID[2]; known || c.quarantined != 0 {
 		t.Errorf("the receive is left after CANCELLED, with %d bytes in quarantine", c.quarantined)
 	}
@@ -364,93 +374,93 @@ func TestMetaEndsTheQuarantine(t *testing.T) {
 // TestCancelledReceiveWithoutDestination: it occupies no memory, so it waits for CANCELLED
 // for stallTime.
 func TestCancelledReceiveWithoutDestination(t *testing.T) {
-	l := newLink(t)
-	l.open(1)
-	l.cut = true
-	l.ends[0].ch.Cancel(l.now, 1, 1)
-	l.wait(stallTime - time.Second)
-	if why := l.ends[0].closed(); why != "" {
+	p := newPair(t)
+	p.open(1)
+	p.cut = true
+	p.ends[0].ch.Cancel(p.now, 1, 1)
+	p.wait(stallTime - time.Second)
+	if why := p.ends[0].closed(); why != "" {
 		t.Fatalf("closed: %s", why)
 	}
-	l.wait(time.Second)
-	if why := l.ends[0].closed(); !strings.Contains(why, "has not confirmed the cancel of receive 0000000000000001") {
+	p.wait(time.Second)
+	if why := p.ends[0].closed(); !strings.Contains(why, "has not confirmed the cancel of receive 0000000000000001") {
 		t.Errorf("closed: %q", why)
 	}
 }
 
 // TestContentThatArrivesDelaysTheQuery: the last write on one of its rails has arrived.
 func TestContentThatArrivesDelaysTheQuery(t *testing.T) {
-	l := newLink(t, func(c *Config) { c.Rails = 2 })
-	l.ends[0].ch.stripe, l.ends[1].ch.stripe = 64<<10, 64<<10
-	l.respondWith(128 << 10)
-	l.receive(1, "k")
-	l.run()
-	l.open(2)
-	l.cut = true
-	queried := func() bool { return slices.Contains(l.trace, ">QUERY") }
-	l.wait(queryAfter - time.Second)
-	l.ends[0].ch.Imm(l.now, 1, uint32(wire.NewImm(0, 2)))
-	l.wait(queryAfter - time.Second)
+	p := newPair(t, func(c *Config) { c.Rails = 2 })
+	p.ends[0].ch.stripe, p.ends[1].ch.stripe = 64<<10, 64<<10
+	p.respondWith(128 << 10)
+	p.receive(1, "k")
+	p.run()
+	p.open(2)
+	p.cut = true
+	queried := func() bool { return slices.Contains(p.trace, ">QUERY") }
+	p.wait(queryAfter - time.Second)
+	p.ends[0].ch.Imm(p.now, 1, uint32(wire.NewImm(0, 2)))
+	p.wait(queryAfter - time.Second)
 	if queried() {
 		t.Error("QUERY was sent")
 	}
-	if l.wait(2 * time.Second); !queried() {
+	if p.wait(2 * time.Second); !queried() {
 		t.Error("QUERY was not sent, although nothing more has arrived")
 	}
 }
 
 // TestPeerThatTakesNothing: messages wait for credits, and nothing else is outstanding.
 func TestPeerThatTakesNothing(t *testing.T) {
-	l := newLink(t, func(c *Config) { c.Window, c.PeerWindow = 4, 4 })
-	l.cut = true
+	p := newPair(t, func(c *Config) { c.Window, c.PeerWindow = 4, 4 })
+	p.cut = true
 	for id := range uint64(10) {
-		l.receive(id+1, "k")
+		p.receive(id+1, "k")
 	}
-	l.run()
-	began := l.now
-	for l.ends[0].closed() == "" && l.now.Sub(began) < time.Hour {
-		if at := l.ends[0].ch.Deadline(); at.After(l.now) {
-			l.now = at
+	p.run()
+	began := p.now
+	for p.ends[0].closed() == "" && p.now.Sub(began) < time.Hour {
+		if at := p.ends[0].ch.Deadline(); at.After(p.now) {
+			p.now = at
 		} else {
-			l.now = l.now.Add(time.Millisecond)
+			p.now = p.now.Add(time.Millisecond)
 		}
-		for _, a := range tickAndAct(l.ends[0].ch, l.now) {
-			l.do(0, a)
+		for _, a := range tickAndAct(p.ends[0].ch, p.now) {
+			p.do(0, a)
 			if a.Kind == ActPost && a.Post.Op != 0 {
-				l.ends[0].ch.Sent(l.now, 0, a.Post.Slot)
+				p.ends[0].ch.Sent(p.now, 0, a.Post.Slot)
 			}
 		}
 	}
-	if why := l.ends[0].closed(); why == "" || l.now.Sub(began) > stallTime {
-		t.Errorf("closed after %v: %q", l.now.Sub(began), why)
+	if why := p.ends[0].closed(); why == "" || p.now.Sub(began) > stallTime {
+		t.Errorf("closed after %v: %q", p.now.Sub(began), why)
 	}
 }
 
 // TestSlowPeerKeepsItsChannel: it takes a response now and then, while more wait.
 func TestSlowPeerKeepsItsChannel(t *testing.T) {
-	l := newLink(t, func(c *Config) { c.Window, c.PeerWindow = 4, 4 })
+	p := newPair(t, func(c *Config) { c.Window, c.PeerWindow = 4, 4 })
 	for id := range uint64(100) {
-		l.open(id + 1)
+		p.open(id + 1)
 	}
-	l.cut = true
-	c := l.ends[1].ch
+	p.cut = true
+	c := p.ends[1].ch
 	for id := range uint64(100) {
-		c.Respond(l.now, id+1, 1, Response{Value: valueOf(5), Source: Source{Handle: id + 1}})
+		c.Respond(p.now, id+1, 1, Response{Value: valueOf(5), Source: Source{Handle: id + 1}})
 	}
 	does := func() {
-		for _, a := range tickAndAct(c, l.now) {
-			l.do(1, a)
+		for _, a := range tickAndAct(c, p.now) {
+			p.do(1, a)
 		}
 	}
 	does()
 	for i := range 20 {
 		for range int(stallTime/time.Second) - 1 {
-			l.now = l.now.Add(time.Second)
+			p.now = p.now.Add(time.Second)
 			does()
 		}
-		c.Message(l.now, 0, appendList(wire.KindAck, wire.Header{Taken: wire.Counts{N: 1, Of: [wire.MaxRails]uint32{c.rails[0].confirmed + 1}}}, wire.IDs(nil).Append(1)))
+		c.Message(p.now, 0, appendList(wire.KindAck, wire.Header{Taken: wire.Counts{N: 1, Of: [wire.MaxRails]uint32{c.rails[0].confirmed + 1}}}, wire.IDs(nil).Append(1)))
 		does()
-		if why := l.ends[1].closed(); why != "" {
+		if why := p.ends[1].closed(); why != "" {
 			t.Fatalf("closed after %d: %s", i, why)
 		}
 	}
@@ -460,82 +470,82 @@ func TestSlowPeerKeepsItsChannel(t *testing.T) {
 // acknowledges probes, and a last write waits, on either rail.
 func TestContentWaitsForCreditsInVain(t *testing.T) {
 	for rail := range 2 {
-		l := newLink(t, func(c *Config) { c.Rails, c.Window, c.PeerWindow = 2, 4, 4 })
-		l.respondWith(64 << 10)
-		l.ends[0].first = uint8(rail) //nolint:gosec // a rail
-		l.receive(1, "k")
-		l.run()
-		l.manual = true
+		p := newPair(t, func(c *Config) { c.Rails, c.Window, c.PeerWindow = 2, 4, 4 })
+		p.respondWith(64 << 10)
+		p.ends[0].first = uint8(rail) //nolint:gosec // a rail
+		p.receive(1, "k")
+		p.run()
+		p.manual = true
 		for id := range uint64(10) {
-			l.receive(id+2, "k")
-			l.run()
+			p.receive(id+2, "k")
+			p.run()
 		}
-		l.cut = true
-		c := l.ends[1].ch
-		began := l.now
+		p.cut = true
+		c := p.ends[1].ch
+		began := p.now
 		for id := range uint64(10) {
-			c.Respond(l.now, id+2, 1, Response{Value: valueOf(64 << 10), Source: Source{Handle: id + 2}})
+			c.Respond(p.now, id+2, 1, Response{Value: valueOf(64 << 10), Source: Source{Handle: id + 2}})
 		}
-		for c.State() == Up && l.now.Sub(began) < time.Hour {
-			l.now = l.now.Add(500 * time.Millisecond)
-			for _, a := range tickAndAct(c, l.now) {
-				l.do(1, a)
+		for c.State() == Up && p.now.Sub(began) < time.Hour {
+			p.now = p.now.Add(500 * time.Millisecond)
+			for _, a := range tickAndAct(c, p.now) {
+				p.do(1, a)
 				if a.Kind == ActPost && a.Post.Signaled {
-					c.Sent(l.now, a.Post.Rail, a.Post.Slot)
+					c.Sent(p.now, a.Post.Rail, a.Post.Slot)
 				}
 			}
 		}
-		if why := l.ends[1].closed(); !strings.HasPrefix(why, "DeadlineExceeded: ") || !strings.Contains(why, fmt.Sprintf("it has taken nothing from rail %d", rail)) || l.now.Sub(began) > stallTime+time.Second {
-			t.Errorf("closed after %v: %q", l.now.Sub(began), why)
+		if why := p.ends[1].closed(); !strings.HasPrefix(why, "DeadlineExceeded: ") || !strings.Contains(why, fmt.Sprintf("it has taken nothing from rail %d", rail)) || p.now.Sub(began) > stallTime+time.Second {
+			t.Errorf("closed after %v: %q", p.now.Sub(began), why)
 		}
 	}
 }
 
 func TestBye(t *testing.T) {
-	l := newLink(t)
-	l.open(1)
-	l.ends[0].ch.Ack(l.now, []uint64{7})
-	l.ends[0].ch.Bye(l.now, "shutdown")
-	l.run()
-	l.expect(">ACK", ">BYE")
-	if why := l.ends[0].closed(); why != "closed here: shutdown" {
+	p := newPair(t)
+	p.open(1)
+	p.ends[0].ch.Ack(p.now, []uint64{7})
+	p.ends[0].ch.Bye(p.now, "shutdown")
+	p.run()
+	p.expect(">ACK", ">BYE")
+	if why := p.ends[0].closed(); why != "closed here: shutdown" {
 		t.Errorf("closed: %q", why)
 	}
-	if why := l.ends[1].closed(); !strings.HasSuffix(why, `task:0 says: "shutdown"`) {
+	if why := p.ends[1].closed(); !strings.HasSuffix(why, `task:0 says: "shutdown"`) {
 		t.Errorf("the peer closed: %q", why)
 	}
 }
 
 // TestByeThatCannotBeSent: the channel closes nevertheless.
 func TestByeThatCannotBeSent(t *testing.T) {
-	l := newLink(t)
-	l.open(1)
-	l.ends[0].hold, l.cut = true, true
-	l.ends[0].ch.Bye(l.now, "shutdown")
-	l.run()
-	l.expect(">BYE")
-	l.wait(byeTime)
-	if why := l.ends[0].closed(); why == "" {
+	p := newPair(t)
+	p.open(1)
+	p.ends[0].hold, p.cut = true, true
+	p.ends[0].ch.Bye(p.now, "shutdown")
+	p.run()
+	p.expect(">BYE")
+	p.wait(byeTime)
+	if why := p.ends[0].closed(); why == "" {
 		t.Error("not closed")
 	}
 }
 
 // TestPeerThatNeverSendsTheDestination: the channel closes when META is not answered in time.
 func TestPeerThatNeverSendsTheDestination(t *testing.T) {
-	l := newLink(t)
-	l.ends[1].respond = func(a Request) Response { return Response{Value: valueOf(64 << 10), Source: Source{Handle: a.ID}} }
-	l.manual = true
-	l.receive(1, "k")
-	l.run()
-	l.ends[1].ch.Respond(l.now, 1, 1, l.ends[1].respond(Request{ID: 1}))
-	l.run()
-	met := l.now
-	l.wait(destTime - time.Millisecond)
-	if why := l.ends[1].closed(); why != "" {
-		t.Fatalf("closed after %v: %s", l.now.Sub(met), why)
+	p := newPair(t)
+	p.ends[1].respond = func(a Request) Response { return Response{Value: valueOf(64 << 10), Source: Source{Handle: a.ID}} }
+	p.manual = true
+	p.receive(1, "k")
+	p.run()
+	p.ends[1].ch.Respond(p.now, 1, 1, p.ends[1].respond(Request{ID: 1}))
+	p.run()
+	met := p.now
+	p.wait(destTime - time.Millisecond)
+	if why := p.ends[1].closed(); why != "" {
+		t.Fatalf("closed after %v: %s", p.now.Sub(met), why)
 	}
-	l.wait(time.Millisecond)
-	if why := l.ends[1].closed(); !strings.Contains(why, "has not sent the destination of receive 0000000000000001 within 40s") {
-		t.Errorf("closed after %v: %q", l.now.Sub(met), why)
+	p.wait(time.Millisecond)
+	if why := p.ends[1].closed(); !strings.Contains(why, "has not sent the destination of receive 0000000000000001 within 40s") {
+		t.Errorf("closed after %v: %q", p.now.Sub(met), why)
 	}
 }

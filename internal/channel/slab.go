@@ -6,13 +6,13 @@ type ref int32
 
 const none ref = -1
 
-// node is embedded in a record. It links the record into one list of its slab.
+// node is embedded in a record. It chains the record into one list of its slab.
 type node struct {
 	prev, next ref
 	list       listID
 }
 
-func (n *node) links() *node { return n }
+func (n *node) neighbours() *node { return n }
 
 // listID identifies a list of a slab. The lists are declared next to the record type.
 type listID uint8
@@ -30,7 +30,7 @@ type list struct {
 // slab is a set of records, each in at most one of a few ordered lists.
 type slab[T any, P interface {
 	*T
-	links() *node
+	neighbours() *node
 }] struct {
 	items []T
 	free  ref    // first record that is not in use
@@ -42,7 +42,7 @@ type slab[T any, P interface {
 // newSlab returns an empty slab with the lists up to last.
 func newSlab[T any, P interface {
 	*T
-	links() *node
+	neighbours() *node
 }](last listID) slab[T, P] {
 	s := slab[T, P]{free: none, lists: make([]list, last+1)}
 	for i := range s.lists {
@@ -64,17 +64,17 @@ func (s *slab[T, P]) add() ref {
 		r = ref(len(s.items)) //nolint:gosec // bounded by MaxWaiting
 		s.items = append(s.items, *new(T))
 	} else {
-		s.free = s.at(r).links().next
+		s.free = s.at(r).neighbours().next
 	}
 	s.n++
-	*s.at(r).links() = node{prev: none, next: none}
+	*s.at(r).neighbours() = node{prev: none, next: none}
 	return r
 }
 
 // remove frees a record.
 func (s *slab[T, P]) remove(r ref) {
 	s.unlink(r)
-	*s.at(r).links() = node{prev: none, next: s.free, list: freeList}
+	*s.at(r).neighbours() = node{prev: none, next: s.free, list: freeList}
 	s.free = r
 	s.n--
 }
@@ -85,19 +85,19 @@ func (s *slab[T, P]) move(r ref, to listID) {
 	if to == noList {
 		return
 	}
-	n, l := s.at(r).links(), &s.lists[to]
+	n, l := s.at(r).neighbours(), &s.lists[to]
 	n.list, n.prev, n.next = to, l.last, none
 	if l.last == none {
 		l.first = r
 	} else {
-		s.at(l.last).links().next = r
+		s.at(l.last).neighbours().next = r
 	}
 	l.last = r
 	l.n++
 }
 
 func (s *slab[T, P]) unlink(r ref) {
-	n := s.at(r).links()
+	n := s.at(r).neighbours()
 	if n.list == noList {
 		return
 	}
@@ -105,12 +105,12 @@ func (s *slab[T, P]) unlink(r ref) {
 	if n.prev == none {
 		l.first = n.next
 	} else {
-		s.at(n.prev).links().next = n.next
+		s.at(n.prev).neighbours().next = n.next
 	}
 	if n.next == none {
 		l.last = n.prev
 	} else {
-		s.at(n.next).links().prev = n.prev
+		s.at(n.next).neighbours().prev = n.prev
 	}
 	l.n--
 	*n = node{prev: none, next: none}
@@ -123,7 +123,7 @@ func (s *slab[T, P]) first(l listID) ref { return s.lists[l].first }
 func (s *slab[T, P]) each(f func(ref, P)) {
 	for i := range s.items {
 		s.looks++
-		if p := P(&s.items[i]); p.links().list != freeList {
+		if p := P(&s.items[i]); p.neighbours().list != freeList {
 			f(ref(i), p) //nolint:gosec // bounded by MaxWaiting
 		}
 	}

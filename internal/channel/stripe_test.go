@@ -47,28 +47,28 @@ func testStripes(t *testing.T, c *Channel, least int) {
 	}
 }
 
-// ofThreeRails returns a link whose requester chooses first as the first rail. A share has at
+// ofThreeRails returns a pair whose requester chooses first as the first rail. A share has at
 // least unit bytes.
-func ofThreeRails(t *testing.T, first uint8, unit uint64, size int64) *link {
-	l := newLink(t, func(c *Config) { c.Rails, c.Chunk, c.Outstanding = 3, 1<<20, 4<<20 })
-	l.respondWith(size)
-	l.ends[0].first = first
-	for i := range l.ends {
-		l.ends[i].ch.stripe = unit
+func ofThreeRails(t *testing.T, first uint8, unit uint64, size int64) *pair {
+	p := newPair(t, func(c *Config) { c.Rails, c.Chunk, c.Outstanding = 3, 1<<20, 4<<20 })
+	p.respondWith(size)
+	p.ends[0].first = first
+	for i := range p.ends {
+		p.ends[i].ch.stripe = unit
 	}
-	return l
+	return p
 }
 
 // railsEnds returns the last writes and messages of side 1 since the last call, in the order
 // of their rails.
-func (l *link) railsEnds() string {
+func (p *pair) railsEnds() string {
 	var ends []string
-	for _, p := range l.trace {
-		if strings.HasPrefix(p, "<") && !strings.Contains(p, "WRITE") && !strings.Contains(p, "META") {
-			ends = append(ends, p)
+	for _, event := range p.trace {
+		if strings.HasPrefix(event, "<") && !strings.Contains(event, "WRITE") && !strings.Contains(event, "META") {
+			ends = append(ends, event)
 		}
 	}
-	l.trace = nil
+	p.trace = nil
 	slices.Sort(ends)
 	return strings.Join(ends, ", ")
 }
@@ -87,47 +87,47 @@ func TestContentBeginsOnTheRequestersRail(t *testing.T) {
 		{2, 2, "<2IMM 65536, <IMM 65536"},
 		{1, 3, "<1IMM 65536, <2IMM 65536, <IMM 65536"},
 	} {
-		l := ofThreeRails(t, c.first, 64<<10, c.shares*64<<10)
+		p := ofThreeRails(t, c.first, 64<<10, c.shares*64<<10)
 		for id := range uint64(2) { // after META, and with an early destination
-			l.receive(id+1, "k")
-			l.run()
-			if got := l.railsEnds(); got != c.want || l.last().Outcome != OutcomeWritten {
-				t.Errorf("%d shares from rail %d: %s, %v; want %s", c.shares, c.first, got, l.last().Outcome, c.want)
+			p.receive(id+1, "k")
+			p.run()
+			if got := p.railsEnds(); got != c.want || p.last().Outcome != OutcomeWritten {
+				t.Errorf("%d shares from rail %d: %s, %v; want %s", c.shares, c.first, got, p.last().Outcome, c.want)
 			}
 		}
-		l.clean()
+		p.clean()
 	}
 }
 
 // TestEndOnTheRequestersRails: CANCELLED and ERROR go over the rails that carry the content,
 // and over no other.
 func TestEndOnTheRequestersRails(t *testing.T) {
-	for want, end := range map[string]func(*link){
-		"<2CANCELLED, <CANCELLED": func(l *link) { l.ends[0].ch.Cancel(l.now, 1, 1) },
-		"<2ERROR, <ERROR": func(l *link) {
-			l.ends[1].ch.Fail(l.now, 1, 1, status.New(status.DataLoss, "given up"))
+	for want, end := range map[string]func(*pair){
+		"<2CANCELLED, <CANCELLED": func(p *pair) { p.ends[0].ch.Cancel(p.now, 1, 1) },
+		"<2ERROR, <ERROR": func(p *pair) {
+			p.ends[1].ch.Fail(p.now, 1, 1, status.New(status.DataLoss, "given up"))
 		},
 	} {
-		l := ofThreeRails(t, 2, 10<<20, 20<<20)
-		l.ends[1].hold = true
-		l.receive(1, "k")
-		l.run()
-		if got := l.railsEnds(); got != "" {
+		p := ofThreeRails(t, 2, 10<<20, 20<<20)
+		p.ends[1].hold = true
+		p.receive(1, "k")
+		p.run()
+		if got := p.railsEnds(); got != "" {
 			t.Fatalf("it is not in flight: %s", got)
 		}
-		end(l)
-		l.run()
-		if got := l.railsEnds(); got != want {
+		end(p)
+		p.run()
+		if got := p.railsEnds(); got != want {
 			t.Errorf("posted %s, want %s", got, want)
 		}
 		for _, rail := range []int{2, 0} { // the send queue has places again
-			l.ends[1].ch.Sent(l.now, rail, (l.ends[1].ch.rails[rail].slot+63)%64)
+			p.ends[1].ch.Sent(p.now, rail, (p.ends[1].ch.rails[rail].slot+63)%64)
 		}
-		l.run()
-		if len(l.trace) > 0 {
-			t.Errorf("%s, and then %v", want, l.trace)
+		p.run()
+		if len(p.trace) > 0 {
+			t.Errorf("%s, and then %v", want, p.trace)
 		}
-		l.clean()
+		p.clean()
 	}
 }
 
@@ -135,14 +135,14 @@ func TestEndOnTheRequestersRails(t *testing.T) {
 // the channel.
 func TestLastWriteOnAnotherRail(t *testing.T) {
 	for rail := range 2 {
-		l := ofThreeRails(t, 2, 64<<10, 64<<10)
-		l.receive(1, "k")
-		l.run()
-		l.cut = true
-		l.receive(2, "k")
-		l.run()
-		l.ends[0].ch.Imm(l.now, rail, uint32(wire.NewImm(0, 2)))
-		if err := l.ends[0].ch.err; err == nil || !strings.Contains(err.Error(), "carries no share") {
+		p := ofThreeRails(t, 2, 64<<10, 64<<10)
+		p.receive(1, "k")
+		p.run()
+		p.cut = true
+		p.receive(2, "k")
+		p.run()
+		p.ends[0].ch.Imm(p.now, rail, uint32(wire.NewImm(0, 2)))
+		if err := p.ends[0].ch.err; err == nil || !strings.Contains(err.Error(), "carries no share") {
 			t.Errorf("rail %d: %v", rail, err)
 		}
 	}

@@ -35,8 +35,13 @@ func (c *Catalog) announce(req *trystpb.WatchRequest, stream grpc.ServerStreamin
 		return status.Passing("%d watchers are here, as many as this server takes; try again later", n-1)
 	}
 	defer c.watchers.Add(-1)
+	w, err := c.newWatcher(stream.Context(), req)
+	if err != nil {
+		return err
+	}
 	l := c.use(req.GetPublication())
 	defer c.leave(l)
+	defer c.watches(l, w)()
 	last := announced{epoch: req.GetEpoch(), number: req.GetNumber()}
 	pause := time.NewTimer(0)
 	defer pause.Stop()

@@ -64,6 +64,8 @@ type CatalogOptions struct {
 	// ReplacedPulls is how long pulls of a version in memory may go on when another one has taken its place.
 	// 0 means DefaultReplacedPulls.
 	ReplacedPulls time.Duration
+	// NoDeltas gives every version whole, also to watchers that take deltas.
+	NoDeltas bool
 	// Connection, if not nil, returns the connection of a call; nil if it is not known.
 	Connection func(ctx context.Context) Connection
 	// Returned, if not nil, is called when the memory of a version has come back, with the time since pulls of it
@@ -87,6 +89,7 @@ type Catalog struct {
 	ended    endedLog
 	underWay pullCounts
 	pulled   pulledBytes
+	saved    savedBytes
 
 	watchers atomic.Int64 // streams of Watch
 
@@ -405,17 +408,21 @@ func (c *Catalog) pieceLocked(name string) content {
 // memory, and on a goroutine of the catalog for a tensor that must be read.
 func (c *Catalog) RecvPublished(ctx context.Context, key rendezvous.Key, done rendezvous.DoneFunc) bool {
 	name := key.Edge()
+	if k, ok := parseDeltaEdge(name); ok {
+		c.recvDelta(&key, &k, done)
+		return true
+	}
 	x, held, closed, ok := c.find(name, &key)
 	switch {
 	case !ok:
 		return false
 	case held != nil:
-		c.underWay.sent(&key, held.Size())
+		c.underWay.sent(&key, held.Size(), held.Size())
 		done(rendezvous.Value{Tensor: held}, rendezvous.Args{}, nil)
 	case x.entry != nil:
 		c.loader.get(ctx, x, func(t *tensor.Tensor, err error) {
 			if err == nil {
-				c.underWay.sent(&key, t.Size())
+				c.underWay.sent(&key, t.Size(), t.Size())
 			}
 			done(rendezvous.Value{Tensor: t}, rendezvous.Args{}, err)
 		})
@@ -441,9 +448,12 @@ func (c *Catalog) RecvPublished(ctx context.Context, key rendezvous.Key, done re
 
 // TakePublished implements rendezvous.Publisher.
 func (c *Catalog) TakePublished(key rendezvous.Key) (v rendezvous.Value, ok bool) {
+	if k, ok := parseDeltaEdge(key.Edge()); ok {
+		return c.takeDelta(&key, &k)
+	}
 	_, held, _, _ := c.find(key.Edge(), &key)
 	if held != nil {
-		c.underWay.sent(&key, held.Size())
+		c.underWay.sent(&key, held.Size(), held.Size())
 	}
 	return rendezvous.Value{Tensor: held}, held != nil
 }
@@ -466,6 +476,7 @@ func (c *Catalog) Close() {
 	c.edges = make(map[string]*entry)
 	for _, l := range c.lines {
 		l.changedLocked()
+		l.deltas.clear()
 		c.setTimerLocked(l)
 	}
 	if c.stopWatch != nil {

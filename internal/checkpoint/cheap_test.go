@@ -69,7 +69,7 @@ func (*charging) RecvMsg(any) error            { return errors.New("nothing foll
 // keysTo sends the keys of all tensors to a stream.
 func keysTo(c *Catalog, s *charging, pieceBytes int64) error {
 	p := c.publications["p%;@/"]
-	return c.sendKeys(p, p.entries, 1, cluster.ClientTask(), pieceBytes, &grpc.GenericServerStream[trystpb.OpenRequest, trystpb.OpenResponse]{ServerStream: s})
+	return c.sendKeys(p, p.entries, 1, cluster.ClientTask(), pieceBytes, false, &grpc.GenericServerStream[trystpb.OpenRequest, trystpb.OpenResponse]{ServerStream: s})
 }
 
 // TestNoKeyIsMadeBeforeItIsCharged: a call that waits until its client reads, or is gone, has made no key.

@@ -67,6 +67,54 @@ func TestApplyTakesAVersionAgain(t *testing.T) {
 	}
 }
 
+// TestApplyWaitsForWhatTheFailedOneHasLeft: whoever still writes for an Apply that has failed is waited for.
+func TestApplyWaitsForWhatTheFailedOneHasLeft(t *testing.T) {
+	h := serve(t)
+	h.update(weights(t, 1, 10), checkpoint.UpdateOptions{})
+	into := memoryFor(t, 10)
+	req := checkpoint.WatchRequest{Pull: checkpoint.PullRequest{Publication: "w"}, Into: []map[string]*tensor.Tensor{into}}
+	for v, err := range h.dial().Watch(t.Context(), req) {
+		must(t, err)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		mustBe(t, v.Apply(ended), status.Cancelled, "")
+		left := into["a"].Buffer()
+		left.Retain()
+		time.AfterFunc(50*time.Millisecond, left.Release)
+		if must(t, v.Apply(t.Context())); numberOf(t, []*tensor.Tensor{into["a"]}) != 1 {
+			t.Error("the memory has not version 1")
+		}
+		return
+	}
+}
+
+// TestApplyOfAVersionThatWasDroppedKeepsItsNumber: the server has its content in the version before.
+func TestApplyOfAVersionThatWasDroppedKeepsItsNumber(t *testing.T) {
+	h := publisher(t)
+	into := memoryFor(t, 10)
+	req := checkpoint.WatchRequest{Pull: checkpoint.PullRequest{Publication: "w", Retry: -1}, Into: []map[string]*tensor.Tensor{into}}
+	h.update(weights(t, 1, 10), checkpoint.UpdateOptions{})
+	other := h.dial().pause(t, checkpoint.PullRequest{}) // keeps version 1
+	defer other.goOn()
+	n := uint64(0)
+	for v, err := range h.dial().Watch(t.Context(), req) {
+		must(t, err)
+		n++
+		if n == 2 {
+			h.update(weights(t, 2, 10), checkpoint.UpdateOptions{Drop: true})
+		}
+		if must(t, v.Apply(t.Context())); v.Number != n {
+			t.Fatalf("it is number %d, want %d", v.Number, n)
+		}
+		switch n {
+		case 1:
+			h.update(weights(t, 1, 10), checkpoint.UpdateOptions{})
+		case 3:
+			return
+		}
+	}
+}
+
 // TestDescriptionOfAnotherVersionIsRefused: a server that describes another version than the one that it was asked for.
 func TestDescriptionOfAnotherVersionIsRefused(t *testing.T) {
 	h := describing(t, unchanged, func(d *trystpb.DescribeRequest) error {
@@ -81,7 +129,7 @@ func TestDescriptionOfAnotherVersionIsRefused(t *testing.T) {
 // TestAWatcherPausesWhenWhatComesIsOld: a server announces a number that its publication does not have. Each pull that brings
 // nothing new is followed by a pause.
 func TestAWatcherPausesWhenWhatComesIsOld(t *testing.T) {
-	lies, seen := make(chan *trystpb.Publication, 2), make(chan time.Time, 100)
+	lies, seen := newLies(), make(chan time.Time, 100)
 	h := describing(t, func(r grpc.ServiceRegistrar) grpc.ServiceRegistrar { return announcer{r, lies} }, func(*trystpb.DescribeRequest) error {
 		select {
 		case seen <- time.Now():
@@ -91,12 +139,12 @@ func TestAWatcherPausesWhenWhatComesIsOld(t *testing.T) {
 	})
 	w := h.dial().watch(t, checkpoint.WatchRequest{})
 	p := h.update(weights(t, 1, 10), checkpoint.UpdateOptions{}).Publication
-	lies <- announced(p)
+	lies.say(announced(p))
 	w.next(t, 1).Release()
 	<-seen
 	lie := announced(p)
 	lie.Number = 10
-	lies <- lie
+	lies.say(lie)
 	begin, end := <-seen, time.Time{}
 	for range 4 {
 		end = <-seen

@@ -32,7 +32,7 @@ func (l *endedLog) log(ctx context.Context, log *slog.Logger, pull *pullCount, e
 	}
 	level := slog.LevelDebug
 	if !isMeasurement(ctx) {
-		silent, ok := l.now(identity.Source(ctx), time.Now())
+		silent, ok := l.now(identity.Address(ctx), time.Now())
 		if ok {
 			level = slog.LevelInfo
 		}

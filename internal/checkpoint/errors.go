@@ -156,8 +156,8 @@ func (p *Puller) failed(ctx context.Context, what string, err error, trailer met
 }
 
 // notOpened is failed for a call of Open or Watch. Its requests and messages are never too large for gRPC
-// (maxOpenNames, keysPerMessage), so ResourceExhausted that is not the server's own answer comes from gRPC
-// at the server, or from a proxy, which has no room for the call now.
+// (maxOpenNames; a message has at most keysPerMessage, or one key). So ResourceExhausted that is not the server's own
+// answer comes from gRPC at the server, or from a proxy, which has no room for the call now.
 func (p *Puller) notOpened(ctx context.Context, what string, err error, trailer metadata.MD) *status.Error {
 	e := p.failed(ctx, what, err, trailer)
 	if e.Code() == status.ResourceExhausted && len(trailer.Get(answeredKey)) == 0 {

@@ -277,6 +277,37 @@ func (fs *files) take(p part, t *tensor.Tensor) (again bool, err error) {
 	return false, nil
 }
 
+// patch implements sink. For deltas the base is read from its file into the memory in which the tensor is made.
+func (fs *files) patch(ctx context.Context, p part, deltas []*tensor.Tensor) (ok bool, err error) {
+	if fs.copies(p) {
+		return fs.copy(ctx, p)
+	}
+	s := fs.spots[p.i]
+	t, made := fs.make(p, s, deltas)
+	if t == nil || !made || s.journal == nil {
+		if t != nil {
+			t.Release()
+		}
+		fs.pl.window.Release(fs.weight(p))
+		return false, nil
+	}
+	_, err = fs.take(p, t)
+	return err == nil, err
+}
+
+// make makes a tensor in memory.
+func (fs *files) make(p part, s *spot, deltas []*tensor.Tensor) (t *tensor.Tensor, made bool) {
+	if p.way == nil || p.way.read == nil {
+		return nil, false
+	}
+	t, err := tensor.Allocate(fs.pl.p.o.Allocator, s.DType, s.Shape)
+	if err != nil || p.way.read(t.Bytes(), 0) != nil {
+		return t, false
+	}
+	p.way.base = t
+	return t, fs.pl.make(p, t.Bytes(), deltas)
+}
+
 // sentAgain takes note that nothing of a tensor counts that an earlier pull wrote.
 func (fs *files) sentAgain(s *spot) {
 	s.mu.Lock()

@@ -29,16 +29,25 @@ type follower struct {
 	mu sync.Mutex
 	// All below are guarded by mu.
 	watch watch
-	name  string // of the publication; empty while it is not known
-	fatal error  // that ends the watch
+	name  string        // of the publication; empty while it is not known
+	fatal error         // that ends the watch
+	got   Publication   // that the caller has, for those who look; without a Version before the first
+	by    string        // how it came
+	tell  func()        // ends the stream of Watch, for one that says what has come
+	trip  time.Duration // a round trip, as measured; 0 before that
+	// silentSince is when nothing could be heard from the server any more; zero if something can.
+	silentSince time.Time
 
-	telling sync.Mutex // held while Interrupted is called, and guards what follows
-	since   time.Time  // when nothing could be heard from the server any more; zero if something can
+	base basis   // what the caller got last; of the goroutine that pulls
+	rate float64 // bytes a second, as measured; of the same goroutine
+
+	begun   time.Time
+	telling sync.Mutex // held while Interrupted is called
 }
 
 // follow begins to watch. The caller calls close.
 func (p *Puller) follow(ctx context.Context, req PullRequest) *follower {
-	f := &follower{p: p, req: req, name: req.Publication, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	f := &follower{p: p, req: req, name: req.Publication, wake: make(chan struct{}, 1), done: make(chan struct{}), tell: func() {}, begun: time.Now()}
 	if f.req.Interrupted != nil {
 		f.req.Interrupted = func(i Interruption) {
 			f.telling.Lock()
@@ -46,6 +55,7 @@ func (p *Puller) follow(ctx context.Context, req PullRequest) *follower {
 			req.Interrupted(i)
 		}
 	}
+	p.watches.begin(f)
 	ctx, f.stop = context.WithCancel(ctx)
 	go func() {
 		defer close(f.done)
@@ -57,6 +67,7 @@ func (p *Puller) follow(ctx context.Context, req PullRequest) *follower {
 func (f *follower) close() {
 	f.stop()
 	<-f.done
+	f.p.watches.end(f)
 }
 
 // next waits for a version that is newer than the one that was taken. era goes to came.
@@ -162,12 +173,12 @@ func (f *follower) listen(ctx context.Context) {
 
 // silent reports that nothing can be heard from the server, once.
 func (f *follower) silent(err error) {
-	f.telling.Lock()
-	first := f.since.IsZero()
+	f.mu.Lock()
+	first := f.silentSince.IsZero()
 	if first {
-		f.since = time.Now()
+		f.silentSince = time.Now()
 	}
-	f.telling.Unlock()
+	f.mu.Unlock()
 	if first && f.req.Interrupted != nil {
 		f.req.Interrupted(Interruption{Err: err})
 	}
@@ -175,10 +186,10 @@ func (f *follower) silent(err error) {
 
 // answers reports that something can be heard again, once.
 func (f *follower) answers() {
-	f.telling.Lock()
-	since := f.since
-	f.since = time.Time{}
-	f.telling.Unlock()
+	f.mu.Lock()
+	since := f.silentSince
+	f.silentSince = time.Time{}
+	f.mu.Unlock()
 	if !since.IsZero() && f.req.Interrupted != nil {
 		f.req.Interrupted(Interruption{Lasted: time.Since(since)})
 	}
@@ -202,18 +213,51 @@ func (f *follower) publication(ctx context.Context) (string, error) {
 	return name, nil
 }
 
-// hear has one stream of the server, and returns the error with which it ends. heard reports whether anything came
-// on it.
+// hear has streams of the server, one after the other as versions come, and returns the error with which one ends. heard
+// reports whether anything came on them.
 func (f *follower) hear(ctx context.Context) (heard bool, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	name, err := f.publication(ctx)
 	if err != nil {
 		return false, err
 	}
+	var rejoins time.Time // when the stream ended after which another one is opened
+	for {
+		one, cancel := context.WithCancel(ctx)
+		begun := time.Now()
+		some, err := f.hearOne(one, f.says(name, cancel))
+		again := one.Err() != nil && ctx.Err() == nil
+		cancel()
+		heard = heard || some
+		switch {
+		case again:
+			rejoins = time.Now()
+		case !triesAgain(err) || time.Since(rejoins) > rejoinWithin:
+			return heard, err
+		}
+		select { // a stream is told the version at once, so it is streams that come no faster than announcements
+		case <-time.After(announceEvery - time.Since(begun)):
+		case <-ctx.Done():
+			return heard, ctx.Err()
+		}
+	}
+}
+
+// triesAgain reports whether the server has refused a call for a while. The stream before may count there still.
+func triesAgain(err error) bool {
+	if err == nil {
+		return false
+	}
+	_, ok := status.From(err).Payload(status.TryAgain)
+	return ok
+}
+
+// hearOne has one stream.
+func (f *follower) hearOne(ctx context.Context, says *trystpb.WatchRequest) (heard bool, err error) {
+	name := says.GetPublication()
 	what := "watching publication " + quote(name)
 	era := f.era()
-	stream, err := f.p.client.Watch(ctx, &trystpb.WatchRequest{Publication: name})
+	begin := time.Now()
+	stream, err := f.p.client.Watch(ctx, says)
 	if err != nil {
 		return false, f.p.notOpened(ctx, what, err, nil)
 	}
@@ -224,6 +268,9 @@ func (f *follower) hear(ctx context.Context) (heard bool, err error) {
 		}
 		if err != nil {
 			return heard, f.p.notOpened(ctx, what, err, stream.Trailer())
+		}
+		if !heard { // it comes at once
+			f.answered(time.Since(begin))
 		}
 		heard = true
 		f.answers()
@@ -277,4 +324,35 @@ func (f *follower) poll(ctx context.Context, name string) error {
 			return status.From(ctx.Err())
 		}
 	}
+}
+
+// request returns the request of the next pull, with the base for deltas.
+func (f *follower) request() PullRequest {
+	req := f.req
+	if !req.Whole {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		req.patches, req.base, req.route = true, f.base, pullRoute{f.rate, f.trip}
+	}
+	return req
+}
+
+// measured takes note of the rate of a pull. What came as deltas is little, and its time one of round trips, so it says only
+// that the route is at least as fast.
+func (f *follower) measured(s *Summary) {
+	rate := s.BytesPerSecond()
+	if n := s.Received(); n >= leastMeasured && (2*n >= s.Bytes || rate > f.rate) {
+		f.rate = rate
+	}
+}
+
+// answered takes note of how long the first announcement of a stream took. The shortest time is nearest to a round trip; others
+// count little, in case the route has become longer.
+func (f *follower) answered(took time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.trip > 0 && took > f.trip {
+		took = f.trip + (took-f.trip)/tripShare
+	}
+	f.trip = took
 }

@@ -48,6 +48,8 @@ type host struct {
 	damage func(rendezvous.Value)
 	// replace gives another value in place of what leaves; nil for the same.
 	replace func(rendezvous.Value) rendezvous.Value
+	// answer, if not nil, returns what leaves in place of the value of a key.
+	answer func(rendezvous.Key, rendezvous.Value, error) (rendezvous.Value, error)
 }
 
 func session(task cluster.Task, incarnation uint64) (*rendezvous.Session, cluster.Device) {
@@ -183,7 +185,7 @@ func (c *client) server() *host {
 	return c.to
 }
 
-func (h *host) dial() *client {
+func (h *host) dial(change ...func(*checkpoint.PullerOptions)) *client {
 	h.t.Helper()
 	c := &client{to: h}
 	conn, err := grpc.NewClient("passthrough:///host", grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -195,9 +197,11 @@ func (h *host) dial() *client {
 	task, incarnation := cluster.ClientTask(), cluster.NewIncarnation()
 	s, _ := session(task, incarnation)
 	c.manager = rendezvous.NewManager(rendezvous.ManagerOptions{Session: s, Remoter: c})
-	c.Puller = checkpoint.NewPuller(checkpoint.PullerOptions{
-		Conn: conn, Task: task, Incarnation: incarnation, Receiver: checkpoint.NewReceiver(c.manager),
-	})
+	o := checkpoint.PullerOptions{Conn: conn, Task: task, Incarnation: incarnation, Receiver: checkpoint.NewReceiver(c.manager)}
+	for _, f := range change {
+		f(&o)
+	}
+	c.Puller = checkpoint.NewPuller(o)
 	h.t.Cleanup(func() {
 		conn.Close()
 		c.manager.Close()
@@ -246,6 +250,9 @@ func (c *client) recv(ctx context.Context, step int64, key rendezvous.Key) (rend
 	}
 	if err == nil && h.replace != nil {
 		v = h.replace(v)
+	}
+	if h.answer != nil {
+		return h.answer(key, v, err)
 	}
 	return v, err
 }

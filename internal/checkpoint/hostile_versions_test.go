@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -16,10 +17,39 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// announcer is a server whose Watch announces what comes on a channel.
+// announcer is a server whose Watch announces what its lies say.
 type announcer struct {
 	grpc.ServiceRegistrar
-	lies <-chan *trystpb.Publication
+	lies *lies
+}
+
+// lies are announced one after the other. A stream begins with the last one that was.
+type lies struct {
+	mu   sync.Mutex
+	all  []*trystpb.Publication
+	sent int           // of these
+	more chan struct{} // closed, and replaced, when there are more
+}
+
+func newLies() *lies { return &lies{more: make(chan struct{})} }
+
+func (l *lies) say(p *trystpb.Publication) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, p)
+	close(l.more)
+	l.more = make(chan struct{})
+}
+
+// from returns the lies from one on, and what is closed when there are more; those after the last one that was sent for at < 0.
+func (l *lies) from(at int) (lies []*trystpb.Publication, next int, more <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if at < 0 {
+		at = max(l.sent-1, 0)
+	}
+	l.sent = len(l.all)
+	return l.all[at:], len(l.all), l.more
 }
 
 func (a announcer) RegisterService(desc *grpc.ServiceDesc, impl any) {
@@ -37,12 +67,16 @@ func (a announcer) announce(s grpc.ServerStream) error {
 	if err := s.RecvMsg(&trystpb.WatchRequest{}); err != nil {
 		return err
 	}
-	for {
-		select {
-		case p := <-a.lies:
+	for at := -1; ; {
+		lies, next, more := a.lies.from(at)
+		for _, p := range lies {
 			if err := s.SendMsg(&trystpb.WatchResponse{Publication: p}); err != nil {
 				return err
 			}
+		}
+		at = next
+		select {
+		case <-more:
 		case <-s.Context().Done():
 			return nil
 		}
@@ -53,14 +87,9 @@ func (a announcer) announce(s grpc.ServerStream) error {
 func lying(t *testing.T) (h *host, say func(*trystpb.Publication)) {
 	h = publisher(t)
 	h.grpc.Stop()
-	lies := make(chan *trystpb.Publication)
+	lies := newLies()
 	h.listen(grpc.NewServer(), func(r grpc.ServiceRegistrar) grpc.ServiceRegistrar { return announcer{r, lies} })
-	return h, func(p *trystpb.Publication) {
-		select {
-		case lies <- p:
-		case <-t.Context().Done():
-		}
-	}
+	return h, lies.say
 }
 
 // announced is the message for a version.

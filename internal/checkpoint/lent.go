@@ -18,6 +18,10 @@ type Lent struct {
 	left atomic.Int64 // tensors that have not come back, and the publication
 	done chan struct{}
 
+	readers readers // over gRPC
+
+	want func() (unwant func()) // called by Wait while the memory is not back; nil for nothing
+
 	mu   sync.Mutex
 	then []func() // called before done is closed; guarded by mu
 	over bool     // they were called; guarded by mu
@@ -33,7 +37,7 @@ func newLent() *Lent {
 // take lends a tensor. The caller releases the result.
 func (l *Lent) take(t *tensor.Tensor) *tensor.Tensor {
 	l.left.Add(1)
-	return t.Lend(l.returned)
+	return t.Lend(loan{l})
 }
 
 // returned counts what has come back. It is called once for each tensor, by whoever releases the last
@@ -70,8 +74,18 @@ func (l *Lent) whenBack(f func()) {
 func (l *Lent) Done() <-chan struct{} { return l.done }
 
 // Wait waits until the memory may be written again. If ctx ends first, the error is Cancelled or
-// DeadlineExceeded, and a peer may still read the memory.
+// DeadlineExceeded, and a peer may still read the memory. While it waits, a version that was replaced ends with
+// its last pull: a pull whose connection broke does not find it again. While deltas from it are made, for deltasWithin
+// at most, its memory is read.
 func (l *Lent) Wait(ctx context.Context) error {
+	select {
+	case <-l.done:
+		return nil
+	default:
+	}
+	if l.want != nil {
+		defer l.want()()
+	}
 	select {
 	case <-l.done:
 		return nil

@@ -74,6 +74,12 @@ const (
 	// maxWatchers is how many streams of Watch a Catalog serves at once. Each needs a goroutine and a stream.
 	maxWatchers = 10_000
 
+	// rejoinWithin is how long a watcher may take for the next stream, which says what it has got. It opens that at once.
+	rejoinWithin = time.Second
+
+	// maxBehind is how many versions back it is counted how far a watcher is behind.
+	maxBehind = 64
+
 	// bufferedSets is how many versions a watcher has memory for: the one that its caller has, and the next.
 	bufferedSets = 2
 
@@ -105,11 +111,15 @@ const (
 	maxPulledNames = 200
 
 	// maxEndedLines is how many pulls have a line at INFO when they end, in endedPause: enough for a rollout to
-	// some hundred hosts, and less than 200 MB a day. One address has maxEndedLinesOfSource of them, so that a
+	// some hundred hosts, and less than 200 MB a day with usual names, 800 MB with the longest ones. One address has maxEndedLinesOfSource of them, so that a
 	// client that ends pulls in a loop does not hide those of others.
 	maxEndedLines         = 300
 	maxEndedLinesOfSource = 30
 	endedPause            = time.Minute
+
+	// maxTaskName bounds the names of tasks that callers say, in bytes: lines of the log, what a status shows, and what is known
+	// of those that take deltas have them. A name in a cluster is far shorter, and that of a device may be as long.
+	maxTaskName = 1024
 
 	// digestChunk is how many bytes of a file are in memory, per processor, while digests are
 	// computed: large enough for the disk, small enough for a processor's cache.
@@ -131,6 +141,10 @@ const (
 	// messageHead is what a message of Open takes beside its keys, and keyHead what a key takes at most in it beside
 	// the name and the strings of the key, in bytes: tags, lengths, and the numbers of a piece.
 	messageHead, keyHead = 16, 96
+
+	// maxKeyRest is how long a key may be beside the names in it, in bytes: two devices, whose names may have 1,024 bytes each,
+	// and numbers. A pull keeps the keys that a server gives.
+	maxKeyRest = 2*1024 + 256
 
 	// maxOpenNames is the largest list of tensor names in an Open, in bytes. For a longer list
 	// the puller requests the keys of all tensors. The default limit of a gRPC server is 4 MiB.
@@ -221,4 +235,47 @@ const (
 
 	// maxQuoted is how many bytes of a peer's text an error shows.
 	maxQuoted = 120
+)
+
+// Deltas of publications.
+const (
+	// wantedVersions is for how many versions a watcher that has taken one counts as one that wants deltas: a slow one
+	// skips versions. maxWants is how many watchers are remembered for it; the slowest of the last ones decides.
+	wantedVersions = 8
+	maxWants       = 64
+
+	// receiveBytes is what a receive takes beside its content, in bytes: the key in the request and in the answer, and what
+	// gRPC adds to both. Over channels it is less, where it matters less. tripMost bounds what a puller says of a round trip.
+	receiveBytes = 600
+	tripMost     = 10 * time.Second
+
+	// tripShare is how much a longer round trip counts, as 1/tripShare: servers pause, and routes change rarely.
+	tripShare = 8
+
+	// deltasWithin bounds how long the deltas of one version are made, and so how long they hold the version before. What is
+	// not made by then is sent whole. In this time a core finds the changes of some 30 GB.
+	deltasWithin = 10 * time.Second
+
+	// deltaShare is the share of a publication, as 1/deltaShare, that its kept deltas may take, with those that are being
+	// made: as much again as a delta.Chain alone.
+	deltaShare = 5
+
+	// deltaScratch is how many bytes of memory are kept from making one delta to the next. A longer delta takes what it
+	// needs, and gives it back before the next one.
+	deltaScratch = 1 << 20
+
+	// maxDeltaSteps is how many deltas a puller applies, one after the other, to get a tensor: as many as a delta.Chain has,
+	// and the newest one.
+	maxDeltaSteps = 65
+
+	// brokenDeltas is how many sessions of a pull may fail while deltas are taken, before the rest comes whole: a delta may be
+	// what breaks them.
+	brokenDeltas = 3
+
+	// maxDeltaDigest is the longest digest of a tensor in an offer, in bytes.
+	maxDeltaDigest = 64
+
+	// leastMeasured is how many bytes must have come before the rate of a pull says something about the route. Fewer are
+	// a matter of round trips.
+	leastMeasured = 1 << 20
 )

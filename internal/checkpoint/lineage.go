@@ -38,7 +38,9 @@ type life struct {
 	begun         bool      // a pull of it has begun
 	idle          time.Time // when its last pull ended; zero before
 	retired       time.Time // when it was replaced or withdrawn; zero before
+	wanted        int       // owners that wait for its memory
 	ended         bool
+	dropped       bool // another one took its place before a pull of it began, and ended it
 }
 
 // held returns how many versions are in memory.
@@ -49,6 +51,9 @@ func (l *lineage) held() int {
 	}
 	return n
 }
+
+// full reports whether v must wait for memory.
+func (l *lineage) full(v *life) bool { return v.inMemory && l.held() >= maxHeld }
 
 // unbegun reports whether the current version can be dropped: no pull of it has begun.
 func (l *lineage) unbegun() bool {
@@ -70,7 +75,7 @@ func (l *lineage) next(asked uint64) (uint64, error) {
 // update is the event that the next version is there. It enters if there is room, and with drop also in
 // the place of a version that no pull has begun. ok is false if it must wait.
 func (l *lineage) update(now time.Time, v *life, number uint64, drop bool) (ended []*life, ok bool) {
-	full := v.inMemory && l.held() >= maxHeld
+	full := l.full(v)
 	dropped := full && drop && l.unbegun()
 	if full && !dropped {
 		return nil, false
@@ -92,7 +97,7 @@ func (l *lineage) enter(now time.Time, v *life, number uint64, drop bool) (ended
 	}
 	l.old = append(l.old, before)
 	if drop {
-		before.ended = true
+		before.ended, before.dropped = true, true
 		return []*life{before}
 	}
 	return l.tick(now)
@@ -114,6 +119,14 @@ func (l *lineage) wait(now time.Time) (ended []*life) {
 }
 
 func (l *lineage) gaveUp() { l.waiting-- }
+
+// want is the event that the owner of the memory of v waits for it, and unwant that he waits no more.
+func (l *lineage) want(now time.Time, v *life) (ended []*life) {
+	v.wanted++
+	return l.tick(now)
+}
+
+func (l *lineage) unwant(v *life) { v.wanted-- }
 
 // withdraw is the event that the publication is withdrawn: all versions end. The next version begins
 // another epoch.
@@ -143,7 +156,7 @@ func (l *lineage) over(v *life) time.Time {
 	switch {
 	case v.pulls > 0:
 		return bound
-	case v.idle.IsZero(), l.waiting > 0:
+	case v.idle.IsZero(), l.waiting > 0, v.wanted > 0:
 		return v.retired // nobody comes back, or nobody is waited for
 	}
 	again := v.idle.Add(comeBack)

@@ -170,12 +170,24 @@ func (w *versionsWorld) step() {
 		x.stream, x.queue = nil, nil
 	case n < 22 && x.pull != nil:
 		x.pull.stopped = !x.pull.stopped
+	case n < 24 && len(w.server.old) > 0:
+		w.want(w.server.old[0])
 	case n < 40:
 		w.now = w.now.Add(time.Duration(w.rand.IntN(3000)) * time.Millisecond)
 	default:
 		w.work(x)
 	}
 	w.settle()
+}
+
+// want lets the owner of a version's memory begin to wait for it, or wait no more.
+func (w *versionsWorld) want(v *life) {
+	if v.wanted > 0 {
+		w.server.unwant(v)
+		return
+	}
+	w.logf("the memory of number %d is waited for", v.number)
+	w.end(w.server, w.server.want(w.now, v))
 }
 
 func (w *versionsWorld) restart() {

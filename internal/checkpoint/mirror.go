@@ -50,13 +50,15 @@ func (p *Puller) Mirror(ctx context.Context, req PullRequest, o SaveOptions, eac
 	defer f.close()
 	for {
 		var sum *Summary
-		err := f.until(ctx, func(pub Publication) (got Publication, err error) {
-			req := f.req
-			req.Publication, req.Version = pub.Name, pub.Version
+		err := f.until(ctx, func(pub Publication) (got *Summary, err error) {
+			req, came := f.request(), new(shelf)
+			req.Publication, req.Version, req.shelf = pub.Name, pub.Version, came
 			if sum, err = m.save(ctx, req); err != nil {
-				return Publication{}, err
+				return nil, err
 			}
-			return sum.Publication, nil
+			f.base = came
+			f.measured(sum)
+			return sum, nil
 		}, func() {})
 		if err != nil {
 			return err

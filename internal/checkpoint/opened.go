@@ -10,10 +10,12 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// Connection is the connection of a puller at its server.
+// Connection is the connection of a puller at its server. Values of one connection are equal.
 type Connection interface {
 	// Heard returns a number that changes when something comes on the connection.
 	Heard() uint64
+	// Collect lets the server find soon what was dropped of responses that it was writing.
+	Collect()
 	// Cut closes it at once.
 	Cut()
 }
@@ -135,6 +137,10 @@ func (o *opened) close() {
 	}
 }
 
+func errDeaf() *status.Error {
+	return status.Errorf(status.Unavailable, "the puller did not answer for %v", aliveWithin)
+}
+
 // attend sends notices until the puller or the server ends the stream, or the version is gone.
 func (c *Catalog) attend(p *publication, o *opened, step int64, stream grpc.ServerStreamingServer[trystpb.OpenResponse]) error {
 	for {
@@ -144,7 +150,7 @@ func (c *Catalog) attend(p *publication, o *opened, step int64, stream grpc.Serv
 		case <-c.streams.closing:
 			return errClosed()
 		case <-o.deaf:
-			return status.Errorf(status.Unavailable, "the puller did not answer for %v", aliveWithin)
+			return errDeaf()
 		case <-p.gone:
 			return c.dismiss(stream, p, o, step)
 		case <-o.notice:

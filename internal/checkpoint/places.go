@@ -113,12 +113,17 @@ func (ps *places) destination(ctx context.Context, p part) (*tensor.Tensor, erro
 	if !p.whole() {
 		return ps.rangeLocked(ctx, at, p.piece)
 	}
-	// The server may have given pieces before.
+	ps.dropPiecesLocked(at) // the server may have given some before
+	ps.pl.req.own.forget(at.Name)
+	return ps.pl.req.Into[at.Name], nil
+}
+
+// dropPiecesLocked forgets the pieces of a tensor that comes otherwise.
+func (ps *places) dropPiecesLocked(at *place) {
 	ps.pl.mu.Lock()
 	ps.pl.progress.Bytes -= at.have.size()
 	ps.pl.mu.Unlock()
 	at.dropLocked()
-	return ps.pl.req.Into[at.Name], nil
 }
 
 // rangeLocked returns the memory of a piece.
@@ -159,6 +164,7 @@ func (ps *places) allocateLocked(ctx context.Context, at *place) (err error) {
 			return status.Errorf(status.FailedPrecondition, "the memory of tensor %s in Into has other references than the caller's", quote(at.Name))
 		}
 		at.memory = own
+		ps.pl.req.own.forget(at.Name)
 	}
 	at.ranges = make(map[piece]*tensor.Tensor)
 	return nil
@@ -186,6 +192,7 @@ func (ps *places) take(p part, t *tensor.Tensor) (again bool, err error) {
 		at.mu.Lock()
 		at.done = true
 		at.mu.Unlock()
+		ps.pl.req.own.came(at.TensorInfo)
 		at.filled <- arrival{t.Named(at.Name), ps.pl.came(p.i, at.Bytes, true)}
 		return false, nil
 	}
@@ -208,6 +215,7 @@ func (ps *places) take(p part, t *tensor.Tensor) (again bool, err error) {
 		at.mu.Lock()
 		at.memory = nil
 		at.mu.Unlock()
+		ps.pl.req.own.came(at.TensorInfo)
 		at.filled <- arrival{memory.Named(at.Name), ps.pl.came(p.i, 0, true)}
 	case made == anew:
 		ps.pl.came(p.i, -at.Bytes, false)

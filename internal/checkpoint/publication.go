@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -189,6 +190,11 @@ func (p *publication) close() {
 	for _, f := range p.files {
 		f.close()
 	}
+}
+
+// isRead reports whether anything beside the publication refers to its tensors in memory.
+func (p *publication) isRead() bool {
+	return slices.ContainsFunc(p.entries, func(e *entry) bool { return e.held != nil && !e.held.Buffer().Unique() })
 }
 
 // digest reads all tensors and sets their digests in the manifest. It uses one goroutine for

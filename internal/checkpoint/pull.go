@@ -77,6 +77,15 @@ type PullRequest struct {
 	// with how it came; one call at a time. Pull calls it in the loop, before it yields the
 	// tensor. Save does not call it for a tensor that was in the file already.
 	Received func(PulledTensor)
+	// Whole makes a watch receive each version whole, and not as what differs from the version before.
+	Whole bool
+	// patches is set for a watch that takes deltas. base is what the watch has of the version before, nil at first. own is
+	// what it knows of Into, and shelf gets what it knows of the files. route is what it has measured.
+	patches bool
+	base    basis
+	own     *known
+	shelf   *shelf
+	route   pullRoute
 	// memory, if not nil, returns Into when the tensors are chosen.
 	memory func(m *Manifest, chosen []int) (map[string]*tensor.Tensor, error)
 	// Summary, if not nil, is set when the pull has ended without an error. When the loop over
@@ -107,6 +116,8 @@ type Summary struct {
 	Digest string
 	// Verified reports whether the digest of each tensor was checked.
 	Verified bool
+	// Deltas is how the tensors came, for a watch.
+	Deltas Deltas
 	// Carried is what each transport has carried, the one with the most tensors first. What was in
 	// the files already is not in it.
 	Carried []Carried
@@ -122,7 +133,13 @@ func (s *Summary) BytesPerSecond() float64 {
 	if s.Transfer <= 0 {
 		return 0
 	}
-	return float64(s.Bytes-s.Resumed) / s.Transfer.Seconds()
+	return float64(s.Received()) / s.Transfer.Seconds()
+}
+
+// Received is how many bytes were transferred: fewer than Bytes, where deltas came for tensors or an earlier pull had them.
+func (s *Summary) Received() int64 {
+	d := &s.Deltas
+	return s.Bytes - s.Resumed - (d.Nothing.Bytes - d.Nothing.Received) - (d.Sparse.Bytes - d.Sparse.Received) - (d.XOR.Bytes - d.XOR.Received)
 }
 
 // pull is a pull in progress.
@@ -150,6 +167,8 @@ type pull struct {
 	yields    bool  // the loop that yields calls Received
 	unsynced  error // why a directory could not be synced; of Save's goroutine
 	outage    outage
+
+	patches patches
 }
 
 // start gets the manifest and chooses the tensors.
@@ -301,7 +320,7 @@ func (pl *pull) summary() Summary {
 		Tensors:     pl.progress.Tensors, Bytes: pl.whole, Resumed: pl.resumed,
 		Transfer: pl.transfer, Total: time.Since(pl.begin),
 		Digest: pl.manifest.combinedDigest(pl.chosen), Verified: !pl.req.SkipDigests,
-		Carried: pl.arrivals.carried(),
+		Carried: pl.arrivals.carried(), Deltas: pl.deltas(pl.progress.Tensors, pl.whole-pl.resumed),
 	}
 }
 

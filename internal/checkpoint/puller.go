@@ -53,10 +53,12 @@ type PullerOptions struct {
 }
 
 // Puller pulls publications of one server. It is safe for concurrent use and need not be
-// closed.
+// closed. Nobody copies it.
 type Puller struct {
 	o      PullerOptions
 	client trystgrpc.PublicationsClient
+
+	watches watches
 }
 
 // NewPuller returns a Puller.

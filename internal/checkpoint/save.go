@@ -143,6 +143,7 @@ func (pl *pull) save(ctx context.Context, outputs []*output, o SaveOptions) (*Su
 	if err != nil {
 		return nil, to.kept(err)
 	}
+	pl.req.shelf.fill(pl.manifest, outputs)
 	if pl.req.Summary != nil {
 		*pl.req.Summary = *sum
 	}

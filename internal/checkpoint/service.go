@@ -79,14 +79,9 @@ func (c *Catalog) open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServ
 	if err := checkPieceBytes(req.GetPieceBytes()); err != nil {
 		return err
 	}
-	puller, err := cluster.ParseTask(req.GetPuller())
+	puller, err := c.callerTask(stream.Context(), "puller", req.GetPuller())
 	if err != nil {
-		return wrap("puller", err)
-	}
-	if c.o.CheckPuller != nil {
-		if err := c.o.CheckPuller(stream.Context(), puller); err != nil {
-			return err
-		}
+		return err
 	}
 	o := newOpened(c.connection(stream.Context()), req.GetNotices())
 	step, err := c.streams.begin(o)
@@ -134,12 +129,56 @@ func (c *Catalog) open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServ
 		text := over() // before the step ends: then the puller may be gone
 		o.end()
 		c.ended.log(stream.Context(), log, pull, end, text, failure)
+		c.measured(p, pull, end.Took.Seconds())
 		c.reportEnd(stream.Context(), end)
 	}()
-	if err := c.sendKeys(p, entries, step, puller, int64(req.GetPieceBytes()), stream); err != nil {
+	if err := c.whileHere(p, o, func() error { return c.sendAll(p, entries, step, puller, req, stream) }); err != nil {
 		return err
 	}
 	return c.attend(p, o, step, stream)
+}
+
+// callerTask returns the task that a caller says it is, as which it may call. what names it in errors.
+func (c *Catalog) callerTask(ctx context.Context, what, name string) (cluster.Task, error) {
+	if len(name) > maxTaskName {
+		return cluster.Task{}, status.Errorf(status.InvalidArgument, "%s: the name %s is longer than %d bytes", what, quote(name), maxTaskName)
+	}
+	task, err := cluster.ParseTask(name)
+	if err != nil {
+		return cluster.Task{}, wrap(what, err)
+	}
+	if c.o.CheckPuller != nil {
+		err = c.o.CheckPuller(ctx, task)
+	}
+	return task, err
+}
+
+// whileHere calls send, which sends messages to a puller and waits until it reads them. It returns when that is done, and
+// without it at the end of the catalog, of a puller that does not answer, and leaveWithin after the version is gone. Then send
+// ends with the stream: gRPC ends it when its handler has returned.
+func (c *Catalog) whileHere(p *publication, o *opened, send func() error) error {
+	sent := make(chan error, 1)
+	go func() { sent <- send() }()
+	select {
+	case err := <-sent:
+		return err
+	case <-c.streams.closing:
+		return errClosed()
+	case <-o.deaf:
+		return errDeaf()
+	case <-p.gone:
+	}
+	late := time.NewTimer(leaveWithin)
+	defer late.Stop()
+	select {
+	case err := <-sent:
+		return err
+	case <-c.streams.closing:
+		return errClosed()
+	case <-o.deaf:
+	case <-late.C:
+	}
+	return p.why
 }
 
 // connection returns the connection of a call; nil if it is not known.
@@ -157,9 +196,19 @@ func (s *service) Alive(_ context.Context, req *trystpb.AliveRequest) (*trystpb.
 	return &trystpb.AliveResponse{}, nil
 }
 
+// sendAll sends the keys of the entries, and then the offers of deltas.
+func (c *Catalog) sendAll(p *publication, entries []*entry, step int64, puller cluster.Task, req *trystpb.OpenRequest, stream grpc.ServerStreamingServer[trystpb.OpenResponse]) error {
+	offers := c.offers(p, entries, puller, req.GetDeltas())
+	err := c.sendKeys(p, entries, step, puller, int64(req.GetPieceBytes()), offers.any(), stream)
+	if err == nil && offers.any() {
+		err = offers.send(step, stream)
+	}
+	return err
+}
+
 // sendKeys sends the keys of the entries, in messages of up to keysPerMessage. Tensors that are
-// larger than pieceBytes, if it is not 0, are given in pieces.
-func (c *Catalog) sendKeys(p *publication, entries []*entry, step int64, puller cluster.Task, pieceBytes int64, stream grpc.ServerStreamingServer[trystpb.OpenResponse]) error {
+// larger than pieceBytes, if it is not 0, are given in pieces. more says that other messages follow before the last one.
+func (c *Catalog) sendKeys(p *publication, entries []*entry, step int64, puller cluster.Task, pieceBytes int64, more bool, stream grpc.ServerStreamingServer[trystpb.OpenResponse]) error {
 	keys := keyCursor{
 		publication: &p.manifest.Publication, entries: entries, pieceBytes: pieceBytes,
 		src: c.o.Device.String(), dst: cluster.Device{Task: puller, Type: "CPU"}.String(), incarnation: c.o.Incarnation,
@@ -168,7 +217,7 @@ func (c *Catalog) sendKeys(p *publication, entries []*entry, step int64, puller 
 		var n, size int
 		n, size, last = keys.measure()
 		err := sendBuilt(stream, size, func() *trystpb.OpenResponse {
-			resp := &trystpb.OpenResponse{StepId: step, Keys: make([]*trystpb.TensorKey, n), Last: last}
+			resp := &trystpb.OpenResponse{StepId: step, Keys: make([]*trystpb.TensorKey, n), Last: last && !more}
 			for i := range resp.Keys {
 				resp.Keys[i] = keys.next()
 			}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -234,33 +235,70 @@ func TestForeignKeysAreNotAnswered(t *testing.T) {
 func TestKeysAreMadeAsTheyAreSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := serve(t)
-		x := named(t, "", tensor.Uint8)
-		var tensors []*tensor.Tensor
-		for i := range 5000 {
-			tensors = append(tensors, x.Named(strings.Repeat("layer.", 100)+fmt.Sprint(i)))
-		}
-		_, err := h.catalog.PublishTensors(t.Context(), "m", tensors...)
-		must(t, err)
 		var built atomic.Int64
-		lis := bufconn.Listen(1 << 20)
-		g := grpc.NewServer(grpc.StreamInterceptor(func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-			return next(srv, counted{s, &built})
-		}))
-		h.catalog.Register(g)
-		go g.Serve(lis) //nolint:errcheck // it ends with Stop
-		defer g.Stop()
-		conn, err := grpc.NewClient("passthrough:///counted", grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithInitialWindowSize(64<<10), grpc.WithInitialConnWindowSize(64<<10), // as small as they may be
-			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
-		must(t, err)
-		defer conn.Close()
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		_, err = trystgrpc.NewPublicationsClient(conn).Open(ctx, &trystpb.OpenRequest{Publication: "m", Puller: "/job:client/replica:0/task:17"})
-		must(t, err)
+		h.openUnread(t, &built)
 		synctest.Wait()
 		if n := built.Load(); n == 0 || n > 256<<10 {
 			t.Errorf("%d bytes of keys were built", n)
+		}
+	})
+}
+
+// openUnread publishes m, with many tensors, and opens it as a client that takes no notices and reads nothing.
+func (h *host) openUnread(t *testing.T, built *atomic.Int64) {
+	t.Helper()
+	x := named(t, "", tensor.Uint8)
+	var tensors []*tensor.Tensor
+	for i := range 5000 {
+		tensors = append(tensors, x.Named(strings.Repeat("layer.", 100)+fmt.Sprint(i)))
+	}
+	_, err := h.catalog.PublishTensors(t.Context(), "m", tensors...)
+	must(t, err)
+	lis := bufconn.Listen(1 << 20)
+	g := grpc.NewServer(grpc.StreamInterceptor(func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+		return next(srv, counted{s, built})
+	}))
+	h.catalog.Register(g)
+	go g.Serve(lis) //nolint:errcheck // it ends with Stop
+	t.Cleanup(g.Stop)
+	conn, err := grpc.NewClient("passthrough:///counted", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithInitialWindowSize(64<<10), grpc.WithInitialConnWindowSize(64<<10), // as small as they may be
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
+	must(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	_, err = trystgrpc.NewPublicationsClient(conn).Open(ctx, &trystpb.OpenRequest{Publication: "m", Puller: "/job:client/replica:0/task:17"})
+	must(t, err)
+}
+
+// TestUnreadOpenEndsWithItsVersion: a pull whose client does not read its keys, and takes no notices, does not outlast the version.
+func TestUnreadOpenEndsWithItsVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := serve(t)
+		h.openUnread(t, new(atomic.Int64))
+		synctest.Wait()
+		if n := h.catalog.Pulls(); n != 1 {
+			t.Fatalf("%d pulls", n)
+		}
+		must(t, h.withdraw("m"))
+		time.Sleep(20 * time.Second) // on the bubble's clock
+		if n := h.catalog.Pulls(); n != 0 {
+			t.Errorf("%d pulls after the end of their version", n)
+		}
+	})
+}
+
+// TestUnreadOpenHoldsUpNoClose: the end of a catalog waits for no client that does not read.
+func TestUnreadOpenHoldsUpNoClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := serve(t)
+		h.openUnread(t, new(atomic.Int64))
+		synctest.Wait()
+		begin := time.Now()
+		h.catalog.Close()
+		if took := time.Since(begin); took > 0 {
+			t.Errorf("it waited for %v", took)
 		}
 	})
 }

@@ -34,6 +34,7 @@ type part struct {
 	i int // index in Manifest.Entries
 	piece
 	key rendezvous.Key
+	way *way // how the tensor is made from another one; nil for one that is received
 }
 
 // sink is where the parts of a pull go. One goroutine at a time calls its methods for one tensor,
@@ -49,6 +50,9 @@ type sink interface {
 	begin(p part)
 	// into returns the memory to receive a part into; nil for any.
 	into(ctx context.Context, p part) (*rendezvous.Into, error)
+	// patch makes a whole tensor from its base, by deltas. It takes over the weight of the part. If it reports false, the tensor
+	// must be requested.
+	patch(ctx context.Context, p part, deltas []*tensor.Tensor) (ok bool, err error)
 	// take takes over a part that has come, with a reference to its tensor. A whole tensor has
 	// been checked. It reports whether all parts of the tensor must be requested again, since
 	// it was damaged.
@@ -80,23 +84,32 @@ func (pl *pull) fetch(caller context.Context, to sink) error {
 func (pl *pull) session(caller context.Context, missing []int, to sink) error {
 	whole, lost := context.WithCancelCause(caller)
 	defer lost(nil)
-	s, err := pl.p.open(wants(whole, pl.wantedBytes(missing, to)), pl.manifest, missing, "", pl.patience(pl.manifest.comparing()), pl.req.Measurement, lost)
-	if err != nil {
-		return err
+	here, others := pl.unchanged(missing)
+	parts, s := here, (*session)(nil)
+	if len(others) > 0 { // otherwise the server has nothing to give
+		var err error
+		s, err = pl.p.open(wants(whole, pl.wantedBytes(others, to)), pl.manifest, others, "", pl.deltaTerms(), pl.patience(pl.manifest.comparing()), pl.req.Measurement, lost)
+		if err != nil {
+			return err
+		}
+		defer s.close()
+		pl.goesOn()
+		pl.allow(s.parts)
+		parts = pl.plan(here, s, others)
 	}
-	defer s.close()
-	pl.goesOn()
-	pl.allow(s.parts)
-	r := &batch{pl: pl, session: s, to: to, receives: semaphore.NewWeighted(int64(pl.req.Inflight))}
+	r := &batch{pl: pl, session: s, to: to, receives: semaphore.NewWeighted(int64(pl.req.Inflight)), applies: semaphore.NewWeighted(int64(pl.req.Inflight))}
 	r.group, r.ctx = errgroup.WithContext(whole)
 	r.stall.patience = pl.patience(pl.manifest.comparing())
 	r.stall.ended = func() { lost(pl.p.stalled(r.stall.patience)) }
 	defer r.stall.close()
-	r.request(s.parts)
-	err = r.group.Wait()
+	r.request(parts)
+	err := r.group.Wait()
 	pl.window.Release(r.lost.Load())
 	if err == nil && whole.Err() != nil && len(to.missing()) > 0 {
 		err = context.Cause(whole)
+	}
+	if err != nil {
+		pl.brokeWith(s)
 	}
 	return err
 }
@@ -104,12 +117,13 @@ func (pl *pull) session(caller context.Context, missing []int, to sink) error {
 // batch is the receives of a session.
 type batch struct {
 	pl      *pull
-	session *session
+	session *session // nil if nothing is requested
 	to      sink
 
 	group    *errgroup.Group
 	ctx      context.Context     // ends with the session, and with the first error
 	receives *semaphore.Weighted // the window of receives
+	applies  *semaphore.Weighted // the window of deltas that are applied, and of tensors that are copied
 	stall    stall               // of the receives
 	underWay atomic.Int64        // parts
 	lost     atomic.Int64        // what failed parts give back to the window of bytes
@@ -142,6 +156,13 @@ func (r *batch) request(parts []part) {
 // one receives a part. The pieces of a tensor that was damaged are requested again here: the sink may
 // need it before it makes space for others.
 func (r *batch) one(p part) error {
+	if p.way != nil {
+		ok, err := r.patch(p)
+		if err == nil && !ok && r.session != nil {
+			r.request(r.session.partsOf(p.i))
+		}
+		return err
+	}
 	t, err := r.receiveChecked(p)
 	if err != nil {
 		r.lost.Add(r.to.lost(p)) // no space for another part before the group has ended
@@ -225,23 +246,28 @@ func (pl *pull) check(p part, t *tensor.Tensor) error {
 
 // receive receives one part through the rendezvous.
 func (r *batch) receive(p part) (*tensor.Tensor, error) {
+	into, err := r.to.into(r.ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	return r.transfer(p, p.key, r.pl.bytesOf(p), into)
+}
+
+// transfer receives n bytes with a key, for a part, into memory if that is not nil.
+func (r *batch) transfer(p part, key rendezvous.Key, n int64, into *rendezvous.Into) (*tensor.Tensor, error) {
 	type outcome struct {
 		v   rendezvous.Value
 		err error
 	}
 	var args rendezvous.Args
-	switch into, err := r.to.into(r.ctx, p); {
-	case err != nil:
-		return nil, err
-	case into != nil:
+	if into != nil {
 		args = into.Args()
 	}
 	pl, s := r.pl, r.session
 	c := make(chan outcome, 1)
 	pl.transferring(1)
-	n := pl.bytesOf(p)
 	r.stall.begin(n)
-	s.receiver.RecvAsync(r.ctx, s.step, p.key, args, func(v rendezvous.Value, _ rendezvous.Args, err error) {
+	s.receiver.RecvAsync(r.ctx, s.step, key, args, func(v rendezvous.Value, _ rendezvous.Args, err error) {
 		c <- outcome{v, err}
 	})
 	o := <-c
@@ -267,7 +293,7 @@ func (pl *pull) reported(ctx context.Context, err error) error {
 		return err
 	}
 	i := slices.IndexFunc(m.Entries, func(e TensorInfo) bool { return e.Name == string(name) })
-	s, found := pl.p.open(wants(ctx, 0), m, []int{i}, string(name), pl.patience(m.comparing()), pl.req.Measurement, func(error) {})
+	s, found := pl.p.open(wants(ctx, 0), m, []int{i}, string(name), nil, pl.patience(m.comparing()), pl.req.Measurement, func(error) {})
 	switch {
 	case found == nil:
 		s.close() // the server has what it published, or does not know: the damage happened on the way
@@ -305,18 +331,19 @@ func (pl *pull) versionOf(ctx context.Context, err error) error {
 // session is a step that the server opened, and the stream that keeps it open.
 type session struct {
 	step  int64
-	parts []part // in the order of the manifest
+	parts []part       // in the order of the manifest
+	ways  map[int]*way // by tensor: how it may be made from another one
 
 	receiver Receiver
 	cancel   func()        // ends the stream
 	ended    chan struct{} // closed when the stream has ended
 }
 
-// open gets a step with the keys of the given tensors from the server. Patience
-// bounds the time until all keys have come. If damaged is not empty, it is the name of a tensor that the server
-// shall compare with what it published. A measurement is marked as such. When the stream ends before close, lost is called
-// with the reason.
-func (p *Puller) open(ctx context.Context, m *Manifest, chosen []int, damaged string, patience time.Duration, measurement bool, lost func(error)) (*session, error) {
+// open gets a step with the keys of the given tensors from the server. Patience bounds the time until all keys
+// have come. If damaged is not empty, it is the name of a tensor that the server shall compare with what it
+// published. deltas says which deltas are taken; nil for none. A measurement is marked as such. When the stream
+// ends before close, lost is called with the reason.
+func (p *Puller) open(ctx context.Context, m *Manifest, chosen []int, damaged string, deltas *deltaTerms, patience time.Duration, measurement bool, lost func(error)) (*session, error) {
 	what := "opening publication " + quote(m.Name)
 	// The stream ends with ctx, but does not have its deadline: the server would end the
 	// stream first, with a less precise error.
@@ -348,16 +375,20 @@ func (p *Puller) open(ctx context.Context, m *Manifest, chosen []int, damaged st
 	if measurement {
 		callCtx = metadata.AppendToOutgoingContext(streamCtx, measurementKey, "1")
 	}
-	stream, err := p.client.Open(callCtx, &trystpb.OpenRequest{
+	req := &trystpb.OpenRequest{
 		Publication: m.Name, Version: m.Version, Tensors: m.namesOf(chosen),
 		Puller: p.o.Task.String(), PullerIncarnation: p.o.Incarnation, PieceBytes: pieceBytes,
 		Damaged: damaged, Notices: true,
-	})
+	}
+	if deltas != nil {
+		req.Deltas = deltas.request
+	}
+	stream, err := p.client.Open(callCtx, req)
 	if err != nil {
 		return nil, fail(err, nil)
 	}
 	s := &session{receiver: p.o.Receiver, cancel: cancel, ended: make(chan struct{})}
-	k := newKeys(m)
+	k := newKeys(m, chosen, deltas)
 	for last := false; !last; {
 		resp, err := stream.Recv()
 		if err != nil {
@@ -373,7 +404,7 @@ func (p *Puller) open(ctx context.Context, m *Manifest, chosen []int, damaged st
 		cancel()
 		return nil, wrap(what, p.silent(patience))
 	}
-	s.step = k.step
+	s.step, s.ways = k.step, k.ways
 	if s.parts, err = k.parts(chosen); err != nil {
 		cancel()
 		return nil, wrap(what, err)

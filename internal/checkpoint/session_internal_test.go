@@ -47,7 +47,7 @@ func TestKeysThatComeTooLatePass(t *testing.T) {
 		s := &lateServer{delay: time.Minute + time.Millisecond}
 		p := &Puller{client: s}
 		lost := func(err error) { t.Errorf("the stream was lost: %v", err) }
-		got, err := p.open(t.Context(), &Manifest{}, nil, "", time.Minute, false, lost)
+		got, err := p.open(t.Context(), &Manifest{}, nil, "", nil, time.Minute, false, lost)
 		if got != nil || !mayPass(err) || !strings.Contains(err.Error(), "did not answer within 1m0s") {
 			t.Errorf("got %v, %v", got, err)
 		}

@@ -25,16 +25,21 @@ type sets struct {
 type set struct {
 	own    bool // of the watcher: it has a reference to each, and replaces what does not fit
 	memory map[string]*tensor.Tensor
+	known  *known // what is in memory
+}
+
+func newSet(own bool, memory map[string]*tensor.Tensor) *set {
+	return &set{own: own, memory: memory, known: newKnown(memory)}
 }
 
 // newSets returns the sets of a watcher: those of its caller, or two of its own.
 func newSets(a tensor.Allocator, into []map[string]*tensor.Tensor) *sets {
 	s := &sets{alloc: a, free: make(chan *set, bufferedSets)}
 	for _, m := range into {
-		s.free <- &set{memory: m}
+		s.free <- newSet(false, m)
 	}
 	for len(into) == 0 && len(s.free) < bufferedSets {
-		s.free <- &set{own: true, memory: make(map[string]*tensor.Tensor)}
+		s.free <- newSet(true, make(map[string]*tensor.Tensor))
 	}
 	return s
 }
@@ -110,6 +115,7 @@ func (one *set) fit(m *Manifest, chosen []int, a tensor.Allocator) (map[string]*
 	}
 	for name, t := range one.memory { // first, so that there is room for the new ones
 		if e := keep[name]; e == nil || t.DType() != e.DType || !t.Shape().Equal(e.Shape) {
+			one.known.forget(name)
 			t.Release()
 			delete(one.memory, name)
 		}

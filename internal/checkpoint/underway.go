@@ -32,8 +32,9 @@ type Pulling struct {
 // Offer is a version of a publication.
 type Offer struct {
 	Publication
-	Current bool // otherwise it was replaced, and stays for its pulls
-	Pulls   int
+	Current  bool // otherwise it was replaced, and stays for its pulls
+	Pulls    int
+	Watchers int // of the current version
 }
 
 // Offers returns the publications with their versions, sorted by name, the current version of each first.
@@ -43,11 +44,15 @@ func (c *Catalog) Offers() []Offer {
 	all := make([]Offer, 0, len(c.publications)+len(c.old))
 	for _, p := range c.publications {
 		if p != nil {
-			all = append(all, Offer{p.manifest.Publication, true, p.pulls})
+			one := Offer{Publication: p.manifest.Publication, Current: true, Pulls: p.pulls}
+			if l := c.lines[one.Name]; l != nil {
+				one.Watchers = len(l.watching)
+			}
+			all = append(all, one)
 		}
 	}
 	for _, p := range c.old {
-		all = append(all, Offer{p.manifest.Publication, false, p.pulls})
+		all = append(all, Offer{Publication: p.manifest.Publication, Pulls: p.pulls})
 	}
 	slices.SortStableFunc(all, func(a, b Offer) int {
 		switch {
@@ -75,6 +80,7 @@ type pullCounts struct {
 // pullCount is a pull with its count.
 type pullCount struct {
 	Pulling
+	number uint64 // of the version
 	sent   atomic.Int64
 	pulled *atomic.Int64 // of all pulls of the publication
 	missed atomic.Bool   // it has asked for a tensor that was withdrawn
@@ -82,7 +88,7 @@ type pullCount struct {
 
 // begin notes a pull until the returned function is called. pulled counts for all pulls of the publication.
 func (p *pullCounts) begin(ctx context.Context, of Publication, entries []*entry, puller cluster.Task, pulled *atomic.Int64) (n *pullCount, end func()) {
-	n = &pullCount{pulled: pulled, Pulling: Pulling{Publication: of.Name, Version: of.Version, Puller: puller, Since: time.Now(), Tensors: len(entries)}}
+	n = &pullCount{pulled: pulled, number: of.Number, Pulling: Pulling{Publication: of.Name, Version: of.Version, Puller: puller, Since: time.Now(), Tensors: len(entries)}}
 	if from, ok := peer.FromContext(ctx); ok {
 		n.Address = from.Addr.String()
 	}
@@ -106,12 +112,12 @@ func (p *pullCounts) begin(ctx context.Context, of Publication, entries []*entry
 	}
 }
 
-// sent counts bytes of the value of a key.
-func (p *pullCounts) sent(key *rendezvous.Key, bytes int64) {
+// sent counts bytes of the value of a key, which stand for so many of the version.
+func (p *pullCounts) sent(key *rendezvous.Key, bytes, stand int64) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if one := p.findLocked(key); one != nil {
-		one.sent.Add(bytes)
+		one.sent.Add(stand)
 		one.pulled.Add(bytes)
 	}
 }
@@ -135,7 +141,10 @@ func (p *pullCounts) findLocked(key *rendezvous.Key) *pullCount {
 		return nil
 	}
 	publication, version, _, _, ok := parseEdge(key.Edge())
-	i := slices.IndexFunc(pulls, func(o *pullCount) bool { return o.Publication == publication && o.Version == version })
+	d, isDelta := parseDeltaEdge(key.Edge())
+	i := slices.IndexFunc(pulls, func(o *pullCount) bool {
+		return o.Publication == publication && (o.Version == version || isDelta && o.number >= d.to)
+	})
 	if !ok || i < 0 {
 		return nil
 	}

@@ -114,12 +114,12 @@ func (f *follower) pullNext(ctx context.Context, s *sets) (*Version, error) {
 		return nil, wrap("watching "+quote(f.req.Publication), err)
 	}
 	var v *Version
-	err = f.until(ctx, func(p Publication) (Publication, error) {
+	err = f.until(ctx, func(p Publication) (*Summary, error) {
 		v = &Version{}
 		if err := waitUnique(ctx, one.memory); err != nil { // of a pull before that failed
-			return Publication{}, err
+			return nil, err
 		}
-		return f.fill(ctx, p, v, func(req *PullRequest) {
+		return f.fill(ctx, p, v, one.known, func(req *PullRequest) {
 			if !one.own {
 				req.Into = one.memory
 				return
@@ -131,13 +131,14 @@ func (f *follower) pullNext(ctx context.Context, s *sets) (*Version, error) {
 		s.put(one)
 		return nil, err
 	}
+	f.base = one.known
 	v.back = func() { s.put(one) }
 	return v, nil
 }
 
 // until pulls the newest version until one came that is newer than the last one. pull returns which it was. drop drops what came and is
 // not newer.
-func (f *follower) until(ctx context.Context, pull func(Publication) (Publication, error), drop func()) error {
+func (f *follower) until(ctx context.Context, pull func(Publication) (*Summary, error), drop func()) error {
 	for {
 		p, era, err := f.next(ctx)
 		if err != nil {
@@ -150,13 +151,14 @@ func (f *follower) until(ctx context.Context, pull func(Publication) (Publicatio
 			}
 			continue
 		}
-		ok, err := f.came(got, era)
+		ok, err := f.came(got.Publication, era)
 		if ok {
+			f.gotWhole(got.Publication, got)
 			return nil
 		}
 		drop()
 		if err == nil {
-			err = f.failed(ctx, status.Errorf(status.NotFound, "%s announced version %d and gave version %d", f.p.server(), p.Number, got.Number))
+			err = f.failed(ctx, status.Errorf(status.NotFound, "%s announced version %d and gave version %d", f.p.server(), p.Number, got.Publication.Number))
 		}
 		if err != nil {
 			return err
@@ -165,23 +167,30 @@ func (f *follower) until(ctx context.Context, pull func(Publication) (Publicatio
 }
 
 // fill pulls a version into v.
-func (f *follower) fill(ctx context.Context, p Publication, v *Version, into func(*PullRequest)) (Publication, error) {
-	req := f.req
+// own is what is known of the memory that it comes into.
+func (f *follower) fill(ctx context.Context, p Publication, v *Version, own *known, into func(*PullRequest)) (*Summary, error) {
+	req := f.request()
+	req.own = own
 	req.Publication, req.Version, req.Summary = p.Name, p.Version, &v.Summary
 	into(&req)
 	for t, err := range f.p.Pull(ctx, req) {
 		if err != nil {
 			v.drop()
-			return Publication{}, err
+			return nil, err
 		}
 		v.Tensors = append(v.Tensors, t)
 	}
 	v.Publication = v.Summary.Publication
-	return v.Publication, nil
+	own.whole(v.Publication)
+	f.measured(&v.Summary)
+	return &v.Summary, nil
 }
 
 // inPlace yields versions that come into memory when they are applied.
 func (f *follower) inPlace(ctx context.Context, memory map[string]*tensor.Tensor, yield func(*Version) bool) error {
+	own := newKnown(memory)
+	f.base = own
+	failed := false // the last Apply has: a peer may write into the memory for a while
 	for {
 		p, era, err := f.next(ctx)
 		if err != nil {
@@ -194,7 +203,16 @@ func (f *follower) inPlace(ctx context.Context, memory map[string]*tensor.Tensor
 			continue
 		}
 		v := &Version{Publication: p}
-		v.apply = func(ctx context.Context) error { return f.applyTo(ctx, v, before, memory) }
+		v.apply = func(ctx context.Context) error {
+			if failed {
+				if err := waitUnique(ctx, memory); err != nil {
+					return err
+				}
+			}
+			err := f.applyTo(ctx, v, before, own)
+			failed = err != nil
+			return err
+		}
 		if !yield(v) {
 			return nil
 		}
@@ -205,25 +223,31 @@ func (f *follower) inPlace(ctx context.Context, memory map[string]*tensor.Tensor
 
 // applyTo pulls a version that was yielded, or a newer one if that is gone, in place. before is the version that was taken
 // before that one: what has not come whole may be taken again.
-func (f *follower) applyTo(ctx context.Context, v *Version, before Publication, memory map[string]*tensor.Tensor) error {
+func (f *follower) applyTo(ctx context.Context, v *Version, before Publication, own *known) error {
 	v.drop() // what an earlier Apply got
 	yielded := v.Publication
-	pull := func(p Publication) (Publication, error) {
-		return f.fill(ctx, p, v, func(req *PullRequest) { req.Into = memory })
+	pull := func(p Publication) (*Summary, error) {
+		return f.fill(ctx, p, v, own, func(req *PullRequest) { req.Into = own.memory })
 	}
 	era := f.era()
 	got, err := pull(yielded)
 	if err == nil {
-		_, err = f.came(got, era) // its number may be higher, with the same content
+		ok, err := f.came(got.Publication, era) // its number may be higher, with the same content
+		if !ok {
+			v.Publication = yielded // or lower: the server has the content in the version before one that was dropped
+		}
+		if err == nil {
+			f.gotWhole(v.Publication, got)
+		}
 		return err
 	}
 	if err = f.failed(ctx, err); err != nil {
 		return err
 	}
 	f.event(func(w *watch) { w.taken = before })
-	err = f.until(ctx, func(p Publication) (Publication, error) {
-		if err := waitUnique(ctx, memory); err != nil {
-			return Publication{}, err
+	err = f.until(ctx, func(p Publication) (*Summary, error) {
+		if err := waitUnique(ctx, own.memory); err != nil {
+			return nil, err
 		}
 		return pull(p)
 	}, v.drop)

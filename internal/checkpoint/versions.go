@@ -17,11 +17,15 @@ import (
 // by the catalog's lock, except turn.
 type line struct {
 	lineage
-	name    string
-	turn    chan struct{} // holds a value while a version is being made
-	changed chan struct{} // closed, and replaced, when a version has entered, has left, or is back
-	users   int           // of the line; it is forgotten when there are none, and no version
-	timer   *time.Timer   // calls tick; nil before the first use
+	name     string
+	turn     chan struct{}           // holds a value while a version is being made
+	changed  chan struct{}           // closed, and replaced, when a version has entered, has left, or is back, or updates need not wait for deltas
+	users    int                     // of the line; it is forgotten when there are none, and no version
+	watching map[*listening]struct{} // the streams of Watch
+	left     time.Time               // when the last of them ended
+	numbers  numbers
+	deltas   deltas
+	timer    *time.Timer // calls tick; nil before the first use
 }
 
 // newEpoch returns the random number of a new life of a publication.
@@ -85,7 +89,8 @@ type UpdateOptions struct {
 
 // Update makes the next version of a publication of tensors in memory, atomically, or its first one. It takes
 // references of its own, and returns when the digests are computed and there is room: at most two versions of a
-// name are in memory, the current one and the one before, until the memory of the latter is back.
+// name are in memory, the current one and the one before, until the memory of the latter is back. While deltas between
+// the two are made, for deltasWithin at most, it is not.
 // Pulls of the version before go on for CatalogOptions.ReplacedPulls at most, and then end with an error.
 // Lent says when the memory of these tensors is the caller's again. After an error, also that of ctx, the
 // publication is as it was.
@@ -161,6 +166,9 @@ func (c *Catalog) updateLocked(l *line, p *publication, epoch uint64, o UpdateOp
 
 // admitLocked lets p enter as the version with a number, if there is room.
 func (c *Catalog) admitLocked(l *line, p *publication, number uint64, drop bool) (ended []*life, ok bool, err error) {
+	if drop && l.full(&p.life) && l.unbegun() {
+		drop = c.droppableLocked(l)
+	}
 	ended, ok = l.update(time.Now(), &p.life, number, drop)
 	if !ok {
 		return nil, false, nil
@@ -169,7 +177,19 @@ func (c *Catalog) admitLocked(l *line, p *publication, number uint64, drop bool)
 	return ended, true, nil
 }
 
-// waitForRoom calls enter with the lock held until it reports ok or an error, each time that a version has left.
+// droppableLocked reports whether nothing reads the current version, which no pull has begun. Deltas to a version that is
+// dropped are not needed, so it ends their making, which reads it too. Pulls of an older version with the same content read
+// it as well, since it has their keys.
+func (c *Catalog) droppableLocked(l *line) bool {
+	current := c.publications[l.name]
+	if m := l.deltas.fresh; m != nil && m.to == current {
+		m.stop()
+	}
+	return !current.isRead()
+}
+
+// waitForRoom calls enter with the lock held until it reports ok or an error, each time that a version has left,
+// or that the making of deltas has ended.
 func (c *Catalog) waitForRoom(ctx context.Context, l *line, enter func() ([]*life, bool, error)) error {
 	waits := false
 	defer func() {
@@ -231,10 +251,14 @@ func (c *Catalog) enteredLocked(l *line, p *publication) {
 	if p.inMemory {
 		p.lent.Publication = m.Publication
 		p.lent.whenBack(func() { c.back(l, p) })
+		p.lent.want = func() func() { return c.want(l, p) }
 	}
-	if before := c.publications[m.Name]; before != nil {
+	before := c.publications[m.Name]
+	if before != nil {
 		c.old = append(c.old, before)
 	}
+	c.deltasLocked(l, before, p)
+	l.numbers.entered(p.epoch, p.number)
 	c.publications[m.Name], c.listed = p, nil
 	for _, e := range p.entries {
 		edge := EdgeName(m.Name, m.Version, e.info.Name)
@@ -242,6 +266,25 @@ func (c *Catalog) enteredLocked(l *line, p *publication) {
 	}
 	c.watchFilesLocked(p)
 	l.changedLocked()
+}
+
+// want is called when the owner of the memory of p waits for it, and what it returns when he waits no more.
+func (c *Catalog) want(l *line, p *publication) (unwant func()) {
+	c.mu.Lock()
+	ended := l.want(time.Now(), &p.life)
+	if c.closed { // Close gives the memory back
+		c.mu.Unlock()
+		return func() {}
+	}
+	told := c.endLocked(l, ended)
+	c.mu.Unlock()
+	c.tell(told)
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		l.unwant(&p.life)
+		c.setTimerLocked(l)
+	}
 }
 
 // back is called when nothing refers to the memory of p any more.
@@ -264,6 +307,7 @@ func (c *Catalog) endLocked(l *line, ended []*life) []*publication {
 		c.removeLocked(p)
 		c.old = slices.DeleteFunc(c.old, func(o *publication) bool { return o == p })
 		told = append(told, p)
+		l.deltas.endedLocked(p)
 	}
 	c.setTimerLocked(l)
 	return told
@@ -307,6 +351,7 @@ func (c *Catalog) tell(ended []*publication) {
 		for _, o := range open {
 			o.versionGone()
 		}
+		p.lent.readers.versionGone()
 		c.endKeys(p)
 		c.o.Logger.Debug("the old version is not here any more", "publication", p.manifest.Name, "version", p.manifest.Version, "pulls", len(open))
 	}

@@ -92,8 +92,9 @@ func (s openStream) Send(m *trystpb.OpenResponse) error {
 // connection is one on which nothing comes. Cut ends its streams.
 type connection struct{ cancel func() }
 
-func (c connection) Heard() uint64 { return 0 }
-func (c connection) Cut()          { c.cancel() }
+func (c *connection) Heard() uint64 { return 0 }
+func (c *connection) Collect()      {}
+func (c *connection) Cut()          { c.cancel() }
 
 // stopped begins a pull of a version in memory, on virtual time, whose puller is stopped.
 func stopped(t *testing.T, notices bool, test func(t *testing.T, c *Catalog, steps <-chan int64, ended <-chan error)) {
@@ -102,7 +103,7 @@ func stopped(t *testing.T, notices bool, test func(t *testing.T, c *Catalog, ste
 		defer cancel()
 		steps := make(chan int64, 1)
 		c, err := NewCatalog(CatalogOptions{
-			Connection: func(context.Context) Connection { return connection{cancel} },
+			Connection: func(context.Context) Connection { return &connection{cancel} },
 			EndStep:    func(step int64) { steps <- step },
 		})
 		if err != nil {
@@ -419,4 +420,44 @@ func TestADroppedVersionLeavesItsKeysToTheOneBefore(t *testing.T) {
 	if _, err := c.Withdraw(t.Context(), "w"); err != nil || has() {
 		t.Errorf("after the withdrawal the keys are there: %v; %v", has(), err)
 	}
+}
+
+// The pull of a version reads the memory of a later one with the same content, since they have the same keys. That one is not
+// dropped: each version that took its place would leave another one in memory.
+func TestAVersionThatIsReadIsNotDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := NewCatalog(CatalogOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		first := update(t, c)
+		_, end, err := c.begin("w", "", newOpened(nil, false))
+		if err != nil {
+			t.Fatal(err)
+		}
+		update(t, c) // of the same content
+		_, read, _, _ := c.find(EdgeName("w", first.Publication.Version, "x"), &rendezvous.Key{})
+		if read == nil {
+			t.Fatal("the first version cannot be read")
+		}
+		entered := make(chan error, 1)
+		go func() {
+			x, err := tensor.Make[float32](tensor.Heap{}, 5)
+			if err == nil {
+				defer x.Release()
+				_, err = c.Update(t.Context(), "w", []*tensor.Tensor{x.Named("x")}, UpdateOptions{Drop: true})
+			}
+			entered <- err
+		}()
+		synctest.Wait()
+		if current, old := c.Held(); current+old != maxHeld {
+			t.Errorf("%d versions are in memory", current+old)
+		}
+		end()
+		read.Release()
+		if err := <-entered; err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -149,6 +149,7 @@ func TestWatchOutlivesARestartToAnOlderNumber(t *testing.T) {
 	w := c.watch(t, checkpoint.WatchRequest{Pull: checkpoint.PullRequest{Interrupted: func(i checkpoint.Interruption) { events <- i }}})
 	old.update(weights(t, 7, 10), checkpoint.UpdateOptions{Number: 7})
 	w.next(t, 7).Release()
+	old.watching(t, "on the stream that breaks", one(7, 0, checkpoint.ByWhole))
 	old.stop()
 	anew := publisher(t)
 	anew.update(weights(t, 3, 10), checkpoint.UpdateOptions{Number: 3})

@@ -26,6 +26,7 @@ func (c *Catalog) Withdraw(ctx context.Context, name string) (*Lent, error) {
 	told := c.endLocked(l, l.withdraw(time.Now(), newEpoch()))
 	lent := c.lentLocked(l, p)
 	told = append(told, c.endFilesLocked(name, p)...)
+	l.deltas.clear()
 	l.changedLocked()
 	c.forgetLocked(l)
 	c.mu.Unlock()

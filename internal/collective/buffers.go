@@ -17,7 +17,7 @@ import (
 
 // This file is the side of a producer: peers take buffers out of the tables of the steps. A
 // TensorFlow worker calls RecvBuf. A Tryst worker receives a value of the ledger, which asks the
-// Source; its key is
+// Publisher; its key is
 //
 //	src_device;incarnation;dst_device;buffer:STEP:KEY;0:0
 //

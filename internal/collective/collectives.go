@@ -34,8 +34,8 @@ type Options struct {
 	// Allocator provides the memory of results and of chunks that are received; tensor.Heap when
 	// nil.
 	Allocator tensor.Allocator
-	// Chunk is the size in bytes of the pieces of a response to RecvBuf, as in TensorFlow's
-	// recv_buf_max_chunk: DefaultChunk when 0; the response is one piece when it is negative.
+	// Chunk is the size in bytes of the chunks of a response to RecvBuf, as in TensorFlow's
+	// recv_buf_max_chunk: DefaultChunk when 0; the response is one chunk when it is negative.
 	Chunk int
 	// LeaderTimeout is how long a member calls a leader that is not reached;
 	// DefaultLeaderTimeout when 0.

@@ -13,16 +13,16 @@ const extraURL = "type.googleapis.com/tensorflow.RecvBufRespExtra"
 // fieldContent is tensor_content of RecvBufRespExtra.
 const fieldContent = 1
 
-// appendContent appends a RecvBufRespExtra with the content in pieces of so many bytes; in one
-// piece when chunk is not positive. It is written by hand, since generated code would copy each
-// piece twice.
+// appendContent appends a RecvBufRespExtra with the content in chunks of so many bytes; in one
+// chunk when chunk is not positive. It is written by hand, since generated code would copy each
+// chunk twice.
 func appendContent(b, content []byte, chunk int) []byte {
 	if chunk <= 0 {
 		chunk = max(1, len(content))
 	}
 	if b == nil {
-		pieces := (len(content) + chunk - 1) / chunk
-		b = make([]byte, 0, len(content)+pieces*(1+protowire.SizeVarint(uint64(chunk))))
+		chunks := (len(content) + chunk - 1) / chunk
+		b = make([]byte, 0, len(content)+chunks*(1+protowire.SizeVarint(uint64(chunk))))
 	}
 	for len(content) > 0 {
 		n := min(chunk, len(content))
@@ -56,14 +56,14 @@ func copyContent(dst []byte, resp *tfpb.RecvBufResponse) error {
 			b = b[n:]
 			continue
 		}
-		piece, n := protowire.ConsumeBytes(b)
+		part, n := protowire.ConsumeBytes(b)
 		if n < 0 {
 			return badContent(n)
 		}
 		if total < len(dst) {
-			copy(dst[total:], piece)
+			copy(dst[total:], part)
 		}
-		total += len(piece)
+		total += len(part)
 		b = b[n:]
 	}
 	if total != len(dst) {

@@ -25,13 +25,13 @@ func TestContentIsThatOfGeneratedCode(t *testing.T) {
 			if err := proto.Unmarshal(appendContent(nil, content, chunk), &extra); err != nil {
 				t.Fatal(err)
 			}
-			for i, piece := range extra.GetTensorContent() {
-				if chunk > 0 && len(piece) != min(chunk, n-i*chunk) {
-					t.Errorf("%d bytes in pieces of %d: piece %d has %d", n, chunk, i, len(piece))
+			for i, part := range extra.GetTensorContent() {
+				if chunk > 0 && len(part) != min(chunk, n-i*chunk) {
+					t.Errorf("%d bytes in chunks of %d: chunk %d has %d", n, chunk, i, len(part))
 				}
 			}
 			if !bytes.Equal(bytes.Join(extra.GetTensorContent(), nil), content) {
-				t.Errorf("%d bytes in pieces of %d are not the content", n, chunk)
+				t.Errorf("%d bytes in chunks of %d are not the content", n, chunk)
 			}
 			options, err := anypb.New(&extra)
 			if err != nil {
@@ -39,7 +39,7 @@ func TestContentIsThatOfGeneratedCode(t *testing.T) {
 			}
 			got := make([]byte, n)
 			if err := copyContent(got, &tfpb.RecvBufResponse{TransportOptions: options}); err != nil || !bytes.Equal(got, content) {
-				t.Errorf("%d bytes in pieces of %d are not read back: %v", n, chunk, err)
+				t.Errorf("%d bytes in chunks of %d are not read back: %v", n, chunk, err)
 			}
 		}
 	}

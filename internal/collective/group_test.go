@@ -136,7 +136,7 @@ func TestBroadcastFromEachRank(t *testing.T) {
 	}
 }
 
-// TestMistakesOfOneMember has one member do something else than the others.
+// TestMistakesOfOneMember: one member does something else than the others.
 func TestMistakesOfOneMember(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -85,22 +85,22 @@ func TestAForgottenGroupEndsItsBroadcasts(t *testing.T) {
 	}
 }
 
-// otherGroup is a leader that answers for another group than it was asked for.
-type otherGroup struct{ *process }
+// wrongGroup is a leader that answers for another group than it was asked for.
+type wrongGroup struct{ *process }
 
-func (o otherGroup) CompleteGroup(_ context.Context, r *tfpb.CompleteGroupRequest) (*tfpb.CompleteGroupResponse, error) {
+func (w wrongGroup) CompleteGroup(_ context.Context, r *tfpb.CompleteGroupRequest) (*tfpb.CompleteGroupResponse, error) {
 	return &tfpb.CompleteGroupResponse{GroupKey: r.GetGroupKey() + 1, GroupSize: 1, DeviceAttributes: []*tfpb.DeviceAttributes{r.GetDeviceAttributes()}}, nil
 }
 
 // Worker implements transport.WorkerCache.
-func (o otherGroup) Worker(cluster.Task) (transport.Worker, error) { return o, nil }
+func (w wrongGroup) Worker(cluster.Task) (transport.Worker, error) { return w, nil }
 
-func (otherGroup) Tasks() []cluster.Task { return nil }
+func (wrongGroup) Tasks() []cluster.Task { return nil }
 
-// TestAnAnswerForAnotherGroupIsRefused: it would replace that group.
-func TestAnAnswerForAnotherGroupIsRefused(t *testing.T) {
+// TestAnAnswerForAnwrongGroupIsRefused: it would replace that group.
+func TestAnAnswerForAnwrongGroupIsRefused(t *testing.T) {
 	c := newNetwork(t, 1, 1).process(1)
-	c.opts.Workers = otherGroup{c}
+	c.opts.Workers = wrongGroup{c}
 	_, err := c.NewGroup(t.Context(), GroupOptions{Key: 4, Size: 1})
 	if status.CodeOf(err) != status.Internal || !strings.Contains(err.Error(), "group 5") {
 		t.Error(err)

@@ -18,7 +18,7 @@ func TestBarFitsTheTerminal(t *testing.T) {
 	} {
 		tty, shown := terminalOf(t, columns)
 		var out bytes.Buffer
-		code := run(t.Context(), streams{out: &out, err: tty, env: []string{}}, []string{"pull", "--from", address, "--out", filepath.Join(t.TempDir(), "x.safetensors")})
+		code := run(t.Context(), streams{out: &out, err: tty, env: []string{}}, []string{"pull", "--from", address, "--transport", "grpc", "--out", filepath.Join(t.TempDir(), "x.safetensors")})
 		text := shown()
 		if code != exitDone || strings.Count(text, "\n") != 1 || !strings.HasSuffix(text, "\n") {
 			t.Errorf("%d columns: exit status %d, not one line: %q", columns, code, text)

@@ -33,7 +33,7 @@ const (
 	benchTime  = 3 * time.Second
 	benchBytes = "64MiB"
 
-	overGRPC = "grpc" // the transport, and the route over it
+	routeGRPC = "grpc" // the transport, and the route over it
 )
 
 func (s streams) benchCommand() *cobra.Command {
@@ -48,7 +48,7 @@ quartiles, the ratio to gRPC, or why the route cannot be used. NAME may be
 omitted if the server has only one publication.
 
 The tensors stay in memory, and their digests are not checked. --provider limits
-the providers; the server needs --transport verbs for them. Nothing else
+the providers; a server with --transport grpc has none of them. Nothing else
 should run on the two hosts.`,
 		Example: `  tryst bench --from 10.0.0.1:2222
   tryst bench --from 10.0.0.1:2222 --provider shm,tcp --time 10s --json gpt2`,
@@ -120,8 +120,8 @@ func (s streams) bench(cmd *cobra.Command, o *benchOptions, cfg *sources.Loaded,
 // that the settings allow.
 func benchRoutesOf(c server.Config) []*benchRoute {
 	grpc := c
-	grpc.Transport = overGRPC
-	routes := []*benchRoute{{name: overGRPC, settings: grpc}}
+	grpc.Transport = routeGRPC
+	routes := []*benchRoute{{name: routeGRPC, settings: grpc}}
 	allowed := strings.Split(cmp.Or(c.Provider, server.ProviderAuto), ",")
 	for _, name := range config.Providers() {
 		if name == server.ProviderAuto || !slices.Contains(allowed, name) && !slices.Contains(allowed, server.ProviderAuto) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/transporttest"
 	"github.com/tryst-rdma/tryst/server"
 )
 
@@ -34,7 +35,7 @@ func TestBenchComparesTheRoutesToAServer(t *testing.T) {
 	if runtime.GOOS == "linux" {
 		devices["shm"] = "shm0"
 	}
-	providers := strings.Join(slices.DeleteFunc(slices.Sorted(maps.Keys(devices)), func(s string) bool { return s == overGRPC }), ",")
+	providers := strings.Join(slices.DeleteFunc(slices.Sorted(maps.Keys(devices)), func(s string) bool { return s == routeGRPC }), ",")
 	address := serve(t, generate(t), "--transport", "verbs", "--provider", providers)
 	args := []string{"bench", "--routes", "--from", address, "--provider", providers, "--time", "1ms"}
 	out := did(t, tryst(t, append(args, "--json")...))
@@ -69,7 +70,7 @@ func TestBenchComparesTheRoutesToAServer(t *testing.T) {
 
 // TestBenchSaysWhyARouteIsNotUsed, and measures the others.
 func TestBenchSaysWhyARouteIsNotUsed(t *testing.T) {
-	address := serve(t, generate(t)) // it has no verbs
+	address := serve(t, "--transport", "grpc", generate(t)) // it has no verbs
 	rows := benchRows(t, did(t, tryst(t, "bench", "--routes", "--from", address, "--provider", "roce", "--time", "1ms", "--json")))
 	if r := rows["grpc"]; r.Error != "" || r.Rate <= 0 {
 		t.Errorf("grpc: %+v", r)
@@ -84,7 +85,7 @@ func TestBenchSaysWhyARouteIsNotUsed(t *testing.T) {
 func TestBenchRoutesHaveNoFallback(t *testing.T) {
 	c := server.Config{}
 	all := benchRoutesOf(c)
-	if len(all) != len(config.Providers()) || all[0].name != overGRPC {
+	if len(all) != len(config.Providers()) || all[0].name != routeGRPC {
 		t.Errorf("%d routes, want gRPC and one for each provider but auto", len(all))
 	}
 	for _, r := range all[1:] {
@@ -101,7 +102,7 @@ func TestBenchRoutesHaveNoFallback(t *testing.T) {
 }
 
 func TestBenchNeedsAServer(t *testing.T) {
-	failed(t, tryst(t, "bench", "--from", free(t)), exitFailed, "tryst bench: ", "connection refused")
+	failed(t, tryst(t, "bench", "--from", transporttest.FreeAddresses(t, 1)[0]), exitFailed, "tryst bench: ", "connection refused")
 	r := tryst(t, "bench", "--routes=false", "--time", "0s", "--bytes", "1MB")
 	if r.code != exitUsage || r.out != "" {
 		t.Errorf("exit status %d\n%s", r.code, r.out)

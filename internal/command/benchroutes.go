@@ -29,7 +29,7 @@ const (
 
 // benchRoute is one route to the server, with a client of its own that has no other.
 type benchRoute struct {
-	name     string // overGRPC, or a provider
+	name     string // routeGRPC, or a provider
 	settings server.Config
 
 	client      *server.Client

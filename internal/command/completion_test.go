@@ -33,7 +33,7 @@ func wantOffered(t *testing.T, want []string, args ...string) {
 // TestCompletionOffersValues: a setting with few values is completed to them, and a model, a
 // task, a command.
 func TestCompletionOffersValues(t *testing.T) {
-	wantOffered(t, []string{"grpc", "verbs"}, "pull", "--transport", "")
+	wantOffered(t, []string{"auto", "grpc", "verbs"}, "pull", "--transport", "")
 	wantOffered(t, []string{"debug", "info", "warn", "error"}, "serve", "--log-level", "")
 	wantOffered(t, []string{"adaptive", "busy", "event"}, "pull", "--poll", "")
 	wantOffered(t, config.Providers(), "doctor", "--provider", "")

@@ -21,7 +21,7 @@ func TestConfigShowsValuesAndSources(t *testing.T) {
 	text := did(t, trystEnv(t, env, args...))
 	for _, want := range []string{
 		`(?m)^SETTING +VALUE +SOURCE$`,
-		`(?m)^transport +grpc +default$`,
+		`(?m)^transport +auto +default$`,
 		`(?m)^listen +h:2 +env TRYST_LISTEN$`,
 		`(?m)^digest +sha256 +file ` + regexp.QuoteMeta(file) + `:1$`,
 		`(?m)^max-waiting +8 +flag --max-waiting$`,

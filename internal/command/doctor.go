@@ -18,8 +18,8 @@ other commands would use. It prints a line for each check: OK, WARN or FAIL, and
 what to do about it. It checks the kernel and its RDMA devices, libibverbs, the
 ports, the choice of port and GID, the MTU, the limit of locked memory, huge
 pages, lost packets, PFC and ECN, the choice of the provider, the sockets of the
-device in user space, TCP and shared memory, and the peers. With --transport
-verbs it also reaches each peer over each device that --provider allows: over a
+device in user space, TCP and shared memory, and the peers. Unless --transport is
+grpc it also reaches each peer over each device that these settings allow: over a
 channel of its own and with packets of full size. That does not disturb the
 processes there.
 
@@ -44,9 +44,9 @@ func (s streams) doctorCommand() *cobra.Command {
 		Use:   "doctor [flags]",
 		Short: "Check whether tensors can move from this host, and how to fix what prevents it",
 		Long:  doctorLong,
-		Example: `  tryst doctor --transport verbs
+		Example: `  tryst doctor
   tryst doctor --transport verbs --rdma-device eth0 --cluster 'worker=a:2222,b:2222' --json
-  tryst doctor --transport verbs --from 10.0.0.1:2222`,
+  tryst doctor --from 10.0.0.1:2222`,
 		DisableFlagsInUseLine: true,
 		Args:                  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -93,7 +93,7 @@ func examine(ctx context.Context, cfg *sources.Loaded, from string, measure bool
 	if o.LocalAddr, o.LocalAddrWhy, err = server.LocalAddrFor(ctx, given, target); err != nil {
 		return facts, nil, err
 	}
-	if config.NewProviderSet(cfg.Provider, cfg.SHM).Fabric() != "" {
+	if o.TakesRDMA() {
 		o.Select = func(ctx context.Context) (server.Selection, error) { return server.SelectFor(ctx, given, target) }
 	}
 	for _, e := range cfg.Describe() {

@@ -2,23 +2,12 @@ package command
 
 import (
 	"encoding/json"
-	"net"
 	"strings"
 	"testing"
 
 	"github.com/tryst-rdma/tryst/internal/doctor"
+	"github.com/tryst-rdma/tryst/internal/transporttest"
 )
-
-// free is an address where nobody listens.
-func free(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
 
 // Whatever this host has, gRPC works, and what RDMA lacks is a warning.
 func TestDoctor(t *testing.T) {
@@ -29,7 +18,7 @@ func TestDoctor(t *testing.T) {
 }
 
 func TestDoctorFailsForAPeerThatIsNotThere(t *testing.T) {
-	address := free(t)
+	address := transporttest.FreeAddresses(t, 1)[0]
 	r := tryst(t, "doctor", "--cluster", "worker="+address)
 	if r.code != exitFailed || !strings.Contains(r.out, "FAIL  peer /job:worker/replica:0/task:0") ||
 		!strings.Contains(r.out, address) || strings.Contains(r.out, "rpc error") || !strings.Contains(r.err, "checks failed") {
@@ -58,7 +47,7 @@ func TestDoctorTellsWhereSettingsComeFrom(t *testing.T) {
 }
 
 func TestDoctorJSON(t *testing.T) {
-	r := tryst(t, "doctor", "--json", "--cluster", "worker="+free(t))
+	r := tryst(t, "doctor", "--json", "--cluster", "worker="+transporttest.FreeAddresses(t, 1)[0])
 	levels := make(map[doctor.Level]int)
 	d := json.NewDecoder(strings.NewReader(r.out))
 	for d.More() {

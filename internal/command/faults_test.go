@@ -196,7 +196,7 @@ func TestPeerDiesInTheMiddle(t *testing.T) {
 		}
 	})
 	dir := t.TempDir()
-	failed(t, tryst(t, "pull", "--from", middle, "--out", filepath.Join(dir, "x.safetensors"), "--peer-timeout", "300ms", "--retry", "0"), exitFailed,
+	failed(t, tryst(t, "pull", "--transport", "grpc", "--from", middle, "--out", filepath.Join(dir, "x.safetensors"), "--peer-timeout", "300ms", "--retry", "0"), exitFailed,
 		"connection to "+middle+" lost", "what has come is in "+filepath.Join(dir, "x.safetensors.part"))
 	partLeft(t, dir)
 }
@@ -205,7 +205,7 @@ func TestPeerFallsSilent(t *testing.T) {
 	address := serve(t, large(t))
 	middle := proxy(t, address, 8<<20, func() {})
 	dir := t.TempDir()
-	failed(t, tryst(t, "pull", "--from", middle, "--out", filepath.Join(dir, "x.safetensors"), "--timeout", "1s", "large"), exitFailed,
+	failed(t, tryst(t, "pull", "--transport", "grpc", "--from", middle, "--out", filepath.Join(dir, "x.safetensors"), "--timeout", "1s", "large"), exitFailed,
 		"large", "deadline", "what has come is in "+filepath.Join(dir, "x.safetensors.part"))
 	partLeft(t, dir)
 }

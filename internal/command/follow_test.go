@@ -114,7 +114,7 @@ func TestPullWatchOutlivesKills(t *testing.T) {
 	middle := transporttest.NewProxy(t)
 	serve := func(n byte) *process {
 		dir := pair(t, n)
-		srv := start(t, nil, "serve", "--listen", "127.0.0.1:0", "m="+dir+"/a.safetensors", "m="+dir+"/b.safetensors")
+		srv := start(t, nil, "serve", "--listen", "127.0.0.1:0", "--transport", "grpc", "m="+dir+"/a.safetensors", "m="+dir+"/b.safetensors")
 		middle.SetTarget(srv.err.until(t, serving))
 		return srv
 	}
@@ -128,7 +128,7 @@ func TestPullWatchOutlivesKills(t *testing.T) {
 	}
 	link := filepath.Join(t.TempDir(), "m")
 	watch := func() *process {
-		return start(t, withShell(), "pull", "--from", middle.Addr(), "--out", link+"/", "--watch",
+		return start(t, withShell(), "pull", "--transport", "grpc", "--from", middle.Addr(), "--out", link+"/", "--watch",
 			"--exec", `echo "number=$PULLED_NUMBER has=$(tail -c 1 "$PULLED_PATH/b.safetensors")" >&2`)
 	}
 	read := func(want byte) {

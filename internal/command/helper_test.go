@@ -93,22 +93,22 @@ func generate(t *testing.T, args ...string) string {
 	return path
 }
 
-// pieces is how many tensors large writes, of pieceBytes each.
+// parts is how many tensors large writes, of partBytes each.
 const (
-	pieces     = 32
-	pieceBytes = 1 << 20
+	parts     = 32
+	partBytes = 1 << 20
 )
 
 // large makes a checkpoint that takes more than one read of a socket.
 func large(t *testing.T) string {
 	t.Helper()
-	shape, err := tensor.NewShape(pieceBytes)
+	shape, err := tensor.NewShape(partBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var specs []safetensors.Spec
-	for i := range pieces {
-		specs = append(specs, safetensors.Spec{Name: fmt.Sprintf("piece.%02d", i), DType: tensor.Uint8, Shape: shape})
+	for i := range parts {
+		specs = append(specs, safetensors.Spec{Name: fmt.Sprintf("part.%02d", i), DType: tensor.Uint8, Shape: shape})
 	}
 	path := filepath.Join(t.TempDir(), "large.safetensors")
 	f, err := os.Create(path)
@@ -120,7 +120,7 @@ func large(t *testing.T) string {
 		t.Fatal(err)
 	}
 	info := w.Tensors()
-	if err := f.Truncate(info[len(info)-1].Offset + pieceBytes); err != nil { // all zeros
+	if err := f.Truncate(info[len(info)-1].Offset + partBytes); err != nil { // all zeros
 		t.Fatal(err)
 	}
 	if err := f.Close(); err != nil {

@@ -220,12 +220,13 @@ type pullRecord struct {
 }
 
 // routes tells what carried the tensors: the number for each transport, the device of verbs and
-// its provider if there is one, and all that the pull has recorded.
+// its provider if there is one, all that the pull has recorded, and why there is no channel, if there is none.
 type routes struct {
 	By       map[string]int `json:"tensors_by_transport"`
 	Provider string         `json:"provider,omitempty"`
 	Device   string         `json:"device,omitempty"`
 	Carried  []carried      `json:"carried"`
+	Reason   string         `json:"reason,omitempty"`
 }
 
 // carried is what one transport has carried: tensors, or pieces of them, and sums over these.
@@ -250,7 +251,23 @@ func routesOf(sum *checkpoint.Summary, c *server.Client) routes {
 			w.Provider = s.Name()
 		}
 	}
+	if w.By[server.TransportGRPC] > 0 {
+		w.Reason = reasonOf(c)
+	}
 	return w
+}
+
+// reasonOf returns why there is no channel to the server; empty if there is one, or verbs is not used.
+func reasonOf(c *server.Client) string {
+	links := c.Links()
+	if len(links) == 0 || c.Transport() == server.TransportGRPC || links[0].Route == server.TransportVerbs {
+		return ""
+	}
+	reason := links[0].Reason
+	if code, text, ok := strings.Cut(reason, ": "); ok && !strings.Contains(code, " ") {
+		return text
+	}
+	return reason
 }
 
 // tensorsText says how many tensors have come, and over which transports: "72/160 tensors
@@ -284,13 +301,17 @@ func mostUsed(by map[string]int) []string {
 	})
 }
 
-// String lists what carried the tensors, the one with the most first: "158 over verbs (roce-lo), 2 over grpc".
+// String lists what carried the tensors, the one with the most first: "158 over verbs (roce-lo), 2 over grpc", and
+// after gRPC why it was not verbs.
 func (w routes) String() string {
 	var words []string
 	for _, c := range w.Carried {
 		text := fmt.Sprintf("%d over %s", c.Tensors, c.Transport)
-		if c.Device != "" {
+		switch {
+		case c.Device != "":
 			text += " (" + c.Device + ")"
+		case c.Transport == server.TransportGRPC && w.Reason != "":
+			text += " (" + w.Reason + ")"
 		}
 		words = append(words, text)
 	}

@@ -20,7 +20,7 @@ func TestPull(t *testing.T) {
 	model := generate(t)
 	address := serve(t, "--publish", "tiny="+model)
 	out := filepath.Join(t.TempDir(), "copy.safetensors")
-	r := tryst(t, "pull", "--from", address, "--out", out)
+	r := tryst(t, "pull", "--from", address, "--out", out, "--transport", "grpc")
 	text := did(t, r)
 	if !regexp.MustCompile(`(?s)^PUBLICATION +TENSORS +BYTES +TIME +TRANSFER +GB/S +DIGEST, CHECKED +ROUTE\n` +
 		`tiny +(\d+) +\d+ +\d+\.\d{3} s +\d+\.\d{3} s +\d+\.\d\d +xxh64:[0-9a-f]{16} +\d+ over grpc\nwrote ` + regexp.QuoteMeta(out) + `\n$`).MatchString(text) {
@@ -39,7 +39,7 @@ func TestPullJSON(t *testing.T) {
 	model := generate(t)
 	address := serve(t, "tiny="+model)
 	dir := t.TempDir()
-	r := tryst(t, "pull", "--from", address, "--out", dir+"/", "--json", "--inflight", "2", "--timeout", "1m", "tiny")
+	r := tryst(t, "pull", "--from", address, "--out", dir+"/", "--json", "--inflight", "2", "--timeout", "1m", "--transport", "grpc", "tiny")
 	var rec pullRecord
 	if err := json.Unmarshal([]byte(did(t, r)), &rec); err != nil {
 		t.Fatal(err)
@@ -283,11 +283,51 @@ func TestPullTellsTheVariableThatWasUsed(t *testing.T) {
 
 // Who asked for verbs is told why it was not taken, without having to ask for the log.
 func TestPullSaysWhyItWasNotOverVerbs(t *testing.T) {
-	address := serve(t, generate(t))
+	address := serve(t, "--transport", "grpc", generate(t))
 	r := tryst(t, "pull", "--transport", "verbs", "--provider", "roce", "--from", address, "--out", filepath.Join(t.TempDir(), "copy.safetensors"))
 	did(t, r)
-	if !strings.Contains(r.err, "level=WARN") || !strings.Contains(r.err, "does not serve verbs; its setting transport must be verbs") {
+	if !strings.Contains(r.err, "level=WARN") || !strings.Contains(r.err, "does not serve verbs: its setting transport is grpc, or it is not Tryst") {
 		t.Error(r.err)
+	}
+}
+
+// TestPullSaysWhichRouteAutoTook: the row and the JSON of a pull have the best route that both sides have, and where
+// that is gRPC, why; nothing of it is a warning.
+func TestPullSaysWhichRouteAutoTook(t *testing.T) {
+	model := generate(t)
+	for serves, want := range map[string]struct{ row, json string }{
+		"auto": {" over verbs (tcp0)", `"device":"tcp0"`},
+		"grpc": {
+			" over grpc (/job:worker/replica:0/task:0 does not serve verbs: its setting transport is grpc, or it is not Tryst)",
+			`"reason":"/job:worker/replica:0/task:0 does not serve verbs: its setting transport is grpc, or it is not Tryst"`,
+		},
+	} {
+		pull := []string{"pull", "--from", serve(t, "--transport", serves, "--shm", "off", model), "--force", "--out", filepath.Join(t.TempDir(), "copy.safetensors")}
+		r := tryst(t, append(pull, "--transport", "auto")...)
+		if out := did(t, r); !strings.Contains(out, want.row) || strings.Contains(r.err, "level=") {
+			t.Errorf("from %s:\n%s%s", serves, out, r.err)
+		}
+		if out := did(t, tryst(t, append(pull, "--transport", "auto", "--json")...)); !strings.Contains(out, want.json) {
+			t.Errorf("from %s:\n%s", serves, out)
+		}
+		if out := did(t, tryst(t, append(pull, "--transport", "grpc")...)); !strings.HasSuffix(strings.Split(out, "\n")[1], " over grpc") {
+			t.Errorf("with grpc from %s:\n%s", serves, out)
+		}
+	}
+}
+
+// TestPullFromAServerWithoutVerbsFailsAtOnce: with --fallback none a pull can never begin at a server that has gRPC
+// alone. The error says which server, why and what to do.
+func TestPullFromAServerWithoutVerbsFailsAtOnce(t *testing.T) {
+	address := serve(t, "--transport", "grpc", generate(t))
+	for _, provider := range []string{"auto", "tcp", "roce"} {
+		r := tryst(t, "pull", "--from", address, "--out", filepath.Join(t.TempDir(), "copy.safetensors"),
+			"--transport", "verbs", "--provider", provider, "--fallback", "none", "--peer-timeout", "1h", "--retry", "1h")
+		for _, want := range []string{"/job:worker/replica:0/task:0 does not serve verbs", "start it with the setting transport auto or verbs, or set fallback to grpc here", "the setting fallback is none"} {
+			if r.code != 1 || strings.Count(r.err, "tryst pull: ") != 1 || !strings.Contains(r.err, want) || strings.Contains(r.err, "trying again") {
+				t.Errorf("provider %s: exit status %d, want 1 and one error with %q:\n%s", provider, r.code, want, r.err)
+			}
+		}
 	}
 }
 

@@ -37,7 +37,7 @@ func TestStoppedServerSaysSo(t *testing.T) {
 func TestPullThroughARelayThatLosesTheServer(t *testing.T) {
 	t.Parallel()
 	model := large(t)
-	backend := serve(t, model)
+	backend := serve(t, "--transport", "grpc", model)
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func TestPullThroughARelayThatLosesTheServer(t *testing.T) {
 			work.Go(func() {
 				defer server.Close()
 				if first {
-					_, _ = io.CopyN(client, server, pieces*pieceBytes/2) // then the upstream is gone
+					_, _ = io.CopyN(client, server, parts*partBytes/2) // then the upstream is gone
 					return
 				}
 				_, _ = io.Copy(client, server)

@@ -57,7 +57,7 @@ func TestServerOutlivesTheReaderOfItsLog(t *testing.T) {
 // TestPullOutlivesTheReaderOfItsProgress is tryst pull 2>&1 | head -1.
 func TestPullOutlivesTheReaderOfItsProgress(t *testing.T) {
 	model := large(t)
-	address := serve(t, model)
+	address := serve(t, "--transport", "grpc", model)
 	for _, stdout := range []bool{false, true} {
 		t.Run(fmt.Sprintf("stdout too: %v", stdout), func(t *testing.T) {
 			proxy := transporttest.NewProxy(t)

@@ -53,11 +53,11 @@ func oneTensor(t *testing.T) string {
 func TestKilledPullGoesOn(t *testing.T) {
 	model := oneTensor(t)
 	middle := transporttest.NewProxy(t)
-	middle.SetTarget(serve(t, model))
+	middle.SetTarget(serve(t, "--transport", "grpc", model))
 	reached := middle.HoldAfter(100 << 20)
 	dir := t.TempDir()
 	out := filepath.Join(dir, "x.safetensors")
-	p := start(t, nil, "pull", "--from", middle.Addr(), "--out", out)
+	p := start(t, nil, "pull", "--transport", "grpc", "--from", middle.Addr(), "--out", out)
 	<-reached
 	if err := p.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func TestKilledPullGoesOn(t *testing.T) {
 	partLeft(t, dir)
 	middle.Release()
 	before := middle.Carried()
-	r := tryst(t, "pull", "--from", middle.Addr(), "--out", out, "--json")
+	r := tryst(t, "pull", "--transport", "grpc", "--from", middle.Addr(), "--out", out, "--json")
 	var rec pullRecord
 	if err := json.Unmarshal([]byte(did(t, r)), &rec); err != nil {
 		t.Fatal(err)
@@ -99,14 +99,14 @@ func TestPullOutlivesItsServer(t *testing.T) {
 	model := oneTensor(t)
 	middle := transporttest.NewProxy(t)
 	serve := func() *process {
-		srv := start(t, nil, "serve", "--listen", "127.0.0.1:0", model)
+		srv := start(t, nil, "serve", "--listen", "127.0.0.1:0", "--transport", "grpc", model)
 		middle.SetTarget(srv.err.until(t, serving))
 		return srv
 	}
 	srv := serve()
 	reached := middle.HoldAfter(50 << 20)
 	out := filepath.Join(t.TempDir(), "x.safetensors")
-	p := start(t, nil, "pull", "--from", middle.Addr(), "--out", out)
+	p := start(t, nil, "pull", "--transport", "grpc", "--from", middle.Addr(), "--out", out)
 	<-reached
 	middle.SetTarget("")
 	if err := srv.Process.Kill(); err != nil {
@@ -248,15 +248,15 @@ func TestPullOverVerbsOutlivesItsServer(t *testing.T) {
 func TestPullWithoutResumeAndRetry(t *testing.T) {
 	model := oneTensor(t)
 	middle := transporttest.NewProxy(t)
-	middle.SetTarget(serve(t, model))
+	middle.SetTarget(serve(t, "--transport", "grpc", model))
 	dir := t.TempDir()
 	out := filepath.Join(dir, "x.safetensors")
 	cut := middle.CutAfter(100 << 20)
-	failed(t, tryst(t, "pull", "--from", middle.Addr(), "--out", out, "--retry", "0"), exitFailed, middle.Addr(), "what has come is in "+out+".part")
+	failed(t, tryst(t, "pull", "--transport", "grpc", "--from", middle.Addr(), "--out", out, "--retry", "0"), exitFailed, middle.Addr(), "what has come is in "+out+".part")
 	<-cut
 	partLeft(t, dir)
 	before := middle.Carried()
-	did(t, tryst(t, "pull", "--from", middle.Addr(), "--out", out, "--no-resume"))
+	did(t, tryst(t, "pull", "--transport", "grpc", "--from", middle.Addr(), "--out", out, "--no-resume"))
 	if n := middle.Carried() - before; n < 160<<20 {
 		t.Errorf("%d bytes were sent", n)
 	}

@@ -30,7 +30,7 @@ func TestTablesFitTheTerminal(t *testing.T) {
 		texts []string // on the terminal
 		whole string   // what a line begins with for a pipe
 	}{
-		{[]string{"pull", "--from", address, "--force", "--out", model + ".copy.safetensors"}, []string{"PUBLICATION      tiny", "\nTENSORS ", "over grpc"}, "PUBLICATION  TENSORS  BYTES"},
+		{[]string{"pull", "--from", address, "--transport", "grpc", "--force", "--out", model + ".copy.safetensors"}, []string{"PUBLICATION      tiny", "\nTENSORS ", "over grpc"}, "PUBLICATION  TENSORS  BYTES"},
 		{[]string{"keys", "--from", address}, []string{"tiny"}, "NAME  VERSION"},
 		{[]string{"keys", "--from", address, "--tensors"}, []string{"DTYPE"}, "NAME"},
 		{[]string{"bench", "--routes", "--from", address, "--provider", "roce", "--time", "1ms"}, []string{"grpc"}, "ROUTE"},

@@ -57,7 +57,7 @@ func TestBarOnATerminal(t *testing.T) {
 	tty, shown := terminal(t)
 	out := filepath.Join(t.TempDir(), "x.safetensors")
 	var results bytes.Buffer
-	code := run(t.Context(), streams{out: &results, err: tty, env: []string{}}, []string{"pull", "--from", address, "--out", out})
+	code := run(t.Context(), streams{out: &results, err: tty, env: []string{}}, []string{"pull", "--from", address, "--transport", "grpc", "--out", out})
 	text := shown()
 	if code != exitDone {
 		t.Fatalf("exit status %d\n%s", code, text)

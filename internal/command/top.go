@@ -21,7 +21,7 @@ func (s streams) topCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top [--once] [ADDRESS]...",
 		Short: "Show what running processes do: waits, peers, throughput, pulls, limits, warnings",
-		Long: `Top shows what processes do, once a second. ADDRESS is the metrics address of a
+		Long: `Top shows what processes do, twice a second. ADDRESS is the metrics address of a
 process (--metrics-address of serve): HOST:PORT, a PORT of this host, or a URL.
 Without one it is 127.0.0.1:9090. Give the addresses of all processes of a job
 that hangs: top joins what both sides of a wait know.

@@ -45,7 +45,7 @@ const (
 //
 // Another value is InvalidArgument, as for every setting. TensorFlow's server factory returns
 // NotFound for an unknown protocol.
-func Transports() []string { return []string{"grpc", Verbs} }
+func Transports() []string { return []string{Auto, "grpc", Verbs} }
 
 // Providers returns the names in the setting provider: auto, and those of the table in internal/providers.
 func Providers() []string {
@@ -55,3 +55,11 @@ func Providers() []string {
 	}
 	return names
 }
+
+// The values of Deltas.
+const (
+	// DeltasAuto gives a watcher what differs from the version that it has, where that is there before the whole.
+	DeltasAuto = "auto"
+	// DeltasNone gives each version whole.
+	DeltasNone = "none"
+)

@@ -6,6 +6,10 @@ const (
 	// TFConfig is the variable that TensorFlow's launchers set.
 	TFConfig = "TF_CONFIG"
 
+	// DefaultTransport is the transport where no setting names one.
+	DefaultTransport = Auto
+	// Auto is the transport over verbs where both sides have it, and over gRPC otherwise.
+	Auto = "auto"
 	// Verbs is the transport over RDMA.
 	Verbs = "verbs"
 

@@ -52,6 +52,8 @@ func parseProviders(s string) ([]string, error) {
 type ProviderSet struct {
 	names []string
 	noSHM bool
+
+	unasked, encrypted bool // ForTransport
 }
 
 // NewProviderSet returns what the values of provider and shm allow; an empty one is the default.
@@ -60,7 +62,15 @@ func NewProviderSet(provider, shm string) ProviderSet {
 	if err != nil {
 		names = nil // the settings are not valid
 	}
-	return ProviderSet{names, shm == SHMOff}
+	return ProviderSet{names: names, noSHM: shm == SHMOff}
+}
+
+// ForTransport returns what of the set a transport takes. Nobody has asked for RDMA with the transport auto, unless a
+// setting names a device. So it opens no device in user space, which would listen on a port of its own, and under TLS
+// no RDMA device at all, whose packets are not encrypted. What the setting provider names it takes.
+func (s ProviderSet) ForTransport(transport, device string, tls bool) ProviderSet {
+	s.unasked, s.encrypted = cmp.Or(transport, DefaultTransport) == Auto && device == "", tls
+	return s
 }
 
 // providers returns what the settings allow.
@@ -72,10 +82,12 @@ func (s ProviderSet) Names(provider string) bool { return slices.Contains(s.name
 // Takes reports whether devices of a provider may be used: whether the setting provider names it,
 // or auto stands for it.
 func (s ProviderSet) Takes(provider string) bool {
-	if p, _ := providers.Of(provider); p.Local() && s.noSHM {
+	p, _ := providers.Of(provider)
+	if p.Local() && s.noSHM {
 		return false
 	}
-	return s.Names(provider) || s.Names(ProviderAuto)
+	passedOver := s.unasked && p.RDMA() && (s.encrypted || !p.Kernel)
+	return s.Names(provider) || s.Names(ProviderAuto) && !passedOver
 }
 
 // FabricOnly returns the setting provider without the devices that are no RDMA; "" if there are none

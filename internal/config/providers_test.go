@@ -68,3 +68,32 @@ func TestSharedMemorySettingsInWords(t *testing.T) {
 		}
 	}
 }
+
+// TestAutoAsksForNoRDMA: the transport auto takes no device in user space, and under TLS no RDMA at all, unless a setting
+// names the provider or the device. The other transports take what the settings allow.
+func TestAutoAsksForNoRDMA(t *testing.T) {
+	for _, c := range []struct {
+		provider, transport, device string
+		tls                         bool
+		takes                       string
+	}{
+		{"auto", Auto, "", false, "libibverbs tcp shm"},
+		{"auto", Auto, "", true, "tcp shm"},
+		{"auto", Auto, "eth0", true, "libibverbs roce tcp shm"},
+		{"roce,auto", Auto, "", false, "libibverbs roce tcp shm"},
+		{"roce,auto", Auto, "", true, "roce tcp shm"},
+		{"libibverbs", Auto, "", true, "libibverbs"},
+		{"auto", Verbs, "", true, "libibverbs roce tcp shm"},
+	} {
+		set := NewProviderSet(c.provider, "auto").ForTransport(c.transport, c.device, c.tls)
+		var takes []string
+		for _, name := range Providers()[1:] {
+			if set.Takes(name) {
+				takes = append(takes, name)
+			}
+		}
+		if got := strings.Join(takes, " "); got != c.takes {
+			t.Errorf("%+v: takes %s", c, got)
+		}
+	}
+}

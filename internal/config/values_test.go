@@ -56,6 +56,7 @@ func TestLimits(t *testing.T) {
 		{"max-session-bytes", []string{"1MiB", "1PiB"}, []string{"1KiB", "2PiB"}},
 		{"max-running-steps", []string{"1", "1000000"}, []string{"0", "1000001"}},
 		{"replaced-pulls", []string{"1ms", "24h"}, []string{"0", "25h"}},
+		{"deltas", []string{"auto", "none"}, []string{"", "on"}},
 		{"file-cache", []string{"1MiB", "1PiB"}, []string{"0", "2PiB"}},
 		{"otel.sample-ratio", []string{"1", "1e-9", "0.5"}, []string{"0", "-1", "1.1", "NaN", "Inf", ""}},
 		{"publish-mmap", []string{"true", "false", "1", "0"}, []string{"", "yes"}},

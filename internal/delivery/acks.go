@@ -14,12 +14,18 @@ import (
 // little for a request to go with, less when the peer keeps much memory for them. One
 // batch is under way at a time, and more ids gather meanwhile. What the peer has not
 // confirmed is sent again.
+//
+// Where no request came in time for the acknowledgements before, as in a program that receives
+// now and then, these wait for none: waiting would only make the peer's SendWait later.
 type acks struct {
 	pending      []uint64  // responses to acknowledge
 	pendingBytes int64     // their size
 	flushBy      time.Time // when they are sent without a request
+	alone        bool      // so were those before, at aloneAt, and no request followed soon
+	aloneAt      time.Time
 	cancelled    []uint64  // receives to cancel
 	cancelling   []uint64  // likewise: a doCancel is under way for them
+	acking       []uint64  // a doAck is under way for them
 	flushing     bool      // a doAck or doCancel is under way
 	wakeAt       time.Time // when a tick is due; zero when none is
 	closing      bool      // no request will follow
@@ -38,10 +44,11 @@ func (m *requests) ack(now time.Time, size int64, ids ...uint64) {
 	}
 	u.pending = append(u.pending, ids...)
 	u.pendingBytes += size
-	if u.pendingBytes >= m.ackBytes {
-		if soon := now.Add(ackSoon); u.flushBy.After(soon) {
-			u.flushBy = soon
-		}
+	switch soon := now.Add(ackSoon); {
+	case u.alone:
+		u.flushBy = now
+	case u.pendingBytes >= m.ackBytes && u.flushBy.After(soon):
+		u.flushBy = soon
 	}
 }
 
@@ -53,6 +60,13 @@ func (u *acks) takeAcks() []uint64 {
 		u.pendingBytes = 0
 	}
 	return ids
+}
+
+// requested notes that a receive begins, whose request carries acknowledgements or could have carried those before.
+func (u *acks) requested(now time.Time) {
+	if len(u.pending) > 0 || now.Sub(u.aloneAt) < ackDelay {
+		u.alone = false
+	}
 }
 
 // unconfirmed returns the cancelled ids that the peer has not confirmed.
@@ -103,10 +117,11 @@ func (m *requests) flush(now time.Time, acts []requestAction) []requestAction {
 	case len(m.pending) == 0:
 		return acts
 	case m.closing || !now.Before(m.flushBy):
-		a.kind = doAck
+		a.kind, m.alone, m.aloneAt = doAck, true, now
 		if a.ids, m.pending = cut(m.pending, maxBatch); len(m.pending) == 0 {
 			m.pendingBytes = 0
 		}
+		m.acking = a.ids
 	default:
 		return m.wake(now, acts, m.flushBy)
 	}
@@ -128,9 +143,11 @@ func (m *requests) wake(now time.Time, acts []requestAction, at time.Time) []req
 // a cancel that is dropped is a value that stays kept until its step ends. A peer that
 // answers hellos and loses all else is tried again at the pace of reach.
 func (m *requests) flushed(now time.Time, a requestAction, err error) []requestAction {
-	m.flushing = false
+	m.flushing, m.acking = false, nil
 	if a.kind == doCancel {
 		m.cancelling = nil
+	} else if err != nil {
+		m.alone = false
 	}
 	if !unconfirmed(err) || m.losses.add(err) { // confirmed, refused, or lost for good
 		m.losses = losses{}

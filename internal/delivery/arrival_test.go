@@ -12,7 +12,7 @@ import (
 // TestArrivalCountsAllAttempts: the record of a value counts each request for it, also those to
 // an earlier process of the peer, and lasts from the first request to the value.
 func TestArrivalCountsAllAttempts(t *testing.T) {
-	const name, way = "memory", time.Second
+	const name, delay = "memory", time.Second
 	for _, c := range []struct {
 		name   string
 		change func(p *memPeer) // before the receive
@@ -41,7 +41,7 @@ func TestArrivalCountsAllAttempts(t *testing.T) {
 			bubble(t, memOptions{}, func(t *testing.T, p *pair) {
 				p.send(key(t, "before"), 'a') // the peer is known when the receive begins
 				p.wantValue(p.begin(t.Context(), key(t, "before")), 'a')
-				p.set(func() { p.wire, p.delay = name, way; c.change(p.memPeer) })
+				p.set(func() { p.transport, p.delay = name, delay; c.change(p.memPeer) })
 				k := key(t, "k")
 				begun := time.Now()
 				in := p.begin(t.Context(), k)
@@ -68,7 +68,7 @@ func TestArrivalCountsAllAttempts(t *testing.T) {
 // TestArrivalForACallerThatWaits: Wait has the record, too.
 func TestArrivalForACallerThatWaits(t *testing.T) {
 	bubble(t, memOptions{}, func(t *testing.T, p *pair) {
-		p.set(func() { p.wire, p.delay = "memory", time.Second })
+		p.set(func() { p.transport, p.delay = "memory", time.Second })
 		k := key(t, "k")
 		p.send(k, 'a')
 		v, err := p.RecvFromRemoteAsync(1, k, rendezvous.Args{}, nil).Wait(t.Context())

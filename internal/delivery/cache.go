@@ -31,29 +31,29 @@ type CacheOptions struct {
 // ResponseCache implements transport.ResponseCache. It owns no goroutine but a timer while
 // something is to be dropped or forgotten.
 type ResponseCache struct {
-	source Values
+	values Values
 	verify func(ctx context.Context, name string) (uint64, error)
 
-	mu      sync.Mutex // guards what follows; of the source only TakeLocal is called with it held
+	mu      sync.Mutex // guards what follows; of values only TakeLocal is called with it held
 	table   *responses
-	fetches map[uint64]fetch // receives of the source under way, by id
+	fetches map[uint64]fetch // local receives under way, by id
 	timer   *time.Timer      // nil when not armed
 	closed  bool
 
-	// Values on their way back to the source, in order. One goroutine at a time gives
+	// Values on their way back to the rendezvous, in order. One goroutine at a time gives
 	// them back.
 	backs         []responseAction
 	giving        bool
 	queued, given uint64     // counts of values that were put into backs, and that are back
-	changed       *sync.Cond // a receive of the source has ended, a value is back, or a cancel is over
+	changed       *sync.Cond // a local receive has ended, a value is back, or a cancel is over
 
-	order order // which receives of the source wait until earlier values are back
+	order order // which local receives wait until earlier values are back
 
-	work sync.WaitGroup // receives of the source under way, and memory that is being released
+	work sync.WaitGroup // local receives under way, and memory that is being released
 }
 
-// NewResponseCache returns a cache whose values come from source.
-func NewResponseCache(source Values, o CacheOptions) *ResponseCache {
+// NewResponseCache returns a cache whose values come from values.
+func NewResponseCache(values Values, o CacheOptions) *ResponseCache {
 	limits := cacheLimits{
 		maxWaiting: o.MaxWaiting, maxWaitingBytes: o.MaxWaitingBytes, maxRemembered: o.MaxRemembered,
 		keptPerRequester: o.KeptPerRequester, keptTotal: o.KeptTotal, addressed: o.Addressed, left: o.Left,
@@ -70,18 +70,21 @@ func NewResponseCache(source Values, o CacheOptions) *ResponseCache {
 	if limits.keptTotal == 0 {
 		limits.keptTotal = math.MaxInt64
 	}
-	limits.keptPerSource = max(limits.keptTotal/keptSourcePart, 1)
+	limits.keptPerAddress = max(limits.keptTotal/keptAddressPart, 1)
 	// One process does not fill the share of its address by itself: what is unreachable gives way
 	// when another one waits for the share.
-	limits.keptPerRequester = min(limits.keptPerRequester, limits.keptPerSource)
+	limits.keptPerRequester = min(limits.keptPerRequester, limits.keptPerAddress)
 	if o.Verify == nil {
 		limits.addressed = nil
 	}
-	if p, ok := source.(Publisher); ok {
+	if p, ok := values.(Publisher); ok {
 		limits.republishes = p.Republishes
 	}
+	if r, ok := values.(Rememberer); ok {
+		limits.over = r.Over
+	}
 	c := &ResponseCache{
-		source: source, verify: o.Verify, table: newResponses(limits),
+		values: values, verify: o.Verify, table: newResponses(limits),
 		fetches: make(map[uint64]fetch), order: newOrder(),
 	}
 	c.changed = sync.NewCond(&c.mu)
@@ -197,7 +200,7 @@ func (c *ResponseCache) BeginCancel(p transport.Process, ids []uint64) (end func
 	}, nil
 }
 
-// awaitBack waits until the receives of the source have ended, and all values on their way
+// awaitBack waits until the local receives have ended, and all values on their way
 // back have arrived. Called with the lock held.
 func (c *ResponseCache) awaitBack(stopped []uint64) {
 	for _, id := range stopped {
@@ -247,6 +250,9 @@ func (c *ResponseCache) Value(p transport.Process, id uint64, attempt uint32) (r
 	if err != nil {
 		return rendezvous.Value{}, err
 	}
+	if !ok && c.table.left(p.Name) {
+		return rendezvous.Value{}, taskLeft(p.Name)
+	}
 	if !ok {
 		return rendezvous.Value{}, status.Errorf(status.Aborted, "no response is kept for receive %016x: its step has ended", id).WithKind(status.ErrStepEnded)
 	}
@@ -277,8 +283,8 @@ func (c *ResponseCache) Stats() transport.CacheStats {
 	return s
 }
 
-// Close ends every waiting call with Aborted, releases everything, and returns when the
-// source has ended every receive. Values that were matched to a call are lost with the
+// Close ends every waiting call with Aborted, releases everything, and returns when
+// every local receive has ended. Values that were matched to a call are lost with the
 // process. It must not be called from a Reply. Closing twice is harmless.
 func (c *ResponseCache) Close() {
 	defer c.work.Wait()
@@ -317,7 +323,7 @@ func (c *ResponseCache) prepare(acts []responseAction) (calls []responseAction) 
 		case doFetch:
 			inOrder := c.order.mayMatch(&a)
 			if len(calls) == 0 && inOrder && !c.closed && a.request.Guard == nil { // TakeLocal calls nobody
-				if v, ok := c.source.TakeLocal(a.request.Step, a.request.Key); ok {
+				if v, ok := c.values.TakeLocal(a.request.Step, a.request.Key); ok {
 					acts = append(c.table.fetched(time.Now(), a.request, a.fetch, transport.Response{Value: v}), acts...)
 					continue
 				}
@@ -370,10 +376,10 @@ func (c *ResponseCache) callAll(calls []responseAction) {
 	}
 }
 
-// fetch begins a receive of the source.
+// fetch begins a local receive.
 func (c *ResponseCache) fetch(a *responseAction) {
 	r, id := a.request, a.fetch
-	c.source.RecvLocalAsync(a.ctx, r.Step, r.Key, func(v rendezvous.Value, _ rendezvous.Args, err error) {
+	c.values.RecvLocalAsync(a.ctx, r.Step, r.Key, func(v rendezvous.Value, _ rendezvous.Args, err error) {
 		defer c.work.Done()
 		c.mu.Lock()
 		c.ended(id)
@@ -385,7 +391,7 @@ func (c *ResponseCache) fetch(a *responseAction) {
 	}
 }
 
-// giveBackLocked gives values back to the source. The receiver of a value there may refuse
+// giveBackLocked gives values back to the rendezvous. The receiver of a value there may refuse
 // it, and each refusal gives the value back again, here. One goroutine does it for all, so
 // that these calls do not nest. Called with the lock held, which it gives up meanwhile.
 func (c *ResponseCache) giveBackLocked() {
@@ -398,7 +404,7 @@ func (c *ResponseCache) giveBackLocked() {
 			b := c.backs[0]
 			c.backs = c.backs[1:]
 			c.mu.Unlock()
-			if !c.source.Restore(b.request.Step, b.request.Key, b.response.Value) {
+			if !c.values.Restore(b.request.Step, b.request.Key, b.response.Value) {
 				c.release(&b.response, notReceived(b.request))
 			}
 			c.work.Done()

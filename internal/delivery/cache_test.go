@@ -229,13 +229,13 @@ func TestCacheAnswersAtOnceWithinItsLimits(t *testing.T) {
 	k.Close()
 }
 
-// heldSource is a table in which a receive has been matched, and its callback comes later.
-type heldSource struct {
+// heldValues is a table in which a receive has been matched, and its callback comes later.
+type heldValues struct {
 	*table
 	held chan func() // callbacks, while they are held up
 }
 
-func (s *heldSource) RecvLocalAsync(ctx context.Context, step int64, k rendezvous.Key, done rendezvous.DoneFunc) {
+func (s *heldValues) RecvLocalAsync(ctx context.Context, step int64, k rendezvous.Key, done rendezvous.DoneFunc) {
 	s.table.RecvLocalAsync(ctx, step, k, func(v rendezvous.Value, args rendezvous.Args, err error) {
 		if s.held == nil {
 			done(v, args, err)
@@ -251,7 +251,7 @@ func TestCacheCancelIsOverWhenItReturns(t *testing.T) {
 	for name, matched := range map[string]bool{"a match is being reported": true, "it is being taken back": false} {
 		for _, detached := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
-				l, source := newLeaks(t), &heldSource{table: newTable(t), held: make(chan func(), 1)}
+				l, source := newLeaks(t), &heldValues{table: newTable(t), held: make(chan func(), 1)}
 				k := NewResponseCache(source, CacheOptions{})
 				values := []byte("ab")
 				call := k.ask(transport.Request{Requester: requester7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}, func(ans transport.Response) {
@@ -342,7 +342,7 @@ func TestCacheAskWaitsForACancelThatHasBegun(t *testing.T) {
 // wait for a cancel that has begun since. The rest of that one may come after its own.
 func TestCacheCancelGivesBackWhatALaterOneBegan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, source := newLeaks(t), &heldSource{table: newTable(t)}
+		l, source := newLeaks(t), &heldValues{table: newTable(t)}
 		k := NewResponseCache(source, CacheOptions{})
 		source.send(t, 1, key(t, "kept"), l.value(t, 'a', 1))
 		answer(k, transport.Request{Requester: requester7, ID: 2, Attempt: 1, Step: 1, Key: key(t, "kept")}).Value.Tensor.Release()
@@ -400,10 +400,10 @@ func TestCacheCancelsBegunTogether(t *testing.T) {
 	k.Close()
 }
 
-// slowSource ends a receive some time after its context has.
-type slowSource struct{ ended atomic.Int32 }
+// slowValues ends a receive some time after its context has.
+type slowValues struct{ ended atomic.Int32 }
 
-func (s *slowSource) RecvLocalAsync(ctx context.Context, _ int64, _ rendezvous.Key, done rendezvous.DoneFunc) {
+func (s *slowValues) RecvLocalAsync(ctx context.Context, _ int64, _ rendezvous.Key, done rendezvous.DoneFunc) {
 	go func() {
 		<-ctx.Done()
 		time.Sleep(time.Minute)
@@ -412,13 +412,13 @@ func (s *slowSource) RecvLocalAsync(ctx context.Context, _ int64, _ rendezvous.K
 	}()
 }
 
-func (*slowSource) TakeLocal(int64, rendezvous.Key) (v rendezvous.Value, ok bool) { return v, false }
+func (*slowValues) TakeLocal(int64, rendezvous.Key) (v rendezvous.Value, ok bool) { return v, false }
 
-func (s *slowSource) Restore(int64, rendezvous.Key, rendezvous.Value) bool { return false }
+func (s *slowValues) Restore(int64, rendezvous.Key, rendezvous.Value) bool { return false }
 
-func TestCacheCloseWaitsForItsSource(t *testing.T) {
+func TestCacheCloseWaitsForLocalReceives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := new(slowSource)
+		source := new(slowValues)
 		k := NewResponseCache(source, CacheOptions{})
 		got := make(chan transport.Response, 1)
 		k.ask(transport.Request{Requester: requester7, ID: 1, Attempt: 1, Key: key(t, "k")}, func(ans transport.Response) { got <- ans })
@@ -636,7 +636,7 @@ func TestCacheCountsKeys(t *testing.T) {
 func TestRequestWaitsForValuesThatGoBack(t *testing.T) {
 	for _, inFlight := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			l, source := newLeaks(t), &heldSource{table: newTable(t)}
+			l, source := newLeaks(t), &heldValues{table: newTable(t)}
 			k := NewResponseCache(source, CacheOptions{})
 			request := func(id uint64) transport.Request {
 				return transport.Request{Requester: requester7, ID: id, Attempt: 1, Step: 1, Key: key(t, "k")}
@@ -711,7 +711,7 @@ func TestValueWithoutSpaceComesFirstAgain(t *testing.T) {
 // has gone may still end with a value. The new process gets that one first.
 func TestRequestsOfANewProcessWaitForValuesOfTheOldOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, source := newLeaks(t), &heldSource{table: newTable(t), held: make(chan func(), 1)}
+		l, source := newLeaks(t), &heldValues{table: newTable(t), held: make(chan func(), 1)}
 		k := NewResponseCache(source, CacheOptions{Addressed: everyName, Verify: func(context.Context, string) (uint64, error) { return 8, nil }})
 		request := func(id, incarnation uint64) transport.Request {
 			return transport.Request{Requester: transport.Process{Name: consumer, Incarnation: incarnation}, ID: id, Attempt: 1, Step: 1, Key: key(t, "k")}

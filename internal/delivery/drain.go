@@ -11,7 +11,8 @@ import (
 // Drain waits until every kept value has been acknowledged, and every value that was sent before
 // its step ended, if its requester has a connection: such a requester learns from its next
 // request that the step has ended, and otherwise would wait for another process to take this
-// one's place. It does not wait for errors: a peer that has not got one finds that this process
+// one's place. What it has requested by an earlier connection counts for drainGrace after the
+// present one came. It does not wait for errors: a peer that has not got one finds that this process
 // is gone. It gives up a requester that has gone (responses.drain); its values end with Close. When
 // ctx ends first it returns how much is left. It polls: closing is rare, and so nothing else has to
 // carry a condition for it.
@@ -73,7 +74,7 @@ func (t *responses) drain(now time.Time) (left undrained, call []*requester) {
 		connected := k.connected()
 		if connected {
 			k.drain = drainState{}
-			left.unread += len(k.past.unread)
+			left.unread += k.unread(now)
 		}
 		values, bytes := k.values()
 		if values == 0 || k.drain.gone {
@@ -102,6 +103,18 @@ func (t *responses) drainCalled(now time.Time, k *requester, is uint64, err erro
 	k.drain.gone = !k.connected() && (err == nil && is != k.incarnation || err != nil && now.Sub(k.since) >= drainGrace)
 }
 
+// unread counts the values of steps that have ended which k may still ask for. A requester asks again over its present
+// connection for what it still waits for. It no longer waits if this task was out of its cluster meanwhile.
+func (k *requester) unread(now time.Time) (n int) {
+	fresh := now.Sub(k.up) < drainGrace
+	for _, asked := range k.past.unread {
+		if fresh || !asked.Before(k.up) {
+			n++
+		}
+	}
+	return n
+}
+
 // values counts the values that are kept for k, and their memory in bytes.
 func (k *requester) values() (n int, bytes int64) {
 	for _, e := range k.entries {
@@ -120,7 +133,7 @@ func (p *past) sent(e *entry) {
 		return
 	}
 	if p.unread == nil {
-		p.unread = make(map[uint64]struct{})
+		p.unread = make(map[uint64]time.Time)
 	}
-	p.unread[e.request.ID] = struct{}{}
+	p.unread[e.request.ID] = e.asked
 }

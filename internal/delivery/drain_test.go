@@ -79,6 +79,12 @@ func TestDrainWaitsForValuesOfEndedSteps(t *testing.T) {
 		k.EndStep(1)
 		drains("until the requester is gone", time.Second, disconnected)
 		drains("without a connection", 0, nothing)
+		defer k.Connected(requester7)()
+		drains("since it is back, and may request it again", drainGrace, nothing)
+		drains("of a requester that has not requested it again", 0, nothing)
+		get(6)
+		k.EndStep(1)
+		drains("by the present connection", time.Second, func() { k.Ack(requester7, []uint64{6}) })
 	})
 }
 

@@ -5,9 +5,9 @@ import "time"
 // The numbers of this package, with their reasons. The defaults that an operator may change are
 // in package transport.
 const (
-	// keptSourcePart is the part of what is kept for all that the processes at one address may have, so
+	// keptAddressPart is the part of what is kept for all that the processes at one address may have, so
 	// that those of another one always have space.
-	keptSourcePart = 2
+	keptAddressPart = 2
 
 	// expireAfter is how long a response outlives the last connection to its requester. A
 	// host that restarts its network is back within it, and nothing is pinned for ever for
@@ -34,17 +34,17 @@ const (
 	// pull from a server at a time.
 	maxProcesses = 100_000
 
-	// maxProcessesOfSource is how many of them one source address may introduce: those
+	// maxProcessesOfAddress is how many of them one address may introduce: those
 	// behind a gateway, or a test that starts ten processes a second.
-	maxProcessesOfSource = 10_000
+	maxProcessesOfAddress = 10_000
 
 	// maxDisplaced is how many earlier processes of a name are known as such for as long
 	// as the name itself.
 	maxDisplaced = 16
 
-	// sharesOfSource is how many shares of one requester all requesters of a source address
+	// sharesOfAddress is how many shares of one requester all requesters of a address
 	// may have together: a host runs several processes.
-	sharesOfSource = 2
+	sharesOfAddress = 2
 
 	// verifyWait bounds the call that asks which process is at the address of a task. The
 	// request that waits for it can be repeated.
@@ -78,7 +78,8 @@ const (
 	// than the round trip to a peer that is far away.
 	widenPause = 100 * time.Millisecond
 
-	// ackDelay is how long an acknowledgement waits for a request to go with.
+	// ackDelay is how long an acknowledgement waits for a request to go with, unless none came
+	// for the one before.
 	ackDelay = 5 * time.Millisecond
 
 	// ackSoon is how long it waits when the peer keeps RequesterOptions.AckBytes: as long
@@ -115,9 +116,11 @@ const (
 	maxSameLosses = 3
 
 	// helloPause is the pause between two attempts to reach a peer. It doubles up to
-	// helloPauseMax: soon back after a restart, no storm at a peer that is gone.
+	// helloPauseMax: soon back after a restart, no storm at a peer that is gone. With the longest pause
+	// of gRPC between two connections (transport/grpc, reconnectMax) it is less than the second after
+	// which programs learn that a peer has restarted.
 	helloPause    = 20 * time.Millisecond
-	helloPauseMax = time.Second
+	helloPauseMax = 400 * time.Millisecond
 
 	// briefConn is how long a connection is one that has just come up, until it has carried a
 	// response: longer than a queue pair takes to give up a packet (7 times 268 ms), and than a

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"slices"
 	"time"
 
 	"github.com/tryst-rdma/tryst/status"
@@ -40,12 +41,16 @@ func (t *responses) clusterChanged(now time.Time) (steps map[int64]error, acts [
 	return steps, append(acts, t.admit(now)...)
 }
 
-// stepsOf adds the steps of what k waits for or has not acknowledged. Published values are of none.
+// stepsOf adds the steps of what k waits for or has not acknowledged, and of lost values that k has not heard of. Published
+// values are of none.
 func (t *responses) stepsOf(k *requester, steps map[int64]error) {
 	for _, e := range k.entries {
 		if t.limits.republishes == nil || !t.limits.republishes(e.request.Key) {
 			steps[e.request.Step] = taskLeft(k.name)
 		}
+	}
+	for _, v := range k.past.lost {
+		steps[v.step] = taskLeft(k.name)
 	}
 }
 
@@ -84,8 +89,32 @@ func taskLeft(name string) *status.Error {
 }
 
 // leave is the event that the peer has left the cluster: every transfer ends with err, and the peer learns nothing any
-// more.
-func (m *requests) leave(err error) []requestAction {
+// more. The debt is what it has to learn if it comes back.
+func (m *requests) leave(err error) (acts []requestAction, d debt) {
 	m.over, m.seeks = true, false
-	return m.fail(err)
+	acts = m.fail(err)
+	arrived := slices.Concat(m.acking, m.pending)
+	return acts, debt{m.incarnation, arrived[max(0, len(arrived)-maxRemembered):], slices.Concat(m.cancelling, m.cancelled)}
+}
+
+// debt is what a process has to learn from this one: which responses have arrived, and which receives were cancelled. What
+// it knows already it may learn again.
+type debt struct {
+	to                 uint64 // its incarnation
+	arrived, cancelled []uint64
+}
+
+func (d debt) isNone() bool { return len(d.arrived)+len(d.cancelled) == 0 }
+
+// owe gives a new record the debt from before. The peer learns it first, if it is still the same process.
+func (m *requests) owe(now time.Time, d debt) {
+	m.incarnation, m.pending, m.cancelled, m.flushBy = d.to, d.arrived, d.cancelled, now
+}
+
+// settle is the event that a peer with a debt is in the cluster again. It is looked for although no receive waits.
+func (m *requests) settle(now time.Time) []requestAction {
+	if m.conn != connNone {
+		return nil // a receive has come before
+	}
+	return m.reach(now, nil)
 }

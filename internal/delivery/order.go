@@ -5,11 +5,11 @@ import "context"
 // The order of values (ARCHITECTURE.md section 3, rule 3). A value that was matched to a receive
 // may have to go back to its key: its receive was cancelled, there is no space for the value, or
 // its requester has gone. Until the value is back, no later receive may match: it would get a value
-// that was sent after that one. So a receive of the source begins only when nothing of its requester
+// that was sent after that one. So a local receive begins only when nothing of its requester
 // is on the way back: neither a value, nor a receive that was taken back and may still end with one.
 // Until then it waits in order.waiting. Nothing on the way back waits for it.
 
-// fetch is a receive of the source under way.
+// fetch is a local receive under way.
 type fetch struct {
 	requester string // its name
 	stop      context.CancelFunc
@@ -36,10 +36,10 @@ func (o *order) letGo(requester string) {
 	}
 }
 
-// mayMatch reports whether a receive of the source may begin now.
+// mayMatch reports whether a local receive may begin now.
 func (o *order) mayMatch(a *responseAction) bool { return o.held[a.request.Requester.Name] == 0 }
 
-// due takes the receives of the source that may begin now.
+// due takes the local receives that may begin now.
 func (c *ResponseCache) due() (calls []responseAction) {
 	o := &c.order
 	if !o.changed || len(o.waiting) == 0 {
@@ -64,7 +64,7 @@ func (c *ResponseCache) due() (calls []responseAction) {
 	return calls
 }
 
-// stop takes a receive of the source back. One that has not begun is returned: it has to begin, and
+// stop takes a local receive back. One that has not begun is returned: it has to begin, and
 // ends at once without a value, since its context has ended.
 func (c *ResponseCache) stop(id uint64) (calls []responseAction) {
 	f, ok := c.fetches[id]
@@ -81,13 +81,13 @@ func (c *ResponseCache) stop(id uint64) (calls []responseAction) {
 	return calls
 }
 
-// underWay reports whether a receive of the source has not ended.
+// underWay reports whether a local receive has not ended.
 func (c *ResponseCache) underWay(id uint64) bool {
 	_, ok := c.fetches[id]
 	return ok
 }
 
-// ended notes that a receive of the source has ended.
+// ended notes that a local receive has ended.
 func (c *ResponseCache) ended(id uint64) {
 	f := c.fetches[id]
 	f.stop() // releases what the context holds

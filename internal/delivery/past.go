@@ -50,11 +50,11 @@ func cleanedUp(step int64) *status.Error {
 // keys with one hash harms only its own receives.
 type past struct {
 	ends   map[uint64]ending
-	lost   map[uint64]uint64   // ids whose value was dropped and whose loss is not reported: the hash of the key
-	owed   map[uint64][]uint64 // those of them that were cancelled, by hash
-	unread map[uint64]struct{} // ids whose value was sent before its step ended, and not acknowledged; for Drain
-	order  []pastRecord        // by time
-	listed *list.Element       // its requester's place in responses.remembering, while there are ids
+	lost   map[uint64]lostValue // ids whose value was dropped and whose loss is not reported
+	owed   map[uint64][]uint64  // those of them that were cancelled, by hash
+	unread map[uint64]time.Time // ids whose value was sent before its step ended, and not acknowledged, and when they were requested; for Drain
+	order  []pastRecord         // by time
+	listed *list.Element        // its requester's place in responses.remembering, while there are ids
 }
 
 type pastRecord struct {
@@ -62,8 +62,14 @@ type pastRecord struct {
 	at time.Time
 }
 
+// lostValue is a value that was dropped.
+type lostValue struct {
+	hash uint64 // of its step and key
+	step int64
+}
+
 func newPast() past {
-	return past{ends: make(map[uint64]ending), lost: make(map[uint64]uint64), owed: make(map[uint64][]uint64)}
+	return past{ends: make(map[uint64]ending), lost: make(map[uint64]lostValue), owed: make(map[uint64][]uint64)}
 }
 
 // hashOf returns the hash of a request's step and key.
@@ -78,12 +84,12 @@ func hashOf(r transport.Request) uint64 {
 // report its loss from now on.
 func (p *past) cancelled(id uint64) (end ending, owes bool) {
 	delete(p.unread, id)
-	hash, lost := p.lost[id]
+	v, lost := p.lost[id]
 	if !lost {
 		return pastOver, false
 	}
 	if owes = p.ends[id] != pastLost; owes {
-		p.owed[hash] = append(p.owed[hash], id)
+		p.owed[v.hash] = append(p.owed[v.hash], id)
 	}
 	return pastLost, owes
 }
@@ -92,14 +98,14 @@ func (p *past) cancelled(id uint64) (end ending, owes bool) {
 // is too old; or that the requester acknowledged id.
 func (p *past) reported(id uint64) {
 	delete(p.unread, id)
-	hash, lost := p.lost[id]
+	v, lost := p.lost[id]
 	if !lost {
 		return
 	}
 	delete(p.lost, id)
-	left := slices.DeleteFunc(p.owed[hash], func(other uint64) bool { return other == id })
-	if p.owed[hash] = left; len(left) == 0 {
-		delete(p.owed, hash)
+	left := slices.DeleteFunc(p.owed[v.hash], func(other uint64) bool { return other == id })
+	if p.owed[v.hash] = left; len(left) == 0 {
+		delete(p.owed, v.hash)
 	}
 }
 
@@ -122,7 +128,7 @@ func (t *responses) reportLoss(now time.Time, k *requester, r transport.Request)
 	k.past.reported(first)
 	k.past.ends[first] = pastOver
 	t.remember(now, k, r.ID, pastExpired)
-	k.past.lost[r.ID] = hash
+	k.past.lost[r.ID] = lostValue{hash, r.Step}
 	return true
 }
 
@@ -190,7 +196,7 @@ func (t *responses) expire(now time.Time, k *requester) []responseAction {
 		}
 		t.remember(now, k, id, pastExpired)
 		if e.response.Err == nil {
-			k.past.lost[id] = hashOf(e.request)
+			k.past.lost[id] = lostValue{hashOf(e.request), e.request.Step}
 		}
 	}
 	t.place(now, k)
@@ -234,8 +240,8 @@ func (t *responses) tick(now time.Time) (acts []responseAction, next time.Time) 
 	return append(acts, t.admit(now)...), next
 }
 
-// value finds the response that is kept for a receive: for content that is fetched piece
-// by piece. The caller releases it. ok is false when nothing is kept.
+// value finds the response that is kept for a receive: for content that is fetched in
+// chunks. The caller releases it. ok is false when nothing is kept.
 func (t *responses) value(p transport.Process, id uint64, attempt uint32) (v rendezvous.Value, ok bool, err error) {
 	k := t.known(p)
 	if k == nil {

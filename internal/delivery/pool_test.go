@@ -46,7 +46,7 @@ func TestPool(t *testing.T) {
 // for it, so that all of them are under way at once. The last value comes last, and no time
 // passes before all callbacks have returned.
 func TestCallbacksReceiveInAChain(t *testing.T) {
-	const links = 1000
+	const depth = 1000
 	for name, waits := range map[string]func(p *pair, k rendezvous.Key) <-chan outcome{
 		"by callback": func(p *pair, k rendezvous.Key) <-chan outcome { return p.begin(p.t.Context(), k) },
 		"by a caller that waits": func(p *pair, k rendezvous.Key) <-chan outcome {
@@ -63,7 +63,7 @@ func TestCallbacksReceiveInAChain(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPair(t, memOptions{})
 				k, last := key(t, "k"), key(t, "last")
-				for range links - 1 {
+				for range depth - 1 {
 					p.send(k, 'a')
 				}
 				running := 0
@@ -76,7 +76,7 @@ func TestCallbacksReceiveInAChain(t *testing.T) {
 					}
 					v.Tensor.Release()
 					running++
-					if running == links-1 {
+					if running == depth-1 {
 						c := waits(p, last)
 						synctest.Wait() // it does not come before it is sent
 						p.send(last, 'z')
@@ -89,8 +89,8 @@ func TestCallbacksReceiveInAChain(t *testing.T) {
 				}
 				p.RecvFromRemoteAsync(1, k, rendezvous.Args{}, callback)
 				<-all
-				if running != links-1 {
-					t.Errorf("%d callbacks ran, want %d", running, links-1)
+				if running != depth-1 {
+					t.Errorf("%d callbacks ran, want %d", running, depth-1)
 				}
 				p.close()
 			})

@@ -50,6 +50,8 @@ type Requester struct {
 
 	mu     sync.Mutex
 	peers  map[cluster.Task]*peer
+	debts  map[cluster.Task]pastDebt // to tasks that have left the cluster
+	forget *time.Timer               // of the oldest debt; nil without one
 	closed bool
 }
 
@@ -65,7 +67,7 @@ func NewRequester(o RequesterOptions) *Requester {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	r := &Requester{opts: o, peers: make(map[cluster.Task]*peer), pool: newPool()}
+	r := &Requester{opts: o, peers: make(map[cluster.Task]*peer), debts: make(map[cluster.Task]pastDebt), pool: newPool()}
 	r.base, r.stop = context.WithCancel(context.Background())
 	return r
 }
@@ -128,6 +130,10 @@ func (r *Requester) peer(task cluster.Task) (*peer, error) {
 	}
 	p := &peer{requester: r, task: task, conn: conn}
 	p.machine = newRequests(task.String(), r.opts.PeerTimeout, r.opts.AckBytes)
+	if d, ok := r.debts[task]; ok {
+		delete(r.debts, task)
+		p.machine.owe(time.Now(), d.debt)
+	}
 	r.peers[task] = p
 	return p, nil
 }
@@ -163,8 +169,8 @@ func (p *peer) receive(t *Transfer) error {
 		}
 		t.Into = into
 	}
-	t.peer, t.asked = p, time.Now()
-	p.do(p.machine.receive(t.asked, t), nil)
+	t.peer = p
+	p.do(p.machine.receive(time.Now(), t), nil)
 	return nil
 }
 
@@ -204,12 +210,11 @@ func (p *peer) do(acts []requestAction, why error) {
 		}
 	}
 	change := connChange{is: p.machine.conn, was: p.logged, generation: p.machine.generation, why: why, before: p.failed}
-	if change.is == connNone && change.was != connNone {
-		for i := range acts {
-			if acts[i].kind == doEnd {
-				p.failed++
-				change.why = acts[i].err
-			}
+	gone := change.is == connNone && change.was != connNone
+	for i := range acts {
+		if acts[i].unreached || gone && acts[i].kind == doEnd {
+			p.failed++
+			change.is, change.why = connNone, acts[i].err // also while later receives ask again
 		}
 	}
 	change.failed = p.failed
@@ -359,24 +364,6 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Leave ends the receives from a task with err, and forgets the task: it has left the cluster. It gets no
-// acknowledgement any more. A later receive begins anew, with what RequesterOptions.Conn returns then.
-func (r *Requester) Leave(task cluster.Task, err error) {
-	r.mu.Lock()
-	p := r.peers[task]
-	delete(r.peers, task)
-	r.mu.Unlock()
-	if p == nil {
-		return
-	}
-	p.mu.Lock()
-	p.left, p.closed = err, true
-	if p.timer != nil {
-		p.timer.Stop()
-	}
-	p.do(p.machine.leave(err), err)
-}
-
 // Close ends every receive with Cancelled, sends what the peers have to learn, and waits
 // for all callbacks. When ctx ends, what is left to send is dropped, and Close returns when
 // the last callback has.
@@ -385,6 +372,9 @@ func (r *Requester) Close(ctx context.Context) error {
 	r.closed = true
 	peers := r.peers
 	r.peers = nil
+	if r.forget != nil {
+		r.forget.Stop()
+	}
 	r.mu.Unlock()
 	for _, p := range peers {
 		p.close()

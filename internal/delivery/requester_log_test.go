@@ -56,3 +56,29 @@ func TestPeerThatIsGoneAfterTheLastReceiveIsNoWarning(t *testing.T) {
 		p.set(func() { p.down = false })
 	})
 }
+
+// TestRefusalIsLoggedWhileOthersAskAgain: what began before the hello has ended, and what began since asks again.
+func TestRefusalIsLoggedWhileOthersAskAgain(t *testing.T) {
+	var b bytes.Buffer
+	bubble(t, memOptions{log: slog.New(slog.NewTextHandler(&b, nil))}, func(t *testing.T, p *pair) {
+		k, refuses := key(t, "k"), make(chan error)
+		p.set(func() { p.refuses = refuses })
+		first := p.begin(context.Background(), k)
+		synctest.Wait()
+		time.Sleep(time.Millisecond)
+		second := p.begin(context.Background(), k)
+		refuses <- status.New(status.Aborted, "has left the cluster")
+		p.wantError(first, status.Aborted)
+		synctest.Wait()
+		if text := b.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "level=WARN") || !strings.Contains(text, "has left the cluster") {
+			t.Errorf("a receive that ended is logged so:\n%s", text)
+		}
+		b.Reset()
+		p.send(k, 'a')
+		refuses <- nil
+		p.wantValue(second, 'a')
+		if text := b.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "failed_receives=1") {
+			t.Errorf("the next connection is logged so:\n%s", text)
+		}
+	})
+}

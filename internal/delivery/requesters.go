@@ -61,7 +61,7 @@ func (t *responses) known(a transport.Process) *requester {
 	return nil
 }
 
-// introduce is the event that a process makes itself known, from a source address.
+// introduce is the event that a process makes itself known, from a address.
 // One process at a time is accepted under a name:
 //
 //	the task of the name has left         ──► refused

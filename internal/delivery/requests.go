@@ -26,17 +26,18 @@ import (
 // sent to it has gone with the old process. A peer that is not Tryst gets one request:
 // without ids it cannot tell a second request from a second receive.
 //
-// Acknowledgements and cancels are in acks.go.
+// What comes of a hello is in hello.go, acknowledgements and cancels are in acks.go.
 type requests struct {
 	peer        string // its task name, for errors
 	peerTimeout time.Duration
 	ackBytes    int64 // bytes kept by the peer at which acks are flushed soon
 
 	conn        connState
-	generation  uint64 // counts how often the connection came up
-	incarnation uint64 // of the peer; 0 before it was reached
-	plain       bool   // the peer is not Tryst
-	probing     bool   // a hello is under way
+	generation  uint64    // counts how often the connection came up
+	incarnation uint64    // of the peer; 0 before it was reached
+	plain       bool      // the peer is not Tryst
+	probing     bool      // a hello is under way
+	asks        time.Time // when it was sent, or is to be
 	unreached   time.Time
 	briefs      briefs
 	up          time.Time     // when the connection came up
@@ -76,6 +77,7 @@ type requestAction struct {
 	generation uint64            // of the connection that ids are sent on
 	after      time.Duration
 	err        error
+	unreached  bool // doEnd: since the peer is not reached, or refuses
 }
 
 type requestActionKind uint8
@@ -96,7 +98,8 @@ func newRequests(peer string, peerTimeout time.Duration, ackBytes int64) *reques
 
 // receive is the event that a transfer begins.
 func (m *requests) receive(now time.Time, t *Transfer) []requestAction {
-	m.transfers[t.ID] = t
+	m.transfers[t.ID], t.asked = t, now
+	m.requested(now)
 	if m.conn == connUp {
 		return m.first(nil, t)
 	}
@@ -144,90 +147,15 @@ func (m *requests) reach(now time.Time, why error) []requestAction {
 	}
 	m.conn, m.unreached, m.why, m.tried, m.seeks = connReaching, now, why, false, false
 	m.hellos = losses{}
-	return m.probe(after)
+	return m.probe(now, after)
 }
 
-func (m *requests) probe(after time.Duration) []requestAction {
+func (m *requests) probe(now time.Time, after time.Duration) []requestAction {
 	if m.probing {
 		return nil
 	}
-	m.probing = true
+	m.probing, m.asks = true, now.Add(after)
 	return []requestAction{{kind: doHello, after: after}}
-}
-
-// hello is the event that a hello has ended. An error that is neither the connection's
-// nor a LostError is the peer's own, and ends what waits. A peer that was Tryst counts as
-// Tryst until maxSameLosses answers in a row say the opposite.
-func (m *requests) hello(now time.Time, p transport.Peer, err error) []requestAction {
-	m.probing = false
-	if m.conn == connUp || m.conn == connNone && !m.seeks {
-		return nil
-	}
-	if err == nil && !p.Tryst && m.incarnation != 0 && !m.hellos.add(errNotTryst) {
-		err = &transport.LostError{Err: errNotTryst}
-	} else if final := m.refused(err); final != nil {
-		m.tried, m.seeks = true, false
-		return m.fail(final)
-	}
-	if err != nil {
-		return m.helloFailed(now, err)
-	}
-	if p.Incarnation == m.incarnation && m.briefs.last(now, m.peerTimeout) {
-		m.tried, m.unreached = true, now // it has answered, and may keep what it matched since
-		return m.seek(now, m.fail(m.briefs.err(m)))
-	}
-	if p.Incarnation != m.incarnation {
-		m.acks = acks{flushing: m.flushing, wakeAt: m.wakeAt, closing: m.closing, callBy: m.callBy}
-	}
-	m.conn, m.incarnation, m.plain, m.seeks = connUp, p.Incarnation, !p.Tryst, false
-	m.generation++
-	m.up, m.served, m.window, m.widen = now, false, maxResent, time.Time{}
-	acts := m.endAllOld()
-	m.why = nil
-	return m.flush(now, m.drain(now, acts))
-}
-
-func (m *requests) helloFailed(now time.Time, err error) []requestAction {
-	m.tried = true
-	waited := now.Sub(m.unreached)
-	switch {
-	case m.conn == connNone:
-		return m.seek(now, nil)
-	case waited >= m.peerTimeout:
-		return m.seek(now, m.fail(status.Errorf(status.Unavailable,
-			"%s was not reached for %v: %s%s", m.peer, m.peerTimeout, status.From(err).Message(), firstSentence(becauseOf(m.why)))))
-	}
-	pause := min(m.pause, m.peerTimeout-waited)
-	m.pause = min(2*m.pause, helloPauseMax)
-	return m.probe(pause)
-}
-
-var errNotTryst = status.New(status.Unimplemented, "the peer is not Tryst any more")
-
-// refused returns the error that the transfers end with after a hello that ended with
-// err; nil when another hello is to be made.
-func (m *requests) refused(err error) error {
-	if _, lost := errors.AsType[*transport.LostError](err); lost {
-		if m.hellos.add(err) {
-			return endless(m.peer, "the request for its name", err)
-		}
-		return nil
-	}
-	switch status.CodeOf(err) {
-	case status.OK, status.Unavailable, status.DeadlineExceeded, status.Cancelled, status.Unknown:
-		return nil
-	}
-	return status.From(err).WithPrefix(m.peer)
-}
-
-// seek goes on looking for a peer that no transfer waits for, as long as the peer may
-// keep values that were cancelled: they go back to their keys when it gets the cancels.
-func (m *requests) seek(now time.Time, acts []requestAction) []requestAction {
-	m.seeks = !m.over && len(m.cancelled) > 0 && now.Sub(m.unreached) < expireAfter
-	if !m.seeks {
-		return acts
-	}
-	return append(acts, m.probe(helloPauseMax)...)
 }
 
 // endAllOld ends what only the peer's earlier process could have answered.
@@ -332,6 +260,7 @@ func (m *requests) fail(err error) []requestAction {
 		}
 		m.cancelLater(t) // the peer may have matched it
 		acts = m.end(acts, t, err)
+		acts[len(acts)-1].unreached = true
 	}
 	return acts
 }

@@ -145,7 +145,7 @@ func TestRequestsChart(t *testing.T) {
 			b.want("reported twice", b.lost(2, 1), "")
 			b.want("reached", b.hello(5), "send 1.2, send 2.2")
 		}},
-		{"lost with an earlier link", func(b *requestsBench) {
+		{"lost with an earlier connection", func(b *requestsBench) {
 			b.recv(1)
 			b.hello(5)
 			b.recv(2)
@@ -235,7 +235,7 @@ func TestRequestsChart(t *testing.T) {
 			b.now = b.now.Add(transport.DefaultPeerTimeout)
 			got := strings.Split(b.unreached(status.Unavailable), ", ")
 			slices.Sort(got)
-			b.want("timeout", strings.Join(got, ", "), "drop 2.1, end 1: Unavailable, end 2: Unavailable, hello in 1s")
+			b.want("timeout", strings.Join(got, ", "), "drop 2.1, end 1: Unavailable, end 2: Unavailable, hello in 400ms")
 			b.recv(3)
 			got = strings.Split(b.hello(5), ", ")
 			if got[0] != "send 3.1" || len(b.batch.ids) != 2 || b.batch.kind != doCancel {
@@ -247,9 +247,9 @@ func TestRequestsChart(t *testing.T) {
 			b.hello(5)
 			b.lost(1, 1)
 			b.now = b.now.Add(transport.DefaultPeerTimeout)
-			b.want("timeout", b.unreached(status.Unavailable), "end 1: Unavailable, hello in 1s")
+			b.want("timeout", b.unreached(status.Unavailable), "end 1: Unavailable, hello in 400ms")
 			b.now = b.now.Add(expireAfter - transport.DefaultPeerTimeout - time.Second)
-			b.want("still", b.unreached(status.Unavailable), "hello in 1s")
+			b.want("still", b.unreached(status.Unavailable), "hello in 400ms")
 			b.want("reached", b.hello(5), "cancel [1]")
 			b.want("taken", b.flushed(nil), "")
 		}},
@@ -274,7 +274,7 @@ func TestRequestsChart(t *testing.T) {
 			b.now = b.now.Add(time.Second)
 			b.want("has its own time", b.unreached(status.Unavailable), "hello in 20ms")
 			b.now = b.now.Add(transport.DefaultPeerTimeout)
-			b.want("timeout", b.unreached(status.Unavailable), "end 2: Unavailable, hello in 1s")
+			b.want("timeout", b.unreached(status.Unavailable), "end 2: Unavailable, hello in 400ms")
 			b.want("another process", b.hello(6), "")
 		}},
 		{"cancel that was not taken by a peer that nobody asks any more", func(b *requestsBench) {
@@ -285,7 +285,7 @@ func TestRequestsChart(t *testing.T) {
 			b.hello(5)
 			b.cancel(1)
 			b.want("the last receive ends", b.restarted(2, 2), "end 2: Aborted")
-			b.want("not taken", b.flushed(errLost), "hello in 1s")
+			b.want("not taken", b.flushed(errLost), "hello in 400ms")
 			b.want("reached", b.hello(5), "cancel [1]")
 		}},
 		{"closing while the peer is lost", func(b *requestsBench) {
@@ -341,7 +341,7 @@ func TestRequestsFallback(t *testing.T) {
 	b.want("late word", b.fallback(1, 1), "")
 	b.want("cancelled meanwhile", b.do(b.m.fallbackID(b.now, 3, 1)), "")
 	if b.m.conn != connUp {
-		t.Errorf("the link is %v", b.m.conn)
+		t.Errorf("the connection is %v", b.m.conn)
 	}
 	b.want("lost there", b.lost(1, 2), "hello in 0s")
 	b.want("given back while looking", b.fallback(2, 1), "")
@@ -363,7 +363,7 @@ func TestRequestsFallback(t *testing.T) {
 	}
 }
 
-// TestRequestsMove: a connection with a better route has a receive requested again, which chooses
+// TestRequestsMove: with a connection over a better route a receive is requested again, and chooses
 // its route anew. The connection counts as up.
 func TestRequestsMove(t *testing.T) {
 	b := ups(t)
@@ -371,7 +371,7 @@ func TestRequestsMove(t *testing.T) {
 	moved := b.m.transfers[1]
 	b.want("moved", b.do(b.m.move(b.now, moved)), "send 1.2")
 	if b.m.conn != connUp || moved.Fallback || moved.losses != (losses{}) {
-		t.Errorf("the link is %v, and the receive %+v", b.m.conn, moved)
+		t.Errorf("the connection is %v, and the receive %+v", b.m.conn, moved)
 	}
 	b.recv(2)
 	b.lost(2, 1)
@@ -568,7 +568,7 @@ func TestRequestsNoHotLoop(t *testing.T) {
 	b.recv(1)
 	b.answered(1, 1)
 	b.pass(ackDelay)
-	b.want("lost", b.flushed(errLost), "hello in 0s") // the link has carried an answer
+	b.want("lost", b.flushed(errLost), "hello in 0s") // the connection has carried an answer
 	pause = helloPause
 	for range 50 {
 		b.hello(5)
@@ -635,7 +635,7 @@ func TestErrorsNameWhyTheConnectionWasLost(t *testing.T) {
 			t.Errorf("%s: %q, want one with %q", name, got, words)
 		}
 	}
-	// What an earlier link was lost for, before the peer was reached or given up, is
+	// What an earlier connection was lost for, before the peer was reached or given up, is
 	// another story.
 	for name, between := range map[string]func(b *requestsBench){
 		"it was up again": func(b *requestsBench) {
@@ -794,6 +794,23 @@ func TestCancelsReachAPeerOfBriefConnections(t *testing.T) {
 	}
 	b.do(b.m.lostID(b.now, 1, b.m.transfers[1].Attempt, false, errLost))
 	b.now = b.now.Add(briefTimeouts*transport.DefaultPeerTimeout + expireAfter)
-	b.want("the receive ends, and the peer is sought", b.hello(5), "end 1: Unavailable, hello in 1s")
+	b.want("the receive ends, and the peer is sought", b.hello(5), "end 1: Unavailable, hello in 400ms")
 	b.want("which is told", b.hello(5), "cancel [1]")
+}
+
+// TestARefusalEndsWhatBeganBeforeTheHello: what has begun since asks again, once for all of it.
+func TestARefusalEndsWhatBeganBeforeTheHello(t *testing.T) {
+	b := newRequestsBench(t)
+	b.want("the first receive", b.recv(1), "hello in 0s")
+	b.now = b.now.Add(time.Millisecond)
+	b.want("the second one", b.recv(2), "")
+	b.want("the third one", b.recv(3), "")
+	b.want("its context ends", b.cancel(3), "end 3: Cancelled")
+	b.want("a refusal", b.unreached(status.Aborted), "end 1: Aborted, hello in 0s")
+	b.want("another refusal", b.unreached(status.Aborted), "end 2: Aborted")
+	b.want("the next receive", b.recv(4), "hello in 0s")
+	b.now = b.now.Add(time.Millisecond)
+	b.want("one more", b.recv(5), "")
+	b.want("a refusal", b.unreached(status.Aborted), "end 4: Aborted, hello in 0s")
+	b.want("the peer has this task now", b.hello(5), "send 5.1")
 }

@@ -56,7 +56,7 @@ type responses struct {
 	bytes     int64     // charged to all requesters
 	turns     list.List // of *requester with entries that wait for space; the next in front
 	blocked   bool      // the next one waits for the limit for all
-	full      int       // sources whose requesters wait for their share, found in
+	full      int       // addresses whose requesters wait for their share, found in
 	round     uint64    // of admitFitting
 }
 
@@ -77,10 +77,11 @@ type entry struct {
 	requester *requester
 	request   transport.Request
 	state     entryState
-	fetch     uint64 // id of its receive
-	calls     []call // that wait for the response
-	cancelled bool   // stopping: no value is wanted any more
-	ended     bool   // its step was cleaned up: what it ends with is not kept
+	fetch     uint64    // id of its receive
+	calls     []call    // that wait for the response
+	cancelled bool      // stopping: no value is wanted any more
+	ended     bool      // its step was cleaned up: what it ends with is not kept
+	asked     time.Time // when its newest attempt came
 	response  transport.Response
 	bytes     int64         // charged to its requester: for the response, or to reserve space for it
 	size      int64         // what the value that found no space will be charged; 0 when not known
@@ -125,7 +126,7 @@ func (t *responses) request(now time.Time, r transport.Request, replier transpor
 		for _, old := range t.takeCalls(e) {
 			acts = append(acts, refuse(old, superseded(e.request, r.Attempt)))
 		}
-		e.request.Attempt = r.Attempt
+		e.request.Attempt, e.asked = r.Attempt, now
 	}
 	switch {
 	case e.state == entryKept:
@@ -147,7 +148,7 @@ func (t *responses) enterRequest(now time.Time, k *requester, r transport.Reques
 	if err != nil {
 		return []responseAction{refuse(to, err)}
 	}
-	e := &entry{requester: k, request: r}
+	e := &entry{requester: k, request: r, asked: now}
 	t.insert(e)
 	t.countIn(e)
 	t.wait(e, to)
@@ -315,6 +316,8 @@ func (t *responses) fetched(now time.Time, r transport.Request, fetch uint64, re
 		e.requester.past.sent(e)
 		t.ended(now, e, pastCleaned)
 		acts = t.release(acts, e, cleanedUp(r.Step))
+	} else if resp.Err != nil && t.limits.over != nil && t.limits.over(r.Step, r.Key) {
+		t.forget(e) // the next attempt gets the same, and a late one is acknowledged by nobody
 	}
 	return append(acts, t.admit(now)...)
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // bench calls the machine responses: each event is a method, which returns the actions as text.
-// The test ends receives of the source, by value or fail.
+// The test ends local receives, by value or fail.
 type bench struct {
 	t   *testing.T
 	m   *responses
@@ -40,8 +40,8 @@ func newBench(t *testing.T, limits cacheLimits) *bench {
 	if limits.keptTotal == 0 {
 		limits.keptTotal = 1 << 40
 	}
-	if limits.keptPerSource == 0 {
-		limits.keptPerSource = limits.keptTotal
+	if limits.keptPerAddress == 0 {
+		limits.keptPerAddress = limits.keptTotal
 	}
 	b := &bench{t: t, m: newResponses(limits), now: t0, leaks: newLeaks(t), fetch: make(map[uint64]transport.Request), inc: 7, name: consumer}
 	t.Cleanup(func() {
@@ -91,7 +91,7 @@ func (b *bench) request(id uint64, attempt uint32, call callID) string {
 	}, call))
 }
 
-// value ends a receive of the source with a value of n bytes, x.
+// value ends a local receive with a value of n bytes, x.
 func (b *bench) value(f uint64, x byte, n int) string {
 	ask, ok := b.fetch[f]
 	if !ok {
@@ -785,10 +785,10 @@ func TestResponsesTickReturnsTheNextTime(t *testing.T) {
 	}
 }
 
-// TestResponsesShareOfASource: processes of one address that acknowledge nothing leave space to others, wait
+// TestResponsesShareOfAnAddress: processes of one address that acknowledge nothing leave space to others, wait
 // among themselves in turn, and those that are unreachable give way to the others.
-func TestResponsesShareOfASource(t *testing.T) {
-	b := newBench(t, cacheLimits{keptPerSource: 2*keptOverhead + 1000, keptTotal: 4*keptOverhead + 2000})
+func TestResponsesShareOfAnAddress(t *testing.T) {
+	b := newBench(t, cacheLimits{keptPerAddress: 2*keptOverhead + 1000, keptTotal: 4*keptOverhead + 2000})
 	as := func(inc uint64, from string) {
 		b.inc, b.name = inc, fmt.Sprintf("/job:c/replica:0/task:%d", inc)
 		if _, _, err := b.m.introduce(b.now, b.requester(), from); err != nil {
@@ -813,4 +813,26 @@ func TestResponsesShareOfASource(t *testing.T) {
 	as(1, "one host")
 	b.want("who is gone gives way", b.down()+b.pass(0), "release a DataLoss, fetch 4, fetch 5")
 	b.want("in turn", b.value(4, 'b', 900), "call 2: value b")
+}
+
+// TestErrorOfAStepThatIsOverIsNotKept: a request may have waited in a connection that was lost, and then nobody
+// acknowledges the error. Each attempt gets the one that the values remember.
+func TestErrorOfAStepThatIsOverIsNotKept(t *testing.T) {
+	for _, over := range []bool{false, true} {
+		b := cacheBench(t)
+		b.m.limits.over = func(int64, rendezvous.Key) bool { return over }
+		b.request(1, 1, 1)
+		b.want("the answer", b.fail(1, status.FailedPrecondition), "call 1: FailedPrecondition")
+		want := "call 2: FailedPrecondition"
+		if over {
+			want = "fetch 2"
+		}
+		b.want("the next attempt", b.request(1, 2, 2), want)
+		if over {
+			b.want("its answer", b.fail(2, status.FailedPrecondition), "call 2: FailedPrecondition")
+			if n := len(b.m.known(b.requester()).entries); n != 0 {
+				t.Errorf("%d entries are kept", n)
+			}
+		}
+	}
 }

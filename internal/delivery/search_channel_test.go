@@ -27,7 +27,7 @@ type duoEnd struct {
 	messages uint32      // those of them that take a receive
 	posted   int         // receives
 	cq       []duoCompletion
-	wired    bool        // the table counts it as a connection of the peer
+	counted  bool        // the table counts it as a connection of the peer
 	sources  []duoSource // by handle-1
 	batches  []duoChannelBatch
 	hello    bool // HELLO has come
@@ -549,21 +549,21 @@ func (w *duo) destroy(i, generation int) {
 func (w *duo) connClosed(i int) {
 	s := &w.sides[i]
 	if s.up != 0 {
-		if e := &s.ends[s.up-1]; e.wired {
-			e.wired = false
+		if e := &s.ends[s.up-1]; e.counted {
+			e.counted = false
 			s.table.connClosed(w.now, s.table.known(transport.Process{Name: w.requester(1 - i).Name, Incarnation: e.peer}))
 		}
 		s.up = 0
 	}
 }
 
-// setUp has a channel carry receives.
+// setUp makes a channel carry receives.
 func (w *duo) setUp(i, generation int) {
 	s := &w.sides[i]
 	e := &s.ends[generation-1]
 	s.up = generation
 	k, acts := s.table.connOpened(w.now, transport.Process{Name: w.requester(1 - i).Name, Incarnation: e.peer})
-	e.wired = k != nil
+	e.counted = k != nil
 	w.keep(i, acts)
 }
 

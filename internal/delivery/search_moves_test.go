@@ -764,7 +764,7 @@ func (w *duo) appendEnd(b []byte, i, g int) []byte {
 	e := &w.sides[i].ends[g]
 	num := func(xs ...uint64) { b = appendNums(b, xs...) }
 	num(uint64(e.state), e.peer)
-	b = appendFlags(b, e.wired, e.hello && w.cfg.changes > 0, e.replaced, e.moved, e.byes)
+	b = appendFlags(b, e.counted, e.hello && w.cfg.changes > 0, e.replaced, e.moved, e.byes)
 	if e.ch == nil {
 		return b
 	}

@@ -218,7 +218,7 @@ func (w *duo) cancel(i int, requester uint64, ids []uint64) {
 	w.cancelNow(i, duoIDs{requester, ids})
 }
 
-// cancelNow has the table cancel, and waits for the receives of the source that this ends.
+// cancelNow has the table cancel, and waits for the local receives that this ends.
 func (w *duo) cancelNow(i int, c duoIDs) {
 	s := &w.sides[i]
 	shown := w.hideLosses(i, c)

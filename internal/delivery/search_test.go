@@ -265,12 +265,12 @@ func searchWithout(t *testing.T, name, want string, cfg duoConfig, off duoRules)
 	})
 }
 
-// An id names a receive in all its attempts and on all wires, of one process to one
+// An id names a receive in all its attempts and over all transports, of one process to one
 // process; only the newest attempt is answered.
 func TestSearchWithoutRuleA(t *testing.T) {
 	broken := duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1}}
 	searchWithout(t, "an id names a receive in all its attempts", "value 1: 0 times delivered, 0 times in the table", broken, duoRules{newID: true})
-	searchWithout(t, "one table for all wires", "value 1: 0 times delivered, 0 times in the table", broken, duoRules{ownTable: true})
+	searchWithout(t, "one table for all transports", "value 1: 0 times delivered, 0 times in the table", broken, duoRules{ownTable: true})
 	restarted := duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, restarts: 1}}
 	searchWithout(t, "another process does not answer", "which process 2 took, ends with value 1 of key 0 of process 12", restarted, duoRules{anyProcess: true})
 	reborn := duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 2, breaks: 1, reborn: 1}}

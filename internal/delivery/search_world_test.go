@@ -310,7 +310,7 @@ func newDuo(t testing.TB, cfg *duoConfig) *duo {
 func (w *duo) begin(i int) {
 	s := &w.sides[i]
 	s.table = newResponses(cacheLimits{
-		maxWaiting: math.MaxInt32, maxWaitingBytes: math.MaxInt64, keptPerRequester: math.MaxInt64, keptPerSource: math.MaxInt64, keptTotal: math.MaxInt64,
+		maxWaiting: math.MaxInt32, maxWaitingBytes: math.MaxInt64, keptPerRequester: math.MaxInt64, keptPerAddress: math.MaxInt64, keptTotal: math.MaxInt64,
 		addressed: everyName,
 	})
 	if w.cfg.kept > 0 {
@@ -782,7 +782,7 @@ func (w *duo) restart(i int) {
 }
 
 // forgotten reports whether a side keeps something for a process that is no more, and
-// that it has no way to any more.
+// that it cannot reach any more.
 func (w *duo) forgotten(i int) bool {
 	if w.cfg.rules.keepAll || w.sides[i].closing {
 		return false

@@ -44,15 +44,15 @@ func (t *responses) hasSpaceFor(a transport.Process, from string) *status.Error 
 	if s != nil {
 		mine = s.unaddressed
 	}
-	if mine < maxProcessesOfSource && t.unaddressed < maxProcesses {
+	if mine < maxProcessesOfAddress && t.unaddressed < maxProcesses {
 		return nil
 	}
 	if s != nil && s.idle.Len() > 0 {
 		t.remove(item[*requester](s.idle.Front()))
 		return nil
 	}
-	if mine >= maxProcessesOfSource {
-		return status.Passing("%d processes that are in no cluster ask here from %s already; at most %d may", mine, from, maxProcessesOfSource)
+	if mine >= maxProcessesOfAddress {
+		return status.Passing("%d processes that are in no cluster ask here from %s already; at most %d may", mine, from, maxProcessesOfAddress)
 	}
 	return status.Passing("%d processes that are in no cluster ask here already; at most %d may", t.unaddressed, maxProcesses)
 }
@@ -76,8 +76,8 @@ func (t *responses) hasIDs(k *requester, n int) *status.Error {
 		return nil // they have no ids that are remembered
 	case k.ids()+n > share:
 		of = k.describe()
-	case k.origin.ids+n > sharesOfSource*share:
-		of, share = "the processes at "+k.origin.address, sharesOfSource*share
+	case k.origin.ids+n > sharesOfAddress*share:
+		of, share = "the processes at "+k.origin.address, sharesOfAddress*share
 	case t.ids+n > waitingInAll*share:
 		of, share = "all processes", waitingInAll*share
 	default:

@@ -96,7 +96,7 @@ func TestRememberedIDsHaveATotal(t *testing.T) {
 	share := maxRemembered + 10
 	for i := range uint64(waitingInAll) {
 		b.name, b.inc = fmt.Sprintf("/job:client/replica:0/task:%d", i+1), i+1
-		if err := b.introduce(b.name, b.inc, fmt.Sprint("host", i/sharesOfSource)); err != nil {
+		if err := b.introduce(b.name, b.inc, fmt.Sprint("host", i/sharesOfAddress)); err != nil {
 			t.Fatal(err)
 		}
 		b.wantCode("a share", b.cancelIDs(1, share), status.OK)
@@ -115,7 +115,7 @@ func TestRememberedIDsHaveATotal(t *testing.T) {
 	b.want("what the first one cancelled is remembered", b.request(5, 1, 1), "call 1: Aborted")
 }
 
-func TestRequestersHaveAShareForEachSourceAndATotal(t *testing.T) {
+func TestRequestersHaveAShareForEachAddressAndATotal(t *testing.T) {
 	member := "/job:worker/replica:0/task:5"
 	b := newBench(t, cacheLimits{addressed: func(name string) bool { return name == member }})
 	connect := func(name string, inc uint64, from string) error {
@@ -135,11 +135,11 @@ func TestRequestersHaveAShareForEachSourceAndATotal(t *testing.T) {
 			}
 		}
 	}
-	fill("host0", maxProcessesOfSource)
-	b.wantCode("beyond the share of an origin", connect("one more", 1<<40, "host0"), status.ResourceExhausted, "host0", fmt.Sprint(maxProcessesOfSource))
+	fill("host0", maxProcessesOfAddress)
+	b.wantCode("beyond the share of an origin", connect("one more", 1<<40, "host0"), status.ResourceExhausted, "host0", fmt.Sprint(maxProcessesOfAddress))
 	b.wantCode("another source", connect("a newcomer", 1<<41, "host1"), status.OK)
 	for i := 2; len(b.m.requesters) < maxProcesses; i++ {
-		fill(fmt.Sprint("host", i), min(maxProcessesOfSource, maxProcesses-len(b.m.requesters)))
+		fill(fmt.Sprint("host", i), min(maxProcessesOfAddress, maxProcesses-len(b.m.requesters)))
 	}
 	b.wantCode("beyond the total", connect("one more", 1<<42, "host1"), status.ResourceExhausted, fmt.Sprint(maxProcesses))
 	b.wantCode("a task of the cluster", connect(member, 1<<43, "host1"), status.OK)
@@ -153,18 +153,18 @@ func TestIdleRequestersMakeSpace(t *testing.T) {
 	if err := b.introduce("another", 1<<40, "host1"); err != nil {
 		t.Fatal(err)
 	}
-	for i := range uint64(2 * maxProcessesOfSource) {
+	for i := range uint64(2 * maxProcessesOfAddress) {
 		if err := b.introduce(fmt.Sprint("n", i), i+1, "host0"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n := len(b.m.requesters); n != maxProcessesOfSource+1 || b.m.unaddressed != n || b.m.idle.Len() != n {
+	if n := len(b.m.requesters); n != maxProcessesOfAddress+1 || b.m.unaddressed != n || b.m.idle.Len() != n {
 		t.Errorf("%d requesters, %d without address, %d idle", n, b.m.unaddressed, b.m.idle.Len())
 	}
 	if b.m.requesters["another"] == nil {
 		t.Error("one from another source has made room")
 	}
-	b.name, b.inc = fmt.Sprint("n", maxProcessesOfSource+1), maxProcessesOfSource+2
+	b.name, b.inc = fmt.Sprint("n", maxProcessesOfAddress+1), maxProcessesOfAddress+2
 	b.cancel(7) // it is remembered, so it stays
 	b.pass(rememberFor)
 	if len(b.m.requesters) != 1 {

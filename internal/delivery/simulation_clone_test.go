@@ -80,12 +80,12 @@ func cloneRequests(m *requests) *requests {
 	for i, t := range n.again {
 		n.again[i] = one(t)
 	}
-	n.pending, n.cancelled, n.cancelling = slices.Clone(m.pending), slices.Clone(m.cancelled), slices.Clone(m.cancelling)
+	n.pending, n.cancelled, n.cancelling, n.acking = slices.Clone(m.pending), slices.Clone(m.cancelled), slices.Clone(m.cancelling), slices.Clone(m.acking)
 	return &n
 }
 
 // state writes what makes a difference for what can happen later: two worlds
-// with the same text are the same to a search. Numbers of connections and links
+// with the same text are the same to a search. Numbers of connections
 // are given by their distance from the present one; times are left out.
 func (w *world) state() string {
 	b := make([]byte, 0, 512)
@@ -200,7 +200,7 @@ func appendResponses(b []byte, t *responses, name func(rendezvous.Value) byte) [
 		b = appendList(b, k.displaced)
 		num(uint64(len(k.past.ends)))
 		for _, id := range sortedKeys(k.past.ends) {
-			num(id, uint64(k.past.ends[id]), k.past.lost[id])
+			num(id, uint64(k.past.ends[id]), k.past.lost[id].hash)
 		}
 		for _, hash := range sortedKeys(k.past.owed) {
 			b = appendList(b, k.past.owed[hash])

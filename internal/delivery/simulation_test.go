@@ -179,7 +179,7 @@ func TestSimulationWalk(t *testing.T) {
 		"limits": {keys: 4, timed: true, budget: budget{sends: 200, recvs: 220, breaks: 20, cancels: 20},
 			limits: cacheLimits{keptPerRequester: 3 * keptOverhead, keptTotal: 3 * keptOverhead}, sizes: []int{1, 700, 30, 2000}},
 		"share of an origin": {keys: 4, timed: true, budget: budget{sends: 200, recvs: 220, breaks: 20, cancels: 20},
-			limits: cacheLimits{keptPerRequester: 3 * keptOverhead, keptPerSource: 3 * keptOverhead, keptTotal: 9 * keptOverhead}, sizes: []int{1, 700, 30, 2000}},
+			limits: cacheLimits{keptPerRequester: 3 * keptOverhead, keptPerAddress: 3 * keptOverhead, keptTotal: 9 * keptOverhead}, sizes: []int{1, 700, 30, 2000}},
 		"many":       {keys: 200, timed: true, budget: budget{sends: 240, recvs: 250, breaks: 8}},
 		"one by one": {keys: 1, timed: true, budget: budget{sends: 50, recvs: 50, breaks: 20, cancels: 10}},
 	}

@@ -34,7 +34,7 @@ type world struct {
 	s         *responses
 	process   uint64 // its incarnation
 	keys      []simKey
-	reports   []report          // of receives of the source that have ended
+	reports   []report          // of local receives that have ended
 	callsHere map[callID]int    // call → index in calls
 	lastCall  callID            //
 	downs     []uint64          // connections whose end the sender has not seen
@@ -115,7 +115,7 @@ const (
 	callGone
 )
 
-// simCall is one attempt on the wire.
+// simCall is one attempt that was sent.
 type simCall struct {
 	attempt  transport.Receive
 	conn     uint64
@@ -149,7 +149,7 @@ func newWorld(t testing.TB, cfg *simConfig) *world {
 	l := cfg.limits
 	l.maxWaiting, l.maxWaitingBytes = cmp.Or(l.maxWaiting, math.MaxInt32), cmp.Or(l.maxWaitingBytes, math.MaxInt64)
 	l.keptPerRequester, l.keptTotal = cmp.Or(l.keptPerRequester, math.MaxInt64), cmp.Or(l.keptTotal, math.MaxInt64)
-	l.keptPerSource = cmp.Or(l.keptPerSource, l.keptTotal)
+	l.keptPerAddress = cmp.Or(l.keptPerAddress, l.keptTotal)
 	cfg.limits = l
 	if cfg.values == nil {
 		for i := range simValues {

@@ -15,12 +15,13 @@ type cacheLimits struct {
 	maxWaitingBytes  int64
 	maxRemembered    int // 0: that of limits.go
 	keptPerRequester int64
-	keptPerSource    int64
+	keptPerAddress   int64
 	keptTotal        int64
 
-	addressed   func(name string) bool        // whether the cluster has an address for a name; nil: for none
-	left        func(name string) bool        // whether the task of a name has left the cluster; nil: none has
-	republishes func(key rendezvous.Key) bool // whether the source gives the value of a key any number of times; nil: of none
+	addressed   func(name string) bool                    // whether the cluster has an address for a name; nil: for none
+	left        func(name string) bool                    // whether the task of a name has left the cluster; nil: none has
+	over        func(step int64, key rendezvous.Key) bool // whether a step is over for good; nil: none is
+	republishes func(key rendezvous.Key) bool             // whether values gives the value of a key any number of times; nil: of none
 }
 
 // countWaiting refuses one receive more than may wait. That passes when others end.
@@ -45,7 +46,7 @@ func (t *responses) countWaiting(k *requester, a transport.Request) *status.Erro
 // without having taken a value: those of one requester in order, and the requesters in
 // turn. A receive that waits for the limit for all holds up every other one; otherwise
 // smaller values would keep a large one waiting for ever. In the same way one that waits for
-// the share of its source address holds up the requesters of that address. A receive that
+// the share of its address holds up the requesters of that address. A receive that
 // waits for its own requester's limit holds up no other requester. A value larger than a
 // limit passes when nothing else is charged.
 //
@@ -60,7 +61,7 @@ func (t *responses) fits(e *entry, charge int64) bool {
 	return t.fitsRequester(k, e.bytes, charge) && t.fitsOrigin(k.origin, e.bytes, charge) && t.fitsAll(e.bytes, charge)
 }
 
-// fitsRequester, fitsSource and fitsAll report it for one limit, and an entry that is charged
+// fitsRequester, fitsOrigin and fitsAll report it for one limit, and an entry that is charged
 // so much already.
 func (t *responses) fitsRequester(k *requester, already, charge int64) bool {
 	others := k.bytes - already
@@ -69,7 +70,7 @@ func (t *responses) fitsRequester(k *requester, already, charge int64) bool {
 
 func (t *responses) fitsOrigin(s *origin, already, charge int64) bool {
 	others := s.bytes - already
-	return others == 0 || others+charge <= t.limits.keptPerSource
+	return others == 0 || others+charge <= t.limits.keptPerAddress
 }
 
 func (t *responses) fitsAll(already, charge int64) bool {

@@ -21,7 +21,15 @@ type Values interface {
 	Restore(step int64, key rendezvous.Key, v rendezvous.Value) bool
 }
 
-// Publisher is a Source of which some values do not go when they are received.
+// Rememberer is Values that remember which steps are over.
+type Rememberer interface {
+	Values
+	// Over reports whether a step is over for good: each receive of key there ends with the same error. Like
+	// TakeLocal, it calls nobody.
+	Over(step int64, key rendezvous.Key) bool
+}
+
+// Publisher is Values some of which do not go when they are received.
 type Publisher interface {
 	Values
 	// Republishes reports whether each receive of key gets the value. It calls nobody, as

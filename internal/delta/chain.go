@@ -12,6 +12,15 @@ type Delta struct {
 	Summary Summary
 }
 
+// Digests returns the digests of the base and of the result that the delta names; nil if it is damaged.
+func (d Delta) Digests() (base, result []byte) {
+	h, _, err := parseHeader(d.Content)
+	if err != nil {
+		return nil, nil
+	}
+	return h.base, h.result
+}
+
 // Step has the deltas from one version of a publication to the next, by the names of the tensors. A
 // tensor without one is taken whole.
 type Step struct {

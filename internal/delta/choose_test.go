@@ -67,7 +67,7 @@ func TestDataThatDoesNotCompressIsTakenWhole(t *testing.T) {
 }
 
 func TestTheFastestRoutesNeedNoLook(t *testing.T) {
-	if pays(1<<30, 8e9) || !pays(1<<30, 1e9) || !pays(1<<30, 0) {
+	if Pays(1<<30, 8e9) || !Pays(1<<30, 1e9) || !Pays(1<<30, 0) {
 		t.Error("over 8 GB/s a delta may pay, or over 1 GB/s it may not")
 	}
 	p := Pair{Old: make([]byte, 1<<20), New: make([]byte, 1<<20), Unit: 2}
@@ -91,5 +91,30 @@ func TestALookReadsLittle(t *testing.T) {
 	_, made := newEncoder(t).Encode(nil, pairOf(old, new, 2), 0)
 	if float64(guess.Bytes) < 0.7*float64(made.Bytes) || float64(guess.Bytes) > 1.8*float64(made.Bytes) {
 		t.Errorf("a look guesses %d bytes, it is %d", guess.Bytes, made.Bytes)
+	}
+}
+
+func TestEncoderKeepsItsLimit(t *testing.T) {
+	r := seeded(5)
+	old := random(r, 1<<20)
+	new := change(r, old, 2, 0.1, lowBits)
+	e := newEncoder(t)
+	out, whole := e.Encode(nil, pairOf(old, new, 2), 0)
+	if whole.Method != Sparse {
+		t.Fatalf("%+v", whole)
+	}
+	e.Limit = int64(len(out))
+	if _, s := e.Encode(nil, pairOf(old, new, 2), 0); s.Method != Sparse {
+		t.Errorf("at its limit: %+v", s)
+	}
+	e.Limit = int64(len(out)) / 2
+	if out, s := e.Encode(nil, pairOf(old, new, 2), 0); s.Method != Whole || len(out) != 0 {
+		t.Errorf("beyond its limit: %+v", s)
+	}
+	e.Limit = 0
+	blocks := 0
+	e.Stop = func() bool { blocks++; return blocks > 2 }
+	if out, s := e.Encode(nil, pairOf(old, new, 2), 0); s.Method != Whole || len(out) != 0 || blocks != 3 {
+		t.Errorf("after %d blocks: %+v", blocks, s)
 	}
 }

@@ -44,6 +44,11 @@ type Pair struct {
 // Encoder makes deltas, one after the other. It keeps its scratch memory of up to 5 MiB from one to
 // the next. It is not safe for concurrent use.
 type Encoder struct {
+	// Limit is how long a delta may be, in bytes; a longer one is not made. 0 means no limit.
+	Limit int64
+	// Stop, if not nil, is called between two blocks. When it returns true, no delta is made.
+	Stop func() bool
+
 	zstd    *zstd.Encoder
 	changes changes
 	payload []byte
@@ -75,8 +80,8 @@ type encoding struct {
 }
 
 // Encode appends the delta from p.Old to p.New to out. Its method is Whole, and out as it was, when
-// the whole tensor arrives earlier over a route of rate bytes a second (see Sample.Choose), or when
-// its length changed. With the rate 0 the bytes alone count.
+// the whole tensor arrives earlier over a route of rate bytes a second (see Sample.Choose), when
+// its length changed, and as Limit and Stop say. With the rate 0 the bytes alone count.
 func (e *Encoder) Encode(out []byte, p Pair, rate float64) ([]byte, Summary) {
 	whole := Summary{Length: int64(len(p.New)), Bytes: int64(len(p.New))}
 	if len(p.Old) != len(p.New) || len(p.Base) > maxDigest || len(p.Result) > maxDigest {
@@ -89,7 +94,7 @@ func (e *Encoder) Encode(out []byte, p Pair, rate float64) ([]byte, Summary) {
 	d := encoding{Encoder: e, Pair: p, out: h.append(out), made: Summary{Length: whole.Length}}
 	if len(p.Base) > 0 && bytes.Equal(p.Base, p.Result) {
 		d.equal = blocks(len(p.New))
-	} else if !pays(whole.Length, rate) || Look(p.Old, p.New, p.Unit).Choose(rate) == Whole || !d.encode(len(out)) {
+	} else if !Pays(whole.Length, rate) || Look(p.Old, p.New, p.Unit).Choose(rate) == Whole || !d.encode(len(out)) {
 		return out, whole
 	}
 	d.flush()
@@ -101,7 +106,13 @@ func (e *Encoder) Encode(out []byte, p Pair, rate float64) ([]byte, Summary) {
 // encode appends the blocks. It returns false when they take too many bytes.
 func (d *encoding) encode(start int) bool {
 	limit := int(gains(d.made.Length))
+	if d.Limit > 0 {
+		limit = int(min(gains(d.made.Length), d.Limit))
+	}
 	for i := 0; i < len(d.New); i += blockBytes {
+		if d.Stop != nil && d.Stop() {
+			return false
+		}
 		end := min(i+blockBytes, len(d.New))
 		d.block(d.Old[i:end], d.New[i:end])
 		if len(d.out)-start > limit {

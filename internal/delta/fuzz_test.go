@@ -6,7 +6,7 @@ import (
 )
 
 // FuzzApply applies any bytes as a delta. It must end, and write to the tensor alone; and the same
-// bytes in pieces give the same.
+// bytes in parts give the same.
 func FuzzApply(f *testing.F) {
 	old := random(seeded(6), blockBytes+200) // two blocks
 	e := newEncoder(f)
@@ -18,23 +18,23 @@ func FuzzApply(f *testing.F) {
 	f.Add(framed(p, []byte{blockEqual, 1, blockRaw}, old[:200]), uint16(1))
 	f.Add(framed(p, []byte{blockEqual, 2}), uint16(3))
 	a := newApplier(f)
-	f.Fuzz(func(t *testing.T, delta []byte, piece uint16) {
+	f.Fuzz(func(t *testing.T, delta []byte, part uint16) {
 		to, g := target(p, true)
 		to.Hash = nil
 		err := a.Apply(to, delta)
 		g.check(t)
-		inPieces, g2 := target(p, true)
-		inPieces.Hash = nil
-		a.Reset(inPieces)
+		inParts, g2 := target(p, true)
+		inParts.Hash = nil
+		a.Reset(inParts)
 		for rest := delta; len(rest) > 0; {
-			n := min(len(rest), 1+int(piece))
+			n := min(len(rest), 1+int(part))
 			if _, err := a.Write(rest[:n]); err != nil {
 				break
 			}
 			rest = rest[n:]
 		}
-		if again := a.Close(); (again == nil) != (err == nil) || err == nil && !bytes.Equal(to.Dst, inPieces.Dst) {
-			t.Fatalf("at once: %v; in pieces of %d: %v", err, int(piece)+1, again)
+		if again := a.Close(); (again == nil) != (err == nil) || err == nil && !bytes.Equal(to.Dst, inParts.Dst) {
+			t.Fatalf("at once: %v; in parts of %d: %v", err, int(part)+1, again)
 		}
 		g2.check(t)
 	})

@@ -100,7 +100,7 @@ func TestOtherLengthTakesTheWhole(t *testing.T) {
 	}
 }
 
-func TestPiecesOfAnyLength(t *testing.T) {
+func TestPartsOfAnyLength(t *testing.T) {
 	e, a := newEncoder(t), newApplier(t)
 	r := seeded(3)
 	old := random(r, 4*blockBytes+6)
@@ -116,12 +116,12 @@ func TestPiecesOfAnyLength(t *testing.T) {
 		for rest := delta; len(rest) > 0; {
 			n := min(len(rest), 1+r.IntN(most))
 			if _, err := a.Write(slices.Clone(rest[:n])); err != nil {
-				t.Fatalf("pieces of up to %d bytes: %v", most, err)
+				t.Fatalf("parts of up to %d bytes: %v", most, err)
 			}
 			rest = rest[n:]
 		}
 		if err := a.Close(); err != nil || !bytes.Equal(to.Dst, new) {
-			t.Errorf("pieces of up to %d bytes: %v", most, err)
+			t.Errorf("parts of up to %d bytes: %v", most, err)
 		}
 		g.check(t)
 	}

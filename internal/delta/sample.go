@@ -104,9 +104,9 @@ func (s Sample) Choose(rate float64) Method {
 	return d.Method
 }
 
-// pays reports whether a delta of a tensor of n bytes could be there before the whole if it had no
+// Pays reports whether a delta of n bytes of a tensor could be there before the whole if it had no
 // change. Over the fastest routes it cannot, and nothing need be read to know.
-func pays(n int64, rate float64) bool {
+func Pays(n int64, rate float64) bool {
 	none := Summary{Length: n}
 	return n == 0 || Choose(rate, none.Whole(), none.Encode().Add(none.Apply(false))) == 1
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,6 +26,9 @@ const (
 	// betterSearch is the wait between searches for a better device: an RDMA port becomes
 	// active without any change of the network interfaces.
 	betterSearch = 30 * time.Second
+	// longestQuiet is longestSearch where nobody has asked for a device (FinderOptions.Optional): most such hosts never
+	// have one.
+	longestQuiet = 5 * time.Minute
 	// settle is how long after a change the network interfaces are looked at. Changes come
 	// in groups: an interface, its carrier, its addresses.
 	settle = 100 * time.Millisecond
@@ -41,7 +45,7 @@ const (
 // replace (score).
 type Finder struct {
 	o       FinderOptions
-	openers []providers.Opener // FinderOptions.Passed alone, or FinderOptions.Sources
+	openers []providers.Opener // FinderOptions.Passed alone, or FinderOptions.Openers
 
 	transport *verbstransport.RdmaRemoteRendezvous
 	wake      chan struct{} // holds one: a device was lost
@@ -61,12 +65,14 @@ type FinderOptions struct {
 	// Settings choose a device and how its packets are sent.
 	Settings RDMA
 	// Openers are those that the settings allow: of one that they name, or with auto of several, of which
-	// the first with a usable device is taken (RDMASources). There may be none.
+	// the first with a usable device is taken (RDMAOpeners). There may be none.
 	Openers []providers.Opener
 	// Named reports whether the settings name a provider.
 	Named func(provider string) bool
 	// Passed is the provider that the program has passed, which replaces the others; nil for none.
 	Passed verbs.Provider
+	// Optional says that nobody has asked for verbs: a missing device is searched for rarely, and logged at debug level.
+	Optional bool
 	// LocalAddr returns the address by which peers reach the process, zero if it is not known, and the
 	// reason for it. It may change with the network. Nil: not known.
 	LocalAddr func(context.Context) (addr netip.Addr, why string)
@@ -98,7 +104,11 @@ func (f *Finder) Find(ctx context.Context) (Selection, error) {
 	want.Before = f.first
 	f.mu.Unlock()
 	if f.o.Passed == nil {
-		return Select(want, f.openers...)
+		s, err := Select(want, f.openers...)
+		if err == nil && s.Why == chosenBySetting && !f.o.Named(s.Name()) {
+			s.Why = Auto(nil)
+		}
+		return s, err
 	}
 	s, _, err := open(f.openers[0], want)
 	s.Why = "the program passed it"
@@ -110,6 +120,15 @@ func (f *Finder) Find(ctx context.Context) (Selection, error) {
 func (f *Finder) MayCome(err error) bool {
 	return waits(err) || errors.Is(err, verbs.ErrUnavailable) && !namesDevice(f.o.Settings)
 }
+
+// Asked reports whether the settings or the program name the device or its provider. A detail, such as the port or the
+// index of an address, is for a device that may not be there.
+func (f *Finder) Asked() bool {
+	return f.o.Passed != nil || f.o.Settings.Device != "" || slices.ContainsFunc(f.openers, func(o providers.Opener) bool { return f.o.Named(o.Row.Name) })
+}
+
+// HasDetails reports whether the settings have details of the device, which say that one is expected.
+func (f *Finder) HasDetails() bool { return namesDevice(f.o.Settings) }
 
 // Lost returns how often a device was lost.
 func (f *Finder) Lost() uint64 { return f.losses.Load() }
@@ -181,7 +200,7 @@ func (f *Finder) run(ctx context.Context) {
 			case <-time.After(settle):
 			}
 		case <-timer.C:
-			wait = min(2*wait, longestSearch)
+			wait = min(2*wait, f.longest())
 		}
 		f.search(ctx)
 		if _, ok := f.Current(); ok {
@@ -218,8 +237,20 @@ func (f *Finder) search(ctx context.Context) {
 	f.failure = err.Error()
 	f.mu.Unlock()
 	if !same && ctx.Err() == nil && !ok {
-		f.o.Logger.Info("verbs: there is no usable device yet", "reason", err)
+		level := slog.LevelInfo
+		if f.o.Optional {
+			level = slog.LevelDebug
+		}
+		f.o.Logger.Log(ctx, level, "verbs: there is no usable device yet", "reason", err)
 	}
+}
+
+// longest is the longest wait before a search is repeated.
+func (f *Finder) longest() time.Duration {
+	if f.o.Optional {
+		return longestQuiet
+	}
+	return longestSearch
 }
 
 // use records the device that the transport uses from now on.

@@ -94,7 +94,7 @@ func CheckFixed(p providers.Row, o providers.Options) (device string, err error)
 	return opened.Choice.Device, opened.Device.Close()
 }
 
-// openFixed opens the only device of a source.
+// openFixed opens the only device of a provider.
 func openFixed(s providers.Opener) (_ Selection, err error) {
 	infos, err := s.Devices()
 	if err != nil {

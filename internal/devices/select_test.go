@@ -18,12 +18,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// sources are a host with RDMA and one with none, and a device in software.
-type sources struct {
+// hosts are a host with RDMA and one with none, and a device in software.
+type hosts struct {
 	kernel, down, none, software providers.Opener
 }
 
-func newSources(t *testing.T) sources {
+func newHosts(t *testing.T) hosts {
 	t.Helper()
 	provider := func(name, row string) (*verbstest.Host, providers.Opener) {
 		f := verbstest.NewFabric(verbstest.Options{Devices: []verbstest.DeviceOptions{{Name: name}}})
@@ -38,7 +38,7 @@ func newSources(t *testing.T) sources {
 		as.Inventory = nil
 		return h, providers.Opener{Provider: h.Provider(), Row: as}
 	}
-	var s sources
+	var s hosts
 	_, s.kernel = provider("hard0", libibverbs.Name)
 	h, down := provider("hard1", libibverbs.Name)
 	h.NIC("hard1").PortDown(1)
@@ -52,7 +52,7 @@ func newSources(t *testing.T) sources {
 // TestSelect: auto takes an active RDMA port if there is one, else the device in
 // software, and says why; a name is looked up in both.
 func TestSelect(t *testing.T) {
-	s := newSources(t)
+	s := newHosts(t)
 	for _, tt := range []struct {
 		name, provider string
 		want           discovery.Want
@@ -74,8 +74,8 @@ func TestSelect(t *testing.T) {
 		{name: "a name of software for libibverbs", provider: "libibverbs", want: discovery.Want{Device: "soft0"}, kernel: s.kernel, err: "soft0", is: verbs.ErrNotFound},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			sources := map[string][]providers.Opener{"auto": {tt.kernel, s.software}, "libibverbs": {tt.kernel}, "roce": {s.software}}
-			got, err := Select(tt.want, sources[tt.provider]...)
+			openers := map[string][]providers.Opener{"auto": {tt.kernel, s.software}, "libibverbs": {tt.kernel}, "roce": {s.software}}
+			got, err := Select(tt.want, openers[tt.provider]...)
 			if tt.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.err) || !errors.Is(err, tt.is) {
 					t.Errorf("%v; want %q, %v", err, tt.err, tt.is)

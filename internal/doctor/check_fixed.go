@@ -26,11 +26,14 @@ func (e *examiner) fixed() {
 		}
 	}
 	if usable := e.usable(); len(usable) > 0 {
-		with := ""
-		if !e.facts.Required {
+		with, otherwise := "", ""
+		switch {
+		case e.facts.Auto:
+			otherwise = "; over gRPC if there is none"
+		case !e.facts.Required:
 			with = "tensors go over gRPC (the setting transport); with --transport verbs "
 		}
-		e.ok("routes", "%seach peer is reached over the first of these that it has, too, and that works: %s", with, e.inOrder(usable))
+		e.ok("routes", "%seach peer is reached over the first of these that it has, too, and that works: %s%s", with, e.inOrder(usable), otherwise)
 	}
 }
 
@@ -121,6 +124,12 @@ func (p *Peer) reachedBy() (n int) {
 		}
 	}
 	return n
+}
+
+// withoutVerbs reports whether the peer does not serve verbs.
+func (p *Peer) withoutVerbs() bool {
+	lacks := func(r Reached) bool { return status.CodeOf(r.Err) == status.Unimplemented }
+	return p.Verbs != nil && lacks(*p.Verbs) || slices.ContainsFunc(p.Fixed, func(d FixedReached) bool { return lacks(d.Reached) })
 }
 
 // fixedRoutes reports the routes to a peer over devices that are no RDMA. A route that does not reach

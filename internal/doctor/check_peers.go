@@ -20,6 +20,10 @@ func (e *examiner) peers() {
 			e.ok(check, "%s answers over gRPC%s", p.Address, reachedText(p.GRPC))
 			e.path(check, "gRPC", p.GRPC)
 		}
+		if e.facts.Auto && p.withoutVerbs() {
+			e.ok(check, "it does not serve verbs, so its tensors come over gRPC; if it is Tryst, its setting transport is grpc")
+			continue
+		}
 		switch {
 		case p.Verbs == nil:
 		case p.Verbs.WithoutDevice && p.reachedBy() == 0:
@@ -163,7 +167,7 @@ func short(d time.Duration) time.Duration {
 func verbsDo(err error) string {
 	switch status.CodeOf(err) {
 	case status.Unimplemented:
-		return "start it with --transport verbs"
+		return "start it with --transport auto or verbs"
 	case status.FailedPrecondition, status.InvalidArgument:
 		return "compare the lines \"chosen\" of tryst doctor --transport verbs on both hosts"
 	case status.PermissionDenied, status.Unauthenticated:

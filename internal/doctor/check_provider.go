@@ -71,7 +71,7 @@ func (e *examiner) provider() {
 	const check = "provider"
 	if s := f.Selected; s.Asked && s.Err == nil {
 		e.ok("device", "%s is the RDMA device of a process with these settings", s.Choice)
-	} else if s.Asked {
+	} else if s.Asked && (!f.Auto || len(f.Inventory.Devices) > 0 || f.Want.Device != "") {
 		e.lacks("device", "fix what is reported about the devices, or name another one (--rdma-device, --provider)", "a process with these settings has no RDMA device: %v", s.Err)
 	}
 	if f.Provider == "" {
@@ -84,7 +84,7 @@ func (e *examiner) provider() {
 		e.ok(check, "RDMA by %s, a device in user space: %s", provider, why)
 	case provider != "":
 		e.ok(check, "RDMA by %s: %s", provider, why)
-	case f.row(f.Provider).Kernel && f.Software.works():
+	case f.row(f.Provider).Kernel && !f.Auto && f.Software.works():
 		e.lacks(check, "fix what is reported above, or use the device in user space: --provider auto", "the setting provider names %s, which has no usable device", f.Provider)
 	}
 }

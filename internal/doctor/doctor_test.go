@@ -476,7 +476,7 @@ func TestPeersByRDMA(t *testing.T) {
 	}))
 	for _, want := range []Line{
 		{OK, "peer /job:worker/replica:0/task:0", "in full packets came through", ""},
-		{Fail, "peer /job:worker/replica:0/task:1", "does not serve verbs", "start it with --transport verbs"},
+		{Fail, "peer /job:worker/replica:0/task:1", "does not serve verbs", "start it with --transport auto or verbs"},
 	} {
 		found := false
 		for _, l := range r {

@@ -61,15 +61,17 @@ func (e *examiner) lacks(check, do, format string, args ...any) {
 }
 
 // absent reports what a host without RDMA devices lacks. That is no fault where nothing needs one:
-// with the transport grpc, and beside another device.
+// with the transports grpc and auto, and beside another device.
 func (e *examiner) absent(check, do, format string, args ...any) {
 	f := e.facts
-	named := f.row(f.Provider).Kernel || f.Want.Device != "" || f.Want.Port != 0 || f.Want.GIDIndex != nil
+	named := f.row(f.Provider).Kernel && !f.Auto || f.Want.Device != "" || f.Want.Port != 0 || f.Want.GIDIndex != nil
 	switch {
 	case named || len(f.Inventory.Devices) > 0, f.Required && !f.replaced():
 		e.lacks(check, do, format, args...)
 	case f.Required:
 		e.ok(check, "%s; the other devices need none", fmt.Sprintf(format, args...))
+	case f.Auto:
+		e.ok(check, "%s; the other devices and gRPC need none", fmt.Sprintf(format, args...))
 	default:
 		e.ok(check, "%s; gRPC needs none", fmt.Sprintf(format, args...))
 	}

@@ -16,6 +16,9 @@ type Facts struct {
 	// Required reports whether the settings require RDMA. Missing RDMA is then a
 	// FAIL, otherwise at most a WARN.
 	Required bool
+	// Auto reports whether verbs is taken where both sides have it, and nobody has asked for it: what a host without
+	// RDMA or a peer without verbs lacks is in order.
+	Auto bool
 	// NoFallback reports whether the settings forbid gRPC for tensors.
 	NoFallback bool
 	// Settings are the settings of RDMA that are not the defaults.

@@ -241,8 +241,51 @@ func TestPeerWithoutVerbs(t *testing.T) {
 	f := Facts{Required: true, Peers: []Peer{{Task: "x", Fixed: []FixedReached{{"shm", lacks}, {"tcp", lacks}}}}}
 	for _, provider := range []string{"shm", "tcp"} {
 		got := lines(Examine(f), "peer x", "it cannot be reached over "+provider)
-		if len(got) != 1 || got[0].Do != "start it with --transport verbs" {
+		if len(got) != 1 || got[0].Do != "start it with --transport auto or verbs" {
 			t.Errorf("%s: %+v", provider, got)
+		}
+	}
+}
+
+// TestAutoLacksNothing: with the transport auto, a host without RDMA and a peer without verbs are in order; the report says
+// what is used instead. What the settings name is looked at as ever.
+func TestAutoLacksNothing(t *testing.T) {
+	lacks := Reached{Err: status.New(status.Unimplemented, "x does not serve verbs")}
+	f := Facts{
+		Auto: true, Provider: server.ProviderLibibverbs, NoDiscovery: errors.New("no RDMA here"), Selected: Selected{Asked: true, Err: errors.New("no RDMA here")},
+		Fixed: []FixedDevice{{Provider: server.ProviderTCP, Device: "tcp0"}},
+		Peers: []Peer{{Task: "x", Fixed: []FixedReached{{"shm", lacks}, {"tcp", lacks}}}, {Task: "y", Fixed: []FixedReached{{"shm", Reached{Err: errors.New("two hosts")}}, {"tcp", Reached{}}}}},
+	}
+	r := Examine(f)
+	if r.Worst() != OK {
+		t.Errorf("it is %v: %+v", r.Worst(), r)
+	}
+	for check, text := range map[string]string{
+		"kernel": "the other devices and gRPC need none", "routes": "that works: tcp; over gRPC if there is none",
+		"peer x": "it does not serve verbs, so its tensors come over gRPC", "peer y": "first of these that works: tcp",
+	} {
+		if len(lines(r, check, text)) != 1 {
+			t.Errorf("no line of %s says %q: %+v", check, text, r)
+		}
+	}
+	f.Want.Device = "mlx5_0"
+	if worst := Examine(f).Worst(); worst != Warn {
+		t.Errorf("with a device that is named it is %v", worst)
+	}
+}
+
+// TestAutoReachesPeersOverEachDevice: with auto, and without the fallback as with verbs, peers are tried over each device.
+func TestAutoReachesPeersOverEachDevice(t *testing.T) {
+	for _, c := range []struct {
+		transport, fallback string
+		reaches, required   bool
+	}{{"auto", "", true, false}, {"auto", "none", true, true}, {"verbs", "", true, true}, {"grpc", "", false, false}} {
+		o := Options{Client: server.Config{Transport: c.transport, Fallback: c.fallback}}.OnThisHost()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		f := Gather(ctx, o)
+		if reaches := o.Fixed[0].Reach != nil; reaches != c.reaches || f.Required != c.required || f.Auto != (c.transport == "auto" && !c.required) {
+			t.Errorf("%+v: reaches peers: %v, required %v, auto %v", c, reaches, f.Required, f.Auto)
 		}
 	}
 }

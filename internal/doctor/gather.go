@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -21,7 +22,7 @@ import (
 // Options are the sources of Gather.
 type Options struct {
 	// Client has the settings: the device, the memory limits, the cluster and how
-	// to dial its tasks. With the transport verbs, missing RDMA is a FAIL.
+	// to dial its tasks. With the transport verbs, missing RDMA is a FAIL; with auto it is in order.
 	Client server.Config
 	// Settings are the settings of RDMA that are not the defaults. The report
 	// lists them with their sources.
@@ -69,7 +70,7 @@ type FixedOpener struct {
 	Reach func(ctx context.Context, task cluster.Task, address string) Reached
 }
 
-// OnThisHost sets the sources of this host. Peers are reached by RDMA if the transport is verbs.
+// OnThisHost sets the sources of this host. Peers are reached by RDMA unless the transport is grpc.
 func (o Options) OnThisHost() Options {
 	o.System, o.NoSystem = discovery.Host()
 	o.Memlock = verbstransport.ReadMemlock
@@ -85,7 +86,7 @@ func (o Options) OnThisHost() Options {
 	}
 	fabric := o.Client
 	fabric.Provider = o.providers().FabricOnly()
-	verbs := o.Client.Transport == verbstransport.Name
+	verbs := transportOf(o.Client) != server.TransportGRPC
 	if verbs && fabric.Provider != "" {
 		o.ReachVerbs = ReachVerbs(fabric, server.Options{}, o.Measure)
 	}
@@ -105,9 +106,13 @@ func (o Options) OnThisHost() Options {
 	return o
 }
 
+// TakesRDMA reports whether a process with these settings takes an RDMA device.
+func (o *Options) TakesRDMA() bool { return o.providers().Fabric() != "" }
+
 // providers returns the providers that the settings allow.
 func (o *Options) providers() config.ProviderSet {
-	return config.NewProviderSet(o.Client.Provider, o.Client.SHM)
+	c := &o.Client
+	return config.NewProviderSet(c.Provider, c.SHM).ForTransport(c.Transport, c.RDMA.Device, c.TLS != server.TLS{})
 }
 
 // checkFixed checks the devices that are no RDMA. It keeps those that can be used in o.
@@ -139,10 +144,13 @@ func wanted(c server.RDMA) discovery.Want {
 func Gather(ctx context.Context, o Options) Facts {
 	registered := o.Client.WithDefaults().RDMA
 	f := Facts{
-		Required: o.Client.Transport == server.TransportVerbs, NoFallback: o.Client.Fallback == server.FallbackNone, Provider: o.providers().Fabric(), Rows: o.Rows, Want: wanted(o.Client.RDMA),
+		NoFallback: o.Client.Fallback == server.FallbackNone, Provider: o.providers().Fabric(), Rows: o.Rows, Want: wanted(o.Client.RDMA),
 		// One pool to send and one to receive.
 		RegisterLeast: 2 * uint64(registered.Arena), RegisterMost: 2 * uint64(registered.ArenaLimit), Messages: server.MessageMemory(o.Client),
 	}
+	transport := transportOf(o.Client)
+	f.Auto = transport == server.TransportAuto && !f.NoFallback
+	f.Required = transport != server.TransportGRPC && !f.Auto
 	f.NamesUserSpace = namesUserSpace(f, o.providers())
 	f.NoDiscovery, f.Settings = o.NoSystem, o.Settings
 	f.TrafficClass = uint8(o.Client.RDMA.TrafficClass) //nolint:gosec // a limit of the setting
@@ -184,6 +192,9 @@ func Gather(ctx context.Context, o Options) Facts {
 	f.Peers = reachPeers(ctx, o)
 	return f
 }
+
+// transportOf returns the setting transport, or its default.
+func transportOf(c server.Config) string { return cmp.Or(c.Transport, config.DefaultTransport) }
 
 // selectDevice selects the device as a process does.
 func selectDevice(ctx context.Context, o Options) Selected {

@@ -98,8 +98,8 @@ func Generate(ctx context.Context, path string, o Options) (*Generated, error) {
 // ext is the end of the names of checkpoints.
 const ext = ".safetensors"
 
-// pieceSize is how many bytes are made and written at once.
-const pieceSize = 1 << 20
+// blockSize is how many bytes are made and written at once.
+const blockSize = 1 << 20
 
 // output is a file to write, with the tensors in it.
 type output struct {
@@ -166,21 +166,21 @@ func (m *Model) output(path string, begin, end int) (*output, error) {
 	return out, nil
 }
 
-// write generates and writes the content of all files, in pieces, on all processors.
+// write generates and writes the content of all files, in blocks, on all processors.
 func (m *Model) write(ctx context.Context, outputs []*output, to *checkpoint.NewFiles, seed uint64) error {
 	g, ctx := errgroup.WithContext(ctx)
 	workers := runtime.GOMAXPROCS(0)
 	g.SetLimit(workers)
 	buffers := make(chan []byte, workers)
 	for range workers {
-		buffers <- make([]byte, pieceSize)
+		buffers <- make([]byte, blockSize)
 	}
 	for n, out := range outputs {
 		for k, i := range out.tensors {
 			spec := m.Specs[i]
 			f := newFiller(seed, spec.Name, spec.DType)
-			for at := int64(0); at < specBytes(spec); at += pieceSize {
-				size := min(specBytes(spec)-at, pieceSize)
+			for at := int64(0); at < specBytes(spec); at += blockSize {
+				size := min(specBytes(spec)-at, blockSize)
 				g.Go(func() error {
 					if ctx.Err() != nil {
 						return status.Errorf(status.CodeOf(ctx.Err()), "generating %s was stopped before its end", m.Name)

@@ -235,7 +235,7 @@ func TestGenerateLeavesNothingWhenItFails(t *testing.T) {
 }
 
 func BenchmarkFill(b *testing.B) {
-	buf := make([]byte, pieceSize)
+	buf := make([]byte, blockSize)
 	f := newFiller(1, "w", tensor.Float32)
 	b.SetBytes(int64(len(buf)))
 	for b.Loop() {
@@ -243,9 +243,9 @@ func BenchmarkFill(b *testing.B) {
 	}
 }
 
-// A tensor that is written in pieces has them in their order.
-func TestGenerateATensorInPieces(t *testing.T) {
-	const size = 2*pieceSize + 12345
+// A tensor that is written in blocks has them in their order.
+func TestGenerateATensorInBlocks(t *testing.T) {
+	const size = 2*blockSize + 12345
 	m := &Model{Name: "m", Specs: []safetensors.Spec{{Name: "x", DType: tensor.Uint8, Shape: tensor.Vector(size)}}, Bytes: size}
 	path := filepath.Join(t.TempDir(), "m.safetensors")
 	outputs, err := m.outputs(path, false, 1)

@@ -19,10 +19,13 @@ func (m *Machine) callIfDue(now time.Time) {
 	case offered, connected, open:
 		m.calls++
 		m.call, m.callAfterConnect, m.callEnds = m.calls, m.phase != offered, now.Add(CallTimeout)
-		if m.verify {
-			m.verify, m.lastVerify = false, now
-		}
 		shown := m.own
+		if m.checking = m.verify && m.met && m.phase == open; m.checking {
+			shown = Introduction(m.cfg.Self) // each process answers that, also one that takes another route
+		}
+		if m.verify {
+			m.verify, m.met, m.lastVerify = false, false, now
+		}
 		if shown.For = m.accepted; m.accepted == 0 {
 			m.lastToAny = m.gen
 		}
@@ -34,7 +37,11 @@ func (m *Machine) callIfDue(now time.Time) {
 // verifyAt is the earliest time of a call that verifies the peer's incarnation. A call
 // shows an offer; when none exists it waits as long as the making of one does.
 func (m *Machine) verifyAt() time.Time {
-	at := m.lastVerify.Add(CheckEvery)
+	wait := CheckEvery
+	if m.met { // the checks that a request causes are not made again by themselves
+		wait = min(CheckEvery<<m.failedChecks, MaxBackoff)
+	}
+	at := m.lastVerify.Add(wait)
 	if m.phase == idle && at.Before(m.nextCall) {
 		return m.nextCall
 	}
@@ -57,10 +64,24 @@ func (m *Machine) CallDone(now time.Time, call uint64, offer Offer, err error) [
 	if err == nil {
 		err = m.handleResponse(now, offer)
 	}
-	if err != nil && m.phase != open {
-		m.fail(now, err)
-	}
+	m.called(now, err)
 	return m.done(now)
+}
+
+// called takes note of how a call has ended. One that was to verify the peer, which has a channel, is made again: nothing
+// else may cause it.
+func (m *Machine) called(now time.Time, err error) {
+	switch {
+	case err == nil:
+		m.failedChecks = 0
+	case m.phase != open:
+		if m.phase == offered && isOfferRefused(err) {
+			m.drop(err) // the next offer has a higher generation: for it the peer leaves its old channel
+		}
+		m.fail(now, err)
+	case m.checking:
+		m.verify, m.met, m.failedChecks = true, true, min(m.failedChecks+1, 16)
+	}
 }
 
 // handleResponse takes the response to a call that showed our present offer.
@@ -125,7 +146,7 @@ func (m *Machine) fail(now time.Time, err error) {
 	if m.failures == 0 {
 		m.failures = 1 // only a broken channel is retried at once
 	}
-	if WillStay(err) {
+	if WillStay(m.cfg.Self.Task, err) {
 		m.failures = max(m.failures, maxDoublings)
 	}
 	m.backOff(now)

@@ -32,7 +32,7 @@ func (t TLS) String() string {
 	return [...]string{"an unknown TLS", "no TLS", "TLS", "mutual TLS"}[min(t, MutualTLS)]
 }
 
-// Device is a device of a side, as the peer gets it. Fields of other links are zero.
+// Device is a device of a side, as the peer gets it. Fields of other link layers are zero.
 type Device struct {
 	Link verbs.LinkLayer
 

@@ -58,8 +58,9 @@ const (
 	// one again.
 	Steady = 30 * time.Second
 	// CheckEvery is the least time between two calls that verify the peer's incarnation.
-	// Any process that can reach the port can cause such calls.
-	CheckEvery = time.Second
+	// Any process that can reach the port can cause such calls. It is half a second because the first
+	// call after a restart may fail, and receives are to learn of the restart within a second.
+	CheckEvery = 500 * time.Millisecond
 )
 
 // maxDoublings of MinBackoff exceed MaxBackoff.

@@ -91,9 +91,12 @@ type Machine struct {
 	earlier   []earlierProcess // accepted before; the latest is the last element
 
 	// The process that is accepted as the peer.
-	accepted   uint64    // its incarnation; 0 for none
-	verify     bool      // another incarnation sent a request: call the peer's address to find out
-	lastVerify time.Time // when such a call began
+	accepted     uint64    // its incarnation; 0 for none
+	verify       bool      // another incarnation sent a request: call the peer's address to find out
+	met          bool      // verify, since another route has met another process
+	checking     bool      // the present call verifies the peer
+	failedChecks int       // calls in a row that did not verify it, while a channel was open
+	lastVerify   time.Time // when such a call began
 
 	// Calls to the peer.
 	maintain         bool      // keep a channel up
@@ -298,9 +301,7 @@ func (m *Machine) Tick(now time.Time) []Action {
 	}
 	if m.call != 0 && !now.Before(m.callEnds) {
 		m.call = 0
-		if m.phase != open {
-			m.fail(now, status.Errorf(status.DeadlineExceeded, "%w", &UnreachedError{fmt.Errorf("%v did not answer the bootstrap call within %v", m.cfg.Peer, CallTimeout)}))
-		}
+		m.called(now, status.Errorf(status.DeadlineExceeded, "%w", &UnreachedError{fmt.Errorf("%v did not answer the bootstrap call within %v", m.cfg.Peer, CallTimeout)}))
 	}
 	if !m.deadline.IsZero() && !now.Before(m.deadline) {
 		if m.phase == offered {

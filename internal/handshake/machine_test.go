@@ -320,6 +320,40 @@ func TestTwoOffersOfOneGeneration(t *testing.T) {
 	refused(t, m.Request(began, 2, other), status.Aborted, "another offer of generation 1")
 }
 
+// TestOfferThatThePeerDoesNotTakeIsNotShownAgain: an offer ends when the peer itself refuses it with Aborted, and stays
+// after other failures of a call.
+func TestOfferThatThePeerDoesNotTakeIsNotShownAgain(t *testing.T) {
+	said := func(code status.Code) error {
+		return status.Errorf(code, "%w", &status.Said{Peer: names[1].String(), Text: "no"})
+	}
+	for name, c := range map[string]struct {
+		err   error
+		again []Kind
+	}{
+		"Aborted by the peer":       {said(status.Aborted), []Kind{Make}},
+		"another code of the peer":  {said(status.Unavailable), []Kind{Call}},
+		"Aborted, not by the peer":  {status.New(status.Aborted, "the connection"), []Kind{Call}},
+		"a call that has no answer": {status.New(status.DeadlineExceeded, "no answer"), []Kind{Call}},
+	} {
+		m := machine()
+		want(t, m.Maintain(began), Make)
+		as := m.Made(began, 1, at(1, testOffer(0, 1)))
+		want(t, as, Call)
+		ends := m.CallDone(began, as[0].Call, Offer{}, c.err)
+		if (len(ends) > 0) != (c.again[0] == Make) || len(ends) > 0 && ends[0].Kind != Destroy {
+			t.Errorf("%s: actions %v", name, ends)
+		}
+		if w := m.Wake(); w != began.Add(MinBackoff) {
+			t.Errorf("%s: wake at %v", name, w)
+		}
+		as = m.Tick(began.Add(MinBackoff))
+		want(t, as, c.again...)
+		if as[0].Kind == Make && as[0].Generation != 2 {
+			t.Errorf("%s: generation %d", name, as[0].Generation)
+		}
+	}
+}
+
 // No behaviour of a peer causes more than a few calls and offers an hour.
 func TestNeverAStorm(t *testing.T) {
 	const perHour = 3*120 + 40 // a call and two offers per 30 s, and those of the start
@@ -469,6 +503,32 @@ func TestTheFirstWaitAfterARefusalIsTheLongest(t *testing.T) {
 	}
 }
 
+// TestCallsOfARemovedTaskAreMadeAgainSoon: the peer may take this process back into its cluster. Sentences about another task
+// are refusals as any other.
+func TestCallsOfARemovedTaskAreMadeAgainSoon(t *testing.T) {
+	own, other := names[0].String(), names[1].String()
+	for text, soon := range map[string]bool{
+		own + " has left the cluster":                     true,
+		"the cluster has no task " + own:                  true,
+		Removed(names[0]).Message():                       true,
+		other + " has left the cluster":                   false,
+		"the cluster has no task " + other:                false,
+		"the cluster has no task " + own + "1":            false,
+		"check the addresses: " + own + " is called here": false,
+	} {
+		m := machine()
+		m.Maintain(began)
+		as := m.Made(began, 1, at(1, testOffer(0, 1)))
+		m.CallDone(began, as[0].Call, Offer{}, status.Errorf(status.FailedPrecondition, "%w", &status.Said{Peer: other, Text: text}))
+		if got := m.nextCall.Sub(began) == MinBackoff; got != soon {
+			t.Errorf("%q: the next call in %v", text, m.nextCall.Sub(began))
+		}
+	}
+	if err := Removed(names[0]); IsRemoved(names[0], err) {
+		t.Errorf("%v is this process's own, not of a peer", err)
+	}
+}
+
 // A channel that was up for Steady is made again at once when it breaks.
 func TestBackOffForgetsOldFailures(t *testing.T) {
 	m := machine()
@@ -508,5 +568,31 @@ func TestNoQueuePairsAndAnotherIncarnationIsNoStorm(t *testing.T) {
 	}
 	if makes > 3 {
 		t.Errorf("%d offers were tried in 100 ms; the last has generation %d; wake is %v ago", makes, m.last, began.Add(100*time.Millisecond).Sub(m.Wake()))
+	}
+}
+
+// TestAPeerGetsAnAddress: it had none, and so it was not called. Then it is, also to verify the process that has called in its
+// name.
+func TestAPeerGetsAnAddress(t *testing.T) {
+	m := New(Config{Self: testOffer(0, 1), Peer: names[1]})
+	want(t, m.Maintain(began))
+	want(t, m.Addressed(began), Make)
+	want(t, m.Made(began, 1, at(1, testOffer(0, 1))), Call)
+
+	m = New(Config{Self: testOffer(0, 1), Peer: names[1]})
+	m.Met(began, 7) // another route has a channel to it
+	want(t, m.Addressed(began))
+
+	for _, addressed := range []bool{false, true} {
+		m := New(Config{Self: testOffer(0, 1), Peer: names[1]})
+		want(t, m.Request(began, 1, at(1, testOffer(1, 2))), Make)
+		if addressed {
+			want(t, m.Addressed(began))
+		}
+		acts := m.Made(began, 1, at(1, testOffer(0, 1)))
+		acts = append(acts, m.Connected(began, 1)...)
+		if got := slices.Contains(kinds(acts), Call); got != addressed {
+			t.Errorf("addressed %v: %v", addressed, acts)
+		}
 	}
 }

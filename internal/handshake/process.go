@@ -1,6 +1,10 @@
 package handshake
 
-import "github.com/tryst-rdma/tryst/status"
+import (
+	"time"
+
+	"github.com/tryst-rdma/tryst/status"
+)
 
 // accepts reports whether requests of that process are valid. It accepts the first
 // process of the peer, and any while a peer without an address has no open channel.
@@ -19,12 +23,27 @@ func (m *Machine) accepts(incarnation uint64) bool {
 	return true
 }
 
-// Met is the event that another route has a channel to a process of the peer. A machine that has
-// accepted none accepts this one: another process that calls is then verified first.
-func (m *Machine) Met(incarnation uint64) {
-	if m.accepted == 0 {
-		m.accepted = incarnation
+// Addressed is the event that the peer, which had no address, has one: it can be called. The process that has called in
+// the peer's name is verified now. Only routes that have a channel, or make one, do that: another route would make a
+// channel for it.
+func (m *Machine) Addressed(now time.Time) []Action {
+	if !m.cfg.Callable && !m.ended {
+		m.cfg.Callable, m.verify = true, m.accepted != 0 && m.phase >= making && m.phase <= open
 	}
+	return m.done(now)
+}
+
+// Met is the event that another route has a channel to a process of the peer, or that it has answered at the peer's
+// address. A machine that has accepted none accepts this one: another process that calls is then verified first. One with
+// a channel to another process, or that makes one, finds out which of the two is the peer.
+func (m *Machine) Met(now time.Time, incarnation uint64) []Action {
+	switch {
+	case m.accepted == 0:
+		m.accepted = incarnation
+	case m.accepted != incarnation && m.phase >= making && m.phase <= open:
+		m.verify, m.met = true, true
+	}
+	return m.done(now)
 }
 
 // replacePeer accepts another process of the peer. Generations start again, and what was

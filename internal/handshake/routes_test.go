@@ -2,6 +2,7 @@ package handshake
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -74,7 +75,7 @@ func TestRoutesThatKnowAnEarlierProcessHideNothing(t *testing.T) {
 // queue pairs are made for it before a call to the peer's address has verified it.
 func TestAProcessThatAnotherRouteHasMetIsThePeer(t *testing.T) {
 	m := machine()
-	m.Met(2)
+	m.Met(began, 2)
 	impostor := at(1, testOffer(1, 666))
 	as := m.Request(began, 1, impostor)
 	want(t, as, Respond, Make) // the call that verifies it shows an offer
@@ -86,8 +87,49 @@ func TestAProcessThatAnotherRouteHasMetIsThePeer(t *testing.T) {
 	want(t, m.CallDone(began, as[0].Call, Introduction(testOffer(1, 2)), nil))
 	want(t, m.Request(began, 2, at(1, testOffer(1, 2))), Connect)
 	m = up(t)
-	if m.Met(9); m.Accepted() != 2 {
+	if m.Met(began, 9); m.Accepted() != 2 {
 		t.Errorf("a machine that knows process 2 took over process %d", m.Accepted())
+	}
+}
+
+// TestAnotherRouteHasMetAnotherProcess: a channel here is to one that was the peer before, or the other one is. A call to
+// the peer's address tells, and the channel to an earlier process is left.
+func TestAnotherRouteHasMetAnotherProcess(t *testing.T) {
+	for now, leaves := range map[uint64]bool{2: false, 9: true} {
+		m := up(t)
+		as := m.Met(began.Add(Steady), 9)
+		want(t, as, Call)
+		as = m.CallDone(began.Add(Steady), as[0].Call, Introduction(testOffer(1, now)), nil)
+		if left := slices.Contains(kinds(as), Destroy); left != leaves || m.Accepted() != now {
+			t.Errorf("process %d answers: %v; the peer is %d", now, as, m.Accepted())
+		}
+	}
+	m := machine() // without a channel it makes none
+	m.Met(began, 2)
+	want(t, m.Met(began, 9))
+}
+
+// TestACheckThatFailsIsMadeAgain, since another route has its channel already, and says nothing more. It asks for no channel
+// over this route, which the other process may not have.
+func TestACheckThatFailsIsMadeAgain(t *testing.T) {
+	m, now := up(t), began.Add(Steady)
+	as := m.Met(now, 9)
+	for n := range 3 {
+		want(t, as, Call)
+		if !as[0].Offer.IsIntroduction() || as[0].Offer.For != 2 {
+			t.Errorf("it shows %v for %d", as[0].Offer, as[0].Offer.For)
+		}
+		want(t, m.CallDone(now, as[0].Call, Offer{}, errors.New("connection refused")))
+		if wait := m.Wake().Sub(now); wait != CheckEvery<<(n+1) {
+			t.Errorf("after %d calls the next one is due in %v", n+1, wait)
+		}
+		now = m.Wake()
+		as = m.Tick(now)
+	}
+	want(t, as, Call)
+	as = m.CallDone(now, as[0].Call, Introduction(testOffer(1, 9)), nil)
+	if !slices.Contains(kinds(as), Destroy) || m.Accepted() != 9 {
+		t.Errorf("%v; the peer is %d", as, m.Accepted())
 	}
 }
 
@@ -186,7 +228,7 @@ func TestARouteThatComesAndGoesKeepsItsBackoff(t *testing.T) {
 	}
 }
 
-// TestFailuresAreThoseToMakeAChannel: the link reports breaks itself.
+// TestFailuresAreThoseToMakeAChannel: the link of transport/verbs reports breaks itself.
 func TestFailuresAreThoseToMakeAChannel(t *testing.T) {
 	m := machine()
 	m.Maintain(began)

@@ -18,8 +18,8 @@ import (
 
 // The simulation runs two machines against each other, through all orders of the events
 // between them: calls that are lost, late or duplicated, processes that restart, channels
-// that break, queue pairs that cannot be made or connected, devices that go and come back. TRYST_SIMULATION=n makes
-// search and walk n times as large.
+// that break, queue pairs that cannot be made or connected, devices that go and come back, records of the peer that are
+// made anew. TRYST_SIMULATION=n makes search and walk n times as large.
 
 // world is both machines, their callers and the network between them. Nothing in it is
 // concurrent: an action that takes time is a move of its own.
@@ -34,7 +34,8 @@ type world struct {
 	procs uint64 // incarnations so far
 	wrong string // the first violation
 
-	routes bool // there are other routes
+	routes  bool // there are other routes
+	forgets bool // a record was made anew: a late response with an offer of before ends the channel
 }
 
 // budget is how many faults and early events may still happen.
@@ -42,6 +43,7 @@ type budget struct {
 	restarts, breaks, losses, lates, doubles, ticks int
 	fails                                           int  // of Make and Connect
 	goes                                            int  // devices that go; each comes back
+	anew                                            int  // records of the peer that are made anew
 	reaches                                         int  // generations that another route takes
 	pushes                                          int  // forged offers in a peer's name with the highest generation
 	client                                          bool // side 0 has no address
@@ -81,7 +83,8 @@ type message struct {
 	offer    Offer // of a HELLO: that of the end that it goes to
 	own      Offer // of a HELLO: that of the end that it comes from
 	err      bool
-	orphaned bool // the caller does not wait any more
+	refusal  error // why the peer has refused the request; nil for a call that failed otherwise
+	orphaned bool  // the caller does not wait any more
 }
 
 type move struct {
@@ -190,7 +193,7 @@ func (w *world) state() string {
 		}
 	}
 	for _, x := range w.net {
-		fmt.Fprint(&b, "n", string(x.kind), x.to, x.from, short(x.offer), x.offer.For, short(x.own), x.err, x.orphaned || x.kind == 'r' && x.call != w.sides[x.to].m.call)
+		fmt.Fprint(&b, "n", string(x.kind), x.to, x.from, short(x.offer), x.offer.For, short(x.own), x.err, status.CodeOf(x.refusal), x.orphaned || x.kind == 'r' && x.call != w.sides[x.to].m.call)
 	}
 	return b.String()
 }
@@ -247,6 +250,9 @@ func (w *world) moves() (all []move, inner int) {
 		}
 		if w.left.goes > 0 && !w.sides[i].without {
 			all = append(all, move{"suspend", i})
+		}
+		if w.left.anew > 0 && w.sides[i].wanted {
+			all = append(all, move{"anew", i})
 		}
 		if w.left.breaks > 0 && w.sides[i].m.phase == open {
 			all = append(all, move{"break", i})
@@ -330,6 +336,10 @@ func (w *world) play(m move) {
 		for _, e := range w.sides[1-m.i].ends {
 			e.doomed = true
 		}
+	case "anew":
+		w.left.anew--
+		w.forgets = true
+		w.anew(m.i)
 	case "suspend":
 		w.left.goes--
 		w.suspend(m.i)
@@ -362,6 +372,24 @@ func (w *world) play(m move) {
 			w.failCall(x)
 		}
 	}
+}
+
+// anew ends a side's record of the peer, and makes another one: the peer has left the cluster and come back.
+func (w *world) anew(i int) {
+	s := &w.sides[i]
+	for _, e := range s.ends {
+		e.broken = true
+	}
+	acts := append(s.queue, s.m.End(w.now, status.New(status.Aborted, "it has left the cluster"))...)
+	for _, a := range acts {
+		if a.Kind != Make && a.Kind != Connect { // what an old record makes ends with it
+			w.act(i, a)
+		}
+	}
+	calls := s.m.calls
+	s.m, s.queue, s.used, s.wanted = New(s.m.cfg), nil, nil, false // it does not know which generations there were
+	s.m.calls = calls                                              // the outcome of a call of the old record is none of the new one's
+	s.floor, s.floorOf, s.unheard = 0, 0, 0
 }
 
 // suspend takes a side's device away, with the queue pairs on it.
@@ -430,7 +458,11 @@ func (w *world) deliver(x message) {
 			s.m.callAfterConnect = true
 		}
 		if x.err {
-			w.take(x.to, s.m.CallDone(w.now, x.call, Offer{}, status.New(status.Unavailable, "lost")))
+			err := error(status.New(status.Unavailable, "lost"))
+			if x.refusal != nil {
+				err = status.Errorf(status.CodeOf(x.refusal), "%w", &status.Said{Peer: names[1-x.to].String(), Text: status.From(x.refusal).Message()})
+			}
+			w.take(x.to, s.m.CallDone(w.now, x.call, Offer{}, err))
 			return
 		}
 		w.take(x.to, s.m.CallDone(w.now, x.call, x.offer, nil))
@@ -503,7 +535,7 @@ func (w *world) act(i int, a Action) {
 		}
 		_, o := w.sides[1-i].end(e.peer)
 		both := o != nil && e.connected && o.connected && o.own.Equal(e.peer) && o.peer.Equal(e.own)
-		if both && e.heard && o.heard && !e.broken && !o.broken {
+		if both && e.heard && o.heard && !e.broken && !o.broken && !w.forgets {
 			w.violation("side %d destroys a channel that works: %v", i, a)
 		}
 		if both {
@@ -527,7 +559,7 @@ func (w *world) act(i int, a Action) {
 			bad = true
 		}
 		if !x.orphaned {
-			w.net = append(w.net, message{kind: 'r', to: 1 - i, from: x.offer.Incarnation, call: x.call, offer: a.Offer, err: bad})
+			w.net = append(w.net, message{kind: 'r', to: 1 - i, from: x.offer.Incarnation, call: x.call, offer: a.Offer, err: bad, refusal: a.Err})
 		}
 	case Open:
 		e := s.ends[a.ID]
@@ -720,6 +752,12 @@ func TestSimulationSearch(t *testing.T) {
 		"it goes, and a restart":   {goes: 1, restarts: 1},
 		"it goes, and a failure":   {goes: 1, fails: 1},
 		"it goes, of a client":     {goes: 1, breaks: 1, client: true},
+		"a record anew":            {anew: 1},
+		"both records anew":        {anew: 2},
+		"anew, and late":           {anew: 1, lates: 1, ticks: 1},
+		"anew, and a break":        {anew: 1, breaks: 1},
+		"anew, and a restart":      {anew: 1, restarts: 1},
+		"anew, and a failure":      {anew: 1, fails: 1},
 		"another route":            {reaches: 2},
 		"another route, a break":   {reaches: 1, breaks: 1},
 		"another, and a restart":   {reaches: 1, restarts: 1, lates: 1},
@@ -733,6 +771,35 @@ func TestSimulationSearch(t *testing.T) {
 			}
 			t.Logf("%d worlds, all of them: %v, %v", seen, whole, time.Since(began).Round(time.Millisecond))
 		})
+	}
+}
+
+// TestRecordMadeAnewGetsAChannelAtOnce: a process whose offer the peer has connected to ends its record of the peer and
+// makes another one, whose first offer is of the same generation. The peer, which waits for the HELLO of the first
+// offer, refuses the other. The channel comes up long before that wait is over.
+func TestRecordMadeAnewGetsAChannelAtOnce(t *testing.T) {
+	for first := range 2 {
+		w := newWorld(budget{anew: 1}, "")
+		for _, m := range []move{
+			{"want", first}, {"work", first}, {"deliver", 0}, // its offer is shown
+			{"work", 1 - first}, {"work", 1 - first}, // the peer makes its own, and connects
+		} {
+			w.play(m)
+		}
+		if waits := w.sides[1-first].m; waits.phase != connected || w.sides[first].m.phase != offered {
+			t.Fatalf("the peer is not connected: %s", w.state())
+		}
+		before := w.now
+		w.play(move{"anew", first})
+		for !w.connected() {
+			moves, _ := w.moves()
+			if w.play(moves[0]); w.wrong != "" {
+				t.Fatal(w.wrong)
+			}
+			if took := w.now.Sub(before); took > HelloWait/2 {
+				t.Fatalf("there is no channel after %v: %s", took, w.state())
+			}
+		}
 	}
 }
 
@@ -770,7 +837,7 @@ func TestSimulationWalk(t *testing.T) {
 	for range 200 * effort(t) {
 		seed := rand.Uint64()
 		rng := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test that can be repeated
-		w := newWorld(budget{restarts: 20, breaks: 40, losses: 30, lates: 20, doubles: 20, fails: 30, goes: 20, reaches: int(seed % 3 * 40), ticks: 1000, client: seed%4 == 0}, "")
+		w := newWorld(budget{restarts: 20, breaks: 40, losses: 30, lates: 20, doubles: 20, fails: 30, goes: 20, anew: int(seed / 3 % 2 * 20), reaches: int(seed % 3 * 40), ticks: 1000, client: seed%4 == 0}, "")
 		quiet := rng.IntN(5)
 		for steps := 0; steps < 3000 && w.wrong == ""; steps++ {
 			moves, inner := w.moves()

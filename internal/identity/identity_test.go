@@ -61,15 +61,15 @@ func TestEveryCertificateCoversClients(t *testing.T) {
 	}
 }
 
-// TestSourceOfAnAddress: all ports and addresses of a host's network are one source.
-func TestSourceOfAnAddress(t *testing.T) {
+// TestAddressOfAnAddress: all ports and addresses of a host's network are one source.
+func TestAddressOfAnAddress(t *testing.T) {
 	for address, want := range map[string]string{
 		"10.0.0.1:7000": "10.0.0.1", "[::ffff:10.0.0.1]:7001": "10.0.0.1", "[::1]:7000": "::1",
 		"[2001:db8:1:2:3:4:5:6]:1": "2001:db8:1:2::/64", "[2001:db8:1:2:9::]:1": "2001:db8:1:2::/64",
 		"[2001:db8:1:3::1]:1": "2001:db8:1:3::/64", "[fe80::1%eth0]:1": "fe80::/64",
 		"pipe": "pipe", "@": "@",
 	} {
-		if got := SourceOf(textAddr(address)); got != want {
+		if got := AddressOf(textAddr(address)); got != want {
 			t.Errorf("%s: got %s, want %s", address, got, want)
 		}
 	}

@@ -94,13 +94,17 @@ type RouteHistory struct {
 	Received []int64 `json:"received"`
 }
 
+// PeerSilent is the state of a peer that does not answer: its process is stopped, or gets no processor, or the path is lost.
+const PeerSilent = "silent"
+
 // Peer is how this process and a peer reach each other, and what they send.
 type Peer struct {
 	Task string `json:"task"`
 	// Route is "shm", "rdma", "tcp", "verbs" (before it is known over which), "grpc" or "none".
 	Route string `json:"route"`
-	// State is "up", "connecting", "down" or "gone".
-	State string    `json:"state"`
+	// State is "up", "silent" (its connections are up, and it does not answer), "connecting", "down" or "gone".
+	State string `json:"state"`
+	// Since is when the state began; of "silent", when something came from the peer last, if that is known.
 	Since time.Time `json:"since,omitzero"`
 	// Reason is why the route is not a better one, and Error why the peer was not reached.
 	Reason  string `json:"reason,omitempty"`
@@ -181,6 +185,9 @@ type Publish struct {
 	// Pulls are under way, the oldest first, at most 200. TotalPulls counts all.
 	Pulls      []Pull `json:"pulls"`
 	TotalPulls int    `json:"total_pulls"`
+	// Watchers are at most 100, the hosts in turns, of each those that have a version first. TotalWatchers counts all.
+	Watchers      []Watcher `json:"watchers"`
+	TotalWatchers int       `json:"total_watchers"`
 }
 
 // Publication is a version of a publication.
@@ -192,6 +199,26 @@ type Publication struct {
 	Bytes     int64     `json:"bytes"`
 	Published time.Time `json:"published"`
 	Pulls     int       `json:"pulls"`
+	// Number is that of the version, as a text, since it may have 64 bits. Watchers are those of the name, 0 unless Current.
+	Number   string `json:"number"`
+	Watchers int    `json:"watchers"`
+}
+
+// Watcher is a watcher of a publication, which may have no version. All but its address is what it says.
+type Watcher struct {
+	Publication string    `json:"publication"`
+	Watcher     string    `json:"watcher,omitempty"` // its task; empty if it has told none
+	Address     string    `json:"address"`
+	Since       time.Time `json:"since"` // of its stream; there is a new one with each version
+	Seconds     float64   `json:"seconds"`
+	// Version and Number are what it has; Version is empty where only the number is known, and Number "0" for none. A watcher
+	// of an older build says none, and has no Number and no Behind.
+	Version string `json:"version,omitempty"`
+	Number  string `json:"number,omitempty"`
+	// Behind is how many versions are newer; 64 for as many or more.
+	Behind *int `json:"behind,omitempty"`
+	// By is how its version came: "deltas" or "whole", and empty without one.
+	By string `json:"by,omitempty"`
 }
 
 // Pull is a pull that is under way.

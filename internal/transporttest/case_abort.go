@@ -47,17 +47,17 @@ func abortReceiverWaiting(w *world) {
 
 func abortReceiverTransferring(w *world) {
 	from, to := w.pair()
-	link := w.link(from)
+	faults := w.faults(from)
 	w.warm(from, to)
 	k := w.key(from, to, "v")
-	stuck := link.HoldAfter(300 * kib)
+	stuck := faults.HoldAfter(300 * kib)
 	from.send(2, k, w.blob(1, mib))
 	r := to.recv(2, k)
 	w.waitClosed("the transfer is in progress", stuck)
 	to.in(2).Abort(kernelFailed())
 	r.mustFail(status.Internal, "node mul")
 	w.released(to.memory)
-	link.Release()
+	faults.Release()
 	from.keeps(0)
 }
 
@@ -96,15 +96,15 @@ func abortSenderBefore(w *world) {
 // abortSenderTransferring: a value in transfer may arrive or not, but the receive ends.
 func abortSenderTransferring(w *world) {
 	from, to := w.pair()
-	link := w.link(from)
+	faults := w.faults(from)
 	w.warm(from, to)
 	k := w.key(from, to, "v")
-	stuck := link.HoldAfter(300 * kib)
+	stuck := faults.HoldAfter(300 * kib)
 	from.send(2, k, w.blob(1, mib))
 	r := to.recv(2, k)
 	w.waitClosed("the transfer is in progress", stuck)
 	from.in(2).Abort(kernelFailed())
-	link.Release()
+	faults.Release()
 	if o := r.wait(); o.err != nil {
 		w.mustBe(o.err, status.Internal, "node mul")
 	} else {

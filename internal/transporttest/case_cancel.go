@@ -64,17 +64,17 @@ func cancelWaitingForStep(w *world) {
 // nevertheless, and the late request consumes no value.
 func cancelStuck(w *world) {
 	from, to := w.pair()
-	link := w.link(from)
+	faults := w.faults(from)
 	k := w.key(from, to, "v")
 	w.warm(from, to)
 	from.sendNumber(1, k, 7)
-	w.waitClosed("the connection hangs", link.HoldAfter(0))
+	w.waitClosed("the connection hangs", faults.HoldAfter(0))
 	ctx, cancel := context.WithCancel(w.ctx)
 	r := to.recvCtx(ctx, 1, k)
 	w.settle()
 	cancel()
 	r.mustFail(status.Cancelled)
-	link.Release()
+	faults.Release()
 	to.recv(1, k).mustBeNumber(7)
 }
 
@@ -82,18 +82,18 @@ func cancelStuck(w *world) {
 // key's queue.
 func cancelTransferring(w *world) {
 	from, to := w.pair()
-	link := w.link(from)
+	faults := w.faults(from)
 	k := w.key(from, to, "v")
 	w.warm(from, to)
 	from.send(1, k, w.blob(1, mib))
 	from.send(1, k, w.blob(2, mib))
-	stuck := link.HoldAfter(300 * kib)
+	stuck := faults.HoldAfter(300 * kib)
 	ctx, cancel := context.WithCancel(w.ctx)
 	r := to.recvCtx(ctx, 1, k)
 	w.waitClosed("the transfer is in progress", stuck)
 	cancel()
 	r.mustFail(status.Cancelled)
-	link.Release()
+	faults.Release()
 	from.keeps(0)
 	to.recv(1, k).mustBeBlob(1, mib)
 	to.recv(1, k).mustBeBlob(2, mib)
@@ -242,7 +242,7 @@ func cancelInOrder(w *world) {
 // cancelManyInOrder: more receives are cancelled than one request can report.
 func cancelManyInOrder(w *world) {
 	from, to := w.pair()
-	link := w.link(from)
+	faults := w.faults(from)
 	k := w.key(from, to, "v")
 	const n = 300
 	from.in(1)
@@ -252,7 +252,7 @@ func cancelManyInOrder(w *world) {
 		receives[i] = to.recvCtx(ctx, 1, k)
 	}
 	from.waiting(n)
-	stuck := link.HoldAfter(0)
+	stuck := faults.HoldAfter(0)
 	for i := range n {
 		from.sendNumber(1, k, i)
 	}
@@ -261,7 +261,7 @@ func cancelManyInOrder(w *world) {
 	for _, r := range receives {
 		r.mustFail(status.Cancelled)
 	}
-	link.Release()
+	faults.Release()
 	for i := range n {
 		to.recv(1, k).mustBeNumber(i)
 	}

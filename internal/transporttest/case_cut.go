@@ -34,24 +34,24 @@ func cutCases() []testCase {
 
 func cutIdle(w *world) {
 	from, to := w.pair()
-	link := w.link(from)
+	faults := w.faults(from)
 	k := w.key(from, to, "v")
 	for i := range 5 {
 		from.sendNumber(1, k, i)
 		to.recv(1, k).mustBeNumber(i)
 		from.keeps(0)
-		w.waitClosed("cut", link.CutAfter(0))
+		w.waitClosed("cut", faults.CutAfter(0))
 	}
 }
 
 func cutWaiting(w *world) {
 	from, to := w.pair()
-	link := w.link(from)
+	faults := w.faults(from)
 	k := w.key(from, to, "v")
 	r := to.recv(1, k)
 	for range 3 {
 		from.waiting(1)
-		w.waitClosed("cut", link.CutAfter(0))
+		w.waitClosed("cut", faults.CutAfter(0))
 	}
 	from.sendNumber(1, k, 7)
 	from.sendNumber(1, k, 8)
@@ -62,14 +62,14 @@ func cutWaiting(w *world) {
 // cutManyWaiting: more receives wait than are requested again at once.
 func cutManyWaiting(w *world) {
 	from, to := w.pair()
-	link := w.link(from)
+	faults := w.faults(from)
 	const n = 500
 	var receives []*receive
 	for i := range n {
 		receives = append(receives, to.recv(1, w.key(from, to, fmt.Sprint("v", i))))
 	}
 	from.waiting(n)
-	w.waitClosed("cut", link.CutAfter(0))
+	w.waitClosed("cut", faults.CutAfter(0))
 	for i := range n {
 		from.sendNumber(1, w.key(from, to, fmt.Sprint("v", i)), i)
 	}
@@ -80,15 +80,15 @@ func cutManyWaiting(w *world) {
 
 func cutBeforeRequest(w *world) {
 	from, to := w.pair()
-	link := w.link(from)
+	faults := w.faults(from)
 	k := w.key(from, to, "v")
 	w.warm(from, to)
 	from.sendNumber(1, k, 7)
-	w.waitClosed("the connection hangs", link.HoldAfter(0))
+	w.waitClosed("the connection hangs", faults.HoldAfter(0))
 	r := to.recv(1, k)
 	w.settle()
-	w.waitClosed("cut", link.CutAfter(0))
-	link.Release()
+	w.waitClosed("cut", faults.CutAfter(0))
+	faults.Release()
 	r.mustBeNumber(7)
 }
 
@@ -96,32 +96,32 @@ func cutBeforeRequest(w *world) {
 // arrives.
 func cutMatched(w *world) {
 	from, to := w.pair()
-	link := w.link(from)
+	faults := w.faults(from)
 	k := w.key(from, to, "v")
 	w.warm(from, to)
 	r := to.recv(1, k)
 	from.waiting(1)
-	w.waitClosed("the connection hangs", link.HoldAfter(0))
+	w.waitClosed("the connection hangs", faults.HoldAfter(0))
 	from.sendNumber(1, k, 7)
 	from.sendNumber(1, k, 8)
 	from.keeps(1)
-	w.waitClosed("cut", link.CutAfter(0))
-	link.Release()
+	w.waitClosed("cut", faults.CutAfter(0))
+	faults.Release()
 	r.mustBeNumber(7)
 	to.recv(1, k).mustBeNumber(8)
 }
 
 func cutTransferring(w *world, size int) {
 	from, to := w.pair()
-	link := w.link(from)
+	faults := w.faults(from)
 	k := w.key(from, to, "v")
 	w.warm(from, to)
 	from.send(1, k, w.blob(1, size))
 	from.send(1, k, w.blob(2, size))
-	cut := link.CutAfter(int64(size) / 3)
+	cut := faults.CutAfter(int64(size) / 3)
 	r := to.recv(1, k)
 	w.waitClosed("the first cut", cut)
-	again := link.CutAfter(int64(size) / 4)
+	again := faults.CutAfter(int64(size) / 4)
 	r.mustBeBlob(1, size)
 	to.recv(1, k).mustBeBlob(2, size)
 	w.waitClosed("the second cut", again)
@@ -131,7 +131,7 @@ func cutTransferring(w *world, size int) {
 // the value again nor keep it forever.
 func cutBeforeAck(w *world) {
 	from, to := w.pair()
-	link := w.link(from)
+	faults := w.faults(from)
 	k := w.key(from, to, "v")
 	for i := range 10 {
 		from.sendNumber(1, k, i)
@@ -139,7 +139,7 @@ func cutBeforeAck(w *world) {
 		var err error
 		to.in(1).RecvAsync(w.ctx, k, noArgs, func(v rendezvous.Value, _ rendezvous.Args, e error) {
 			defer close(got)
-			link.CutAfter(0)
+			faults.CutAfter(0)
 			if err = e; err == nil {
 				if n, _ := numberOf(v.Tensor); n != i {
 					err = fmt.Errorf("got number %d, want %d", n, i)
@@ -158,14 +158,14 @@ func cutBeforeAck(w *world) {
 // cutError: an error is a response, too.
 func cutError(w *world) {
 	from, to := w.pair()
-	link := w.link(from)
+	faults := w.faults(from)
 	w.warm(from, to)
 	r := to.recv(2, w.key(from, to, "v"))
 	from.waiting(1)
-	w.waitClosed("the connection hangs", link.HoldAfter(0))
+	w.waitClosed("the connection hangs", faults.HoldAfter(0))
 	from.in(2).Abort(kernelFailed())
-	w.waitClosed("cut", link.CutAfter(0))
-	link.Release()
+	w.waitClosed("cut", faults.CutAfter(0))
+	faults.Release()
 	r.mustFail(status.Internal, "node mul")
 }
 
@@ -192,15 +192,15 @@ func loadBlob(key, value int) (seed uint64, size int) {
 	return seed, rng.IntN(1 << (8 + 2*rng.IntN(6)))
 }
 
-// cutRandomly cuts the link at random until the returned function is called.
-func (w *world) cutRandomly(link Link, seed uint64) (stop func()) {
+// cutRandomly cuts the connections at random until the returned function is called.
+func (w *world) cutRandomly(faults Faults, seed uint64) (stop func()) {
 	ctx, cancel := context.WithCancel(w.ctx)
 	var cuts sync.WaitGroup
 	cuts.Go(func() {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		for range loadCuts() {
 			select {
-			case <-link.CutAfter(1 + rng.Int64N(100*kib)):
+			case <-faults.CutAfter(1 + rng.Int64N(100*kib)):
 			case <-ctx.Done():
 				return
 			}
@@ -216,7 +216,7 @@ func (w *world) cutRandomly(link Link, seed uint64) (stop func()) {
 	return func() {
 		cancel()
 		cuts.Wait()
-		link.Release()
+		faults.Release()
 	}
 }
 
@@ -224,7 +224,7 @@ func (w *world) cutRandomly(link Link, seed uint64) (stop func()) {
 // values complete, in order and once.
 func cutUnderLoad(w *world) {
 	from, to := w.pair()
-	stop := w.cutRandomly(w.link(from), 11)
+	stop := w.cutRandomly(w.faults(from), 11)
 	defer stop()
 	var work sync.WaitGroup
 	var received atomic.Int64
@@ -282,9 +282,9 @@ func (w *world) finishes(work *sync.WaitGroup, received *atomic.Int64) {
 // in progress.
 func cutWithCancels(w *world) {
 	from, to := w.pair()
-	link := w.link(from)
-	link.Throttle(8 * mib) // slow enough to cancel in time
-	stop := w.cutRandomly(link, 12)
+	faults := w.faults(from)
+	faults.Throttle(8 * mib) // slow enough to cancel in time
+	stop := w.cutRandomly(faults, 12)
 	defer stop()
 	var work sync.WaitGroup
 	var received, cancelled atomic.Int64

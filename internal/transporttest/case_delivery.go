@@ -74,33 +74,33 @@ func deliveryConfirmed(w *world) {
 
 func deliveryTransferring(w *world) {
 	from, to := w.pair()
-	link := w.link(from)
+	faults := w.faults(from)
 	k := w.key(from, to, "v")
 	w.warm(from, to)
 	d := from.deliver(1, k, w.blob(1, mib))
-	stuck := link.HoldAfter(300 * kib)
+	stuck := faults.HoldAfter(300 * kib)
 	r := to.recv(1, k)
 	w.waitClosed("the transfer is in progress", stuck)
 	w.settle()
 	w.open(d, "in mid transfer")
-	link.Release()
+	faults.Release()
 	r.mustBeBlob(1, mib)
 	w.confirmed(from, d, k)
 }
 
 func deliveryCancelled(w *world) {
 	from, to := w.pair()
-	link := w.link(from)
+	faults := w.faults(from)
 	k := w.key(from, to, "v")
 	w.warm(from, to)
 	d := from.deliver(1, k, w.blob(1, mib))
-	stuck := link.HoldAfter(300 * kib)
+	stuck := faults.HoldAfter(300 * kib)
 	ctx, cancel := context.WithCancel(w.ctx)
 	r := to.recvCtx(ctx, 1, k)
 	w.waitClosed("the transfer is in progress", stuck)
 	cancel()
 	r.mustFail(status.Cancelled)
-	link.Release()
+	faults.Release()
 	from.keeps(0)
 	w.settle()
 	w.open(d, "after a cancel")
@@ -110,11 +110,11 @@ func deliveryCancelled(w *world) {
 
 func deliveryCut(w *world) {
 	from, to := w.pair()
-	link := w.link(from)
+	faults := w.faults(from)
 	k := w.key(from, to, "v")
 	w.warm(from, to)
 	d := from.deliver(1, k, w.blob(1, mib))
-	cut := link.CutAfter(300 * kib)
+	cut := faults.CutAfter(300 * kib)
 	r := to.recv(1, k)
 	w.waitClosed("cut", cut)
 	r.mustBeBlob(1, mib)
@@ -123,11 +123,11 @@ func deliveryCut(w *world) {
 
 func deliveryEndOfStep(w *world) {
 	from, to := w.pair()
-	link := w.link(from)
+	faults := w.faults(from)
 	k := w.key(from, to, "v")
 	w.warm(from, to)
 	matched, waits := from.deliver(1, k, w.blob(1, mib)), from.deliver(1, k, w.blob(2, mib))
-	stuck := link.HoldAfter(300 * kib)
+	stuck := faults.HoldAfter(300 * kib)
 	r := to.recv(1, k)
 	w.waitClosed("the transfer is in progress", stuck)
 	from.endStep(1)
@@ -135,25 +135,25 @@ func deliveryEndOfStep(w *world) {
 		w.waitClosed("the sender has the outcome", d.Done())
 		w.mustBeOfKind(d.Err(), status.ErrStepEnded, "Cleanup 1")
 	}
-	link.Release()
+	faults.Release()
 	outcome := r.wait() // it may have come, or not
 	outcome.release()
 }
 
 func deliveryEndOfReceiver(w *world) {
 	from, to := w.pair()
-	link := w.link(from)
+	faults := w.faults(from)
 	k := w.key(from, to, "v")
 	w.warm(from, to)
 	d := from.deliver(1, k, w.blob(1, mib))
-	stuck := link.HoldAfter(300 * kib)
+	stuck := faults.HoldAfter(300 * kib)
 	r := to.recv(1, k)
 	w.waitClosed("the transfer is in progress", stuck)
 	to.kill()
 	if err := r.failure(); err == nil {
 		w.Errorf("the receive of a process that was killed has not failed")
 	}
-	link.Release()
+	faults.Release()
 	next := w.newNode(1)
 	next.start(NodeOptions{})
 	w.warm(from, next)

@@ -250,15 +250,15 @@ func intoInUse(w *world) {
 }
 
 // stuckInto starts a receive into d that has brought a part of its value, and hangs.
-func (w *world) stuckInto(ctx context.Context, from, to *node, k rendezvous.Key, d destination) (*receive, Link) {
+func (w *world) stuckInto(ctx context.Context, from, to *node, k rendezvous.Key, d destination) (*receive, Faults) {
 	w.Helper()
-	link := w.link(from)
+	faults := w.faults(from)
 	w.warm(from, to)
-	stuck := link.HoldAfter(300 * kib)
+	stuck := faults.HoldAfter(300 * kib)
 	from.send(1, k, w.blob(1, mib))
 	r, _ := to.recvInto(ctx, 1, k, d)
 	w.waitClosed("the transfer is in progress", stuck)
-	return r, link
+	return r, faults
 }
 
 // intoCancel: a cancelled receive keeps a reference to the memory until no late write can land
@@ -269,12 +269,12 @@ func intoCancel(w *world) {
 	d := to.bytesToFill(mib)
 	ctx, cancel := context.WithCancel(w.ctx)
 	defer cancel()
-	r, link := w.stuckInto(ctx, from, to, k, d)
+	r, faults := w.stuckInto(ctx, from, to, k, d)
 	cancel()
 	r.mustFail(status.Cancelled)
 	d.isSafe()
 	d.fill()
-	link.Release()
+	faults.Release()
 	to.recv(1, k).mustBeBlob(1, mib)
 	w.pass(2 * settleTime) // time for a late write
 	d.isUntouched()
@@ -289,11 +289,11 @@ func intoAbort(w *world) {
 	from, to := w.pair()
 	k := w.key(from, to, "v")
 	d := to.bytesToFill(mib)
-	r, link := w.stuckInto(w.ctx, from, to, k, d)
+	r, faults := w.stuckInto(w.ctx, from, to, k, d)
 	to.Manager().AbortStep(1, status.New(status.Internal, "enough"))
 	r.mustFail(status.Internal, "enough")
 	d.Release()
-	link.Release()
+	faults.Release()
 	w.pass(2 * settleTime) // the allocator finds a late write
 }
 
@@ -303,9 +303,9 @@ func intoCut(w *world) {
 	k := w.key(from, to, "v")
 	d := to.bytesToFill(mib)
 	defer d.Release()
-	link := w.link(from)
+	faults := w.faults(from)
 	w.warm(from, to)
-	cut := link.CutAfter(300 * kib)
+	cut := faults.CutAfter(300 * kib)
 	from.send(1, k, w.blob(1, mib))
 	r, _ := to.recvInto(w.ctx, 1, k, d)
 	w.waitClosed("the connection is cut", cut)
@@ -319,17 +319,17 @@ func intoCuts(w *world) {
 	k := w.key(from, to, "v")
 	d := to.bytesToFill(mib)
 	defer d.Release()
-	link := w.link(from)
+	faults := w.faults(from)
 	w.warm(from, to)
 	for i := range uint64(3) {
-		link.Throttle(2 * mib) // the second cut comes before the end of the transfer
-		cut := link.CutAfter(200 * kib)
+		faults.Throttle(2 * mib) // the second cut comes before the end of the transfer
+		cut := faults.CutAfter(200 * kib)
 		from.send(1, k, w.blob(i, mib))
 		r, _ := to.recvInto(w.ctx, 1, k, d)
 		w.waitClosed("the connection is cut", cut)
-		cut = link.CutAfter(100 * kib)
+		cut = faults.CutAfter(100 * kib)
 		w.waitClosed("the connection is cut again", cut)
-		link.Throttle(0)
+		faults.Throttle(0)
 		r.mustFill(d, i, mib)
 	}
 }

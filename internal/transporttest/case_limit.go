@@ -58,7 +58,7 @@ func limitKeptStuck(w *world) {
 	from, to := w.newNode(0), w.start(1)
 	const limit = 200 * kib
 	from.start(NodeOptions{Cache: delivery.CacheOptions{KeptPerRequester: limit}})
-	link := w.link(from)
+	faults := w.faults(from)
 	w.warm(from, to)
 	const n, size = 20, 30 * kib
 	var receives []*receive
@@ -66,14 +66,14 @@ func limitKeptStuck(w *world) {
 		receives = append(receives, to.recv(1, w.key(from, to, fmt.Sprint("v", i))))
 	}
 	from.waiting(n)
-	w.waitClosed("the connection hangs", link.HoldAfter(0))
+	w.waitClosed("the connection hangs", faults.HoldAfter(0))
 	for i := range n {
 		from.send(1, w.key(from, to, fmt.Sprint("v", i)), w.blob(uint64(i), size))
 	}
 	if s := from.Cache().Stats(); s.Bytes == 0 || s.Bytes > limit {
 		w.Errorf("%d bytes are cached, the limit is %d", s.Bytes, limit)
 	}
-	link.Release()
+	faults.Release()
 	for i, r := range receives {
 		r.mustBeBlob(uint64(i), size)
 	}

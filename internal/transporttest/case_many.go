@@ -3,6 +3,7 @@ package transporttest
 import (
 	"fmt"
 	"math/rand/v2"
+	"time"
 
 	"github.com/tryst-rdma/tryst/rendezvous"
 )
@@ -20,6 +21,7 @@ func manyCases() []testCase {
 func tenThousandReceives(w *world) {
 	from, to := w.pair()
 	const n = 10_000
+	w.timeout += n * receiveTime * time.Duration(w.suite.TimeScale)
 	keys := make([]rendezvous.Key, n)
 	receives := make([]*receive, n)
 	for i := range n {

@@ -55,19 +55,19 @@ func destinationIsReceivers(w *world) {
 // still hangs. It is not written to when the flow continues.
 func destinationFree(w *world) {
 	from, to := w.pair()
-	link := w.link(from)
+	faults := w.faults(from)
 	k := w.key(from, to, "v")
 	w.warm(from, to)
 	ctx, cancel := context.WithCancel(w.ctx)
 	defer cancel()
-	stuck := link.HoldAfter(300 * kib)
+	stuck := faults.HoldAfter(300 * kib)
 	from.send(1, k, w.blob(1, mib))
 	r := to.recvCtx(ctx, 1, k)
 	w.waitClosed("the transfer is in progress", stuck)
 	cancel()
 	r.mustFail(status.Cancelled)
 	w.released(to.memory)
-	link.Release()
+	faults.Release()
 	again := to.recv(1, k) // into memory of the same size
 	again.mustBeBlob(1, mib)
 }

@@ -74,17 +74,17 @@ func publishedOften(w *world) {
 // publishedCancel: a cancelled receive puts nothing back, since it took nothing.
 func publishedCancel(w *world) {
 	from, to := w.pair()
-	link := w.link(from)
+	faults := w.faults(from)
 	w.warm(from, to)
 	defer from.publish("weights")()
 	k := w.key(from, to, "weights")
-	stuck := link.HoldAfter(published / 2)
+	stuck := faults.HoldAfter(published / 2)
 	ctx, cancel := context.WithCancel(w.ctx)
 	r := to.recvCtx(ctx, 2, k)
 	w.waitClosed("the transfer is in progress", stuck)
 	cancel()
 	r.mustFail(status.Cancelled)
-	link.Release()
+	faults.Release()
 	from.keeps(0)
 	to.recv(2, k).mustBeBlob(1, published)
 	if n := from.Manager().Steps(); n > 1 { // the step of warm
@@ -94,10 +94,10 @@ func publishedCancel(w *world) {
 
 func publishedCut(w *world) {
 	from, to := w.pair()
-	link := w.link(from)
+	faults := w.faults(from)
 	w.warm(from, to)
 	defer from.publish("weights")()
-	cut := link.CutAfter(published / 2)
+	cut := faults.CutAfter(published / 2)
 	r := to.recv(2, w.key(from, to, "weights"))
 	w.waitClosed("cut", cut)
 	r.mustBeBlob(1, published)

@@ -24,33 +24,33 @@ func lateValue(w *world) {
 
 func slowTransfer(w *world) {
 	from, to := w.start(0), w.startShortTimeout(1)
-	link := w.link(from)
+	faults := w.faults(from)
 	w.warm(from, to)
 	k := w.key(from, to, "v")
 	// The transfer takes three times the peer timeout (with Slow 1).
-	link.Throttle(int64(mib / (3 * shortTimeout).Seconds() / float64(w.suite.TimeScale)))
+	faults.Throttle(int64(mib / (3 * shortTimeout).Seconds() / float64(w.suite.TimeScale)))
 	from.send(1, k, w.blob(1, mib))
 	to.recv(1, k).mustBeBlob(1, mib)
 }
 
-// smallWithLarge: large content is sent in pieces, so that a small receive overtakes it.
+// smallWithLarge: large content is sent in parts, so that a small receive overtakes it.
 func smallWithLarge(w *world) {
 	from, to := w.pair()
-	link := w.link(from)
+	faults := w.faults(from)
 	w.warm(from, to)
 	large, small := w.key(from, to, "large"), w.key(from, to, "small")
 	const size = 40 * mib
-	link.Throttle(size / int64(2*w.suite.TimeScale))
+	faults.Throttle(size / int64(2*w.suite.TimeScale))
 	from.send(1, large, w.blob(1, size))
-	begun := link.HoldAfter(mib)
+	begun := faults.HoldAfter(mib)
 	r := to.recv(1, large)
 	w.waitClosed("the large transfer is in progress", begun)
-	link.Release()
+	faults.Release()
 	from.sendNumber(1, small, 7)
 	to.recv(1, small).mustBeNumber(7)
 	if !r.inProgress() {
 		w.Error("the large transfer has ended first")
 	}
-	link.Throttle(0)
+	faults.Throttle(0)
 	r.mustBeBlob(1, size)
 }

@@ -3,10 +3,10 @@
 //
 //	Run ── a case ── world ── Cluster.Start ── Node  (manager, response cache)
 //	                   │                        │
-//	                   └──── Cluster.Link ──────┘    (cut, hold, throttle)
+//	                   └──── Cluster.Faults ────┘    (cut, hold, throttle)
 //
 // A transport implements Cluster: it starts and kills processes, and disturbs their
-// connections. The suite uses a transport only through the rendezvous. Proxy is the Link of
+// connections. The suite uses a transport only through the rendezvous. Proxy has the Faults of
 // a transport over TCP.
 //
 // At the end of each case the suite checks that

@@ -9,13 +9,12 @@ import (
 	"testing"
 )
 
-// Proxy is a Link for transports over TCP. It listens on a local port and forwards its
+// Proxy is the Faults of transports over TCP. It listens on a local port and forwards its
 // connections to a target. It has one goroutine that accepts, and two for each connection;
 // Close waits for them.
 type Proxy struct {
 	*valve
-	listener net.Listener
-	work     sync.WaitGroup
+	work sync.WaitGroup
 
 	mu      sync.Mutex // guards the fields below
 	target  string     // "" for none
@@ -23,6 +22,8 @@ type Proxy struct {
 	begins  map[net.Conn][]byte // the first bytes of each requester
 	refused string              // connections that begin so are reset; "" for none
 	closed  bool
+
+	listeners []net.Listener
 }
 
 // maxBegin is how many first bytes of a connection a proxy keeps.
@@ -35,18 +36,32 @@ const proxyBuffer = 64 << 10
 // NewProxy returns a proxy without a target. It is closed when t ends.
 func NewProxy(t testing.TB) *Proxy {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &Proxy{valve: newValve(), listener: l, socket: make(map[net.Conn]struct{}), begins: make(map[net.Conn][]byte)}
-	p.work.Go(p.accept)
+	p := &Proxy{valve: newValve(), socket: make(map[net.Conn]struct{}), begins: make(map[net.Conn][]byte)}
+	p.Listen(t)
 	t.Cleanup(p.Close)
 	return p
 }
 
-// Addr returns the address on which it listens, as host:port.
-func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+// Listen lets the proxy listen on one more local port, and returns its address. Close closes it.
+func (p *Proxy) Listen(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.mu.Lock()
+	p.listeners = append(p.listeners, l)
+	p.mu.Unlock()
+	p.work.Go(func() { p.accept(l) })
+	return l.Addr().String()
+}
+
+// Addr returns the first address on which it listens, as host:port.
+func (p *Proxy) Addr() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.listeners[0].Addr().String()
+}
 
 // SetTarget sets the target of new connections. With "" they are reset at once, as if nothing
 // listened there.
@@ -110,17 +125,19 @@ func (p *Proxy) Close() {
 	for c := range p.socket {
 		reset(c)
 	}
+	for _, l := range p.listeners {
+		l.Close()
+	}
 	p.mu.Unlock()
-	p.listener.Close()
 	p.Throttle(0)
 	p.Release()
 	p.CutAfter(0)
 	p.work.Wait()
 }
 
-func (p *Proxy) accept() {
+func (p *Proxy) accept(l net.Listener) {
 	for {
-		c, err := p.listener.Accept()
+		c, err := l.Accept()
 		if err != nil {
 			return
 		}

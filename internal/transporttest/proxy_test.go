@@ -187,10 +187,39 @@ func TestProxyThrottle(t *testing.T) {
 	since := time.Now()
 	ask(t, c)
 	mustRead(t, c, answer)
-	// The first piece passes at once, the last one a quarter of a second later. On a loaded
+	// The first part passes at once, the last one a quarter of a second later. On a loaded
 	// machine it may take longer.
 	if d := time.Since(since); d < 200*time.Millisecond {
 		t.Errorf("1 MiB at 4 MiB/s took %v", d)
+	}
+}
+
+// TestProxyListensTwice: both addresses lead to the target, and a cut is one of both.
+func TestProxyListensTwice(t *testing.T) {
+	p, first := through(t, answerOf(10))
+	other := p.Listen(t)
+	if other == p.Addr() {
+		t.Fatal("the addresses are the same")
+	}
+	second, err := net.Dial("tcp", other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	for _, c := range []net.Conn{first, second} {
+		ask(t, c)
+		mustRead(t, c, answerOf(10))
+	}
+	wait(t, p.CutAfter(0))
+	for _, c := range []net.Conn{first, second} {
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("the connection ended with %v, want a reset", err)
+		}
+	}
+	p.Close()
+	if c, err := net.Dial("tcp", other); err == nil {
+		c.Close()
+		t.Error("somebody listens after Close")
 	}
 }
 

@@ -21,23 +21,23 @@ import (
 
 // reference is a Cluster.
 type reference struct {
-	t     testing.TB
-	fault fault // what is wrong with it; none for the reference itself
-	links map[cluster.Task]*valve
+	t      testing.TB
+	fault  fault // what is wrong with it; none for the reference itself
+	valves map[cluster.Task]*valve
 
 	mu    sync.Mutex // guards nodes
 	nodes map[cluster.Task]*refNode
 }
 
 func newReference(t testing.TB, tasks []cluster.Task, f fault) *reference {
-	c := &reference{t: t, fault: f, links: make(map[cluster.Task]*valve), nodes: make(map[cluster.Task]*refNode)}
+	c := &reference{t: t, fault: f, valves: make(map[cluster.Task]*valve), nodes: make(map[cluster.Task]*refNode)}
 	for _, task := range tasks {
-		c.links[task] = newValve()
+		c.valves[task] = newValve()
 	}
 	return c
 }
 
-func (c *reference) Link(task cluster.Task) Link { return c.links[task] }
+func (c *reference) Faults(task cluster.Task) Faults { return c.valves[task] }
 
 func (c *reference) node(task cluster.Task) *refNode {
 	c.mu.Lock()
@@ -122,7 +122,7 @@ func (n *refNode) leave() {
 		delete(n.c.nodes, n.task)
 	}
 	n.c.mu.Unlock()
-	n.c.links[n.task].CutAfter(0)
+	n.c.valves[n.task].CutAfter(0)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, w := range n.conns {
@@ -131,11 +131,11 @@ func (n *refNode) leave() {
 }
 
 func (n *refNode) conn(task cluster.Task) (transport.Conn, error) {
-	v := n.c.links[task]
+	v := n.c.valves[task]
 	if v == nil {
 		return nil, status.Errorf(status.NotFound, "the cluster has no task %v", task)
 	}
-	w := &refConn{from: n, task: task, link: v}
+	w := &refConn{from: n, task: task, valve: v}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.conns = append(n.conns, w)
@@ -144,17 +144,17 @@ func (n *refNode) conn(task cluster.Task) (transport.Conn, error) {
 
 // refConn is a transport.Conn.
 type refConn struct {
-	from *refNode
-	task cluster.Task
-	link *valve
+	from  *refNode
+	task  cluster.Task
+	valve *valve
 
 	mu     sync.Mutex // guards the fields below
-	now    *refLink   // nil when there is none
+	now    *refStream // nil when there is none
 	closed bool
 }
 
-// refLink is a connection between two processes.
-type refLink struct {
+// refStream is a connection between two processes.
+type refStream struct {
 	*lane
 	to   *refNode
 	down func() // tells the peer that it is gone
@@ -163,7 +163,7 @@ type refLink struct {
 var errRefused = errors.New("connection refused")
 
 // connect returns the connection. It makes one if there is none.
-func (w *refConn) connect() (*refLink, error) {
+func (w *refConn) connect() (*refStream, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.now != nil {
@@ -176,13 +176,13 @@ func (w *refConn) connect() (*refLink, error) {
 	if err := to.kept.Introduce(context.Background(), w.from.self, ""); err != nil {
 		return nil, err
 	}
-	c := &refLink{to: to, down: to.kept.Connected(w.from.self)}
-	c.lane = w.link.open(func() { w.lost(c) })
+	c := &refStream{to: to, down: to.kept.Connected(w.from.self)}
+	c.lane = w.valve.open(func() { w.lost(c) })
 	w.now = c
 	return c, nil
 }
 
-func (w *refConn) lost(c *refLink) {
+func (w *refConn) lost(c *refStream) {
 	w.mu.Lock()
 	gone := w.now == c
 	if gone {
@@ -210,7 +210,7 @@ var errBroken = status.New(status.Unavailable, "connection broken")
 
 // send sends a request to the peer. As on a real connection, its bytes are carried also after
 // the requester has dropped the attempt.
-func (w *refConn) send(ctx context.Context) (*refLink, error) {
+func (w *refConn) send(ctx context.Context) (*refStream, error) {
 	c, err := w.connect()
 	if err != nil {
 		return nil, err
@@ -342,12 +342,12 @@ func (a *refAttempt) recv() (rendezvous.Value, error) {
 	return rendezvous.Value{}, err
 }
 
-// piece is how many bytes are carried at a time.
-const piece = 16 << 10
+// portion is how many bytes are carried at a time.
+const portion = 16 << 10
 
 // carry copies a response to the requester, into memory of the requester. It resumes after the
 // bytes of earlier attempts.
-func (a *refAttempt) carry(ctx context.Context, c *refLink, resp transport.Response) (rendezvous.Value, error) {
+func (a *refAttempt) carry(ctx context.Context, c *refStream, resp transport.Response) (rendezvous.Value, error) {
 	defer outcome{resp.Value, resp.Err}.release()
 	if _, err := a.flow(ctx, c, 1); err != nil {
 		return rendezvous.Value{}, err
@@ -366,7 +366,7 @@ func (a *refAttempt) carry(ctx context.Context, c *refLink, resp transport.Respo
 		elems := make([]string, 0, len(x.Elements()))
 		for _, e := range x.Elements() {
 			for n := len(e); n > 0; {
-				k, err := a.flow(ctx, c, min(n, piece))
+				k, err := a.flow(ctx, c, min(n, portion))
 				if err != nil {
 					return rendezvous.Value{}, err
 				}
@@ -404,7 +404,7 @@ func (a *refAttempt) carry(ctx context.Context, c *refLink, resp transport.Respo
 		return rendezvous.Value{}, status.Errorf(status.DataLoss, "the response is another one than before")
 	}
 	for p.Bytes < int64(len(src)) {
-		k, err := a.flow(ctx, c, min(len(src)-int(p.Bytes), piece))
+		k, err := a.flow(ctx, c, min(len(src)-int(p.Bytes), portion))
 		if err != nil {
 			return rendezvous.Value{}, err
 		}
@@ -423,7 +423,7 @@ func (a *refAttempt) carry(ctx context.Context, c *refLink, resp transport.Respo
 }
 
 // flow waits until some of n bytes may pass to the requester.
-func (*refConn) flow(ctx context.Context, c *refLink, n int) (int, error) {
+func (*refConn) flow(ctx context.Context, c *refStream, n int) (int, error) {
 	type result struct {
 		k  int
 		ok bool

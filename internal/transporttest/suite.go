@@ -51,9 +51,9 @@ type Cluster interface {
 	// Start starts the process of a task. After a Kill it is a new process at the same
 	// address.
 	Start(task cluster.Task, o NodeOptions) Node
-	// Link returns the link between a task and its requesters; the task need not run. Nil
-	// means that the transport cannot disturb its connections; cases that need it are skipped.
-	Link(task cluster.Task) Link
+	// Faults returns what disturbs the connections between a task and its requesters; the task
+	// need not run. Nil means that nothing can; cases that need it are skipped.
+	Faults(task cluster.Task) Faults
 }
 
 // NodeOptions are a case's options for a process.
@@ -82,9 +82,9 @@ type Node interface {
 	Kill()
 }
 
-// Link disturbs the connections between a task and its requesters. It counts the bytes from
+// Faults disturbs the connections between a task and its requesters. It counts the bytes from
 // the task to the requesters, over all connections together.
-type Link interface {
+type Faults interface {
 	// CutAfter breaks every connection after n more bytes, at once when n is 0. The channel
 	// is closed when it has happened. New connections are possible immediately.
 	CutAfter(n int64) <-chan struct{}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// valve implements Link without doing any I/O. It decides how many bytes may flow over its
+// valve implements Faults without doing any I/O. It decides how many bytes may flow over its
 // lanes; a lane is one connection. The owner of the valve moves the bytes.
 type valve struct {
 	mu    sync.Mutex // guards the fields below
@@ -49,7 +49,7 @@ func (l *lane) close() {
 	delete(l.v.lanes, l)
 }
 
-// CutAfter implements Link.
+// CutAfter implements Faults.
 func (v *valve) CutAfter(n int64) <-chan struct{} {
 	v.mu.Lock()
 	v.cut = mark{at: v.carried + n, reached: make(chan struct{})}
@@ -86,7 +86,7 @@ func breakAll(lanes []*lane) {
 	}
 }
 
-// HoldAfter implements Link.
+// HoldAfter implements Faults.
 func (v *valve) HoldAfter(n int64) <-chan struct{} {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -106,7 +106,7 @@ func (v *valve) holdLocked() {
 	v.hold = mark{}
 }
 
-// Release implements Link.
+// Release implements Faults.
 func (v *valve) Release() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -117,7 +117,7 @@ func (v *valve) Release() {
 	v.cut, v.hold = mark{}, mark{}
 }
 
-// Throttle implements Link.
+// Throttle implements Faults.
 func (v *valve) Throttle(bytesPerSecond int64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

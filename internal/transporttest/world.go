@@ -24,6 +24,8 @@ const (
 	// minRate is how many bytes a second a loaded machine moves at least, under the race
 	// detector.
 	minRate = 8 << 20
+	// receiveTime is what each of many receives takes at most on a loaded machine, under the race detector.
+	receiveTime = 10 * time.Millisecond
 	// peerTimeout is the peer timeout of most nodes. Only a faulty transport reaches it.
 	peerTimeout = 20 * time.Second
 	// shortTimeout is the peer timeout of nodes whose peer is gone. The case waits for it, so
@@ -189,18 +191,18 @@ func (w *world) settle() {
 // pass waits for d.
 func (w *world) pass(d time.Duration) { <-time.After(d) }
 
-// link returns the link of a node's task, or skips the case.
-func (w *world) link(n *node) Link {
+// faults returns the faults of a node's task, or skips the case.
+func (w *world) faults(n *node) Faults {
 	w.Helper()
-	l := w.cluster.Link(n.task)
-	if l == nil {
+	f := w.cluster.Faults(n.task)
+	if f == nil {
 		w.Skip("this transport cannot disturb its connections")
 	}
 	w.Cleanup(func() { // runs before the checks of newWorld, which need the connections
-		l.Throttle(0)
-		l.Release()
+		f.Throttle(0)
+		f.Release()
 	})
-	return l
+	return f
 }
 
 // node is a task of the case with its process.

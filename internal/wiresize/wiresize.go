@@ -103,8 +103,8 @@ func (c *count) add(n int64) bool {
 }
 
 // packed is what the packed lists of a message take, with those of its singular messages, in bytes.
-// The parser copies a list for each further piece of it, which takes time and memory with the square
-// of the pieces; writers of protobuf make one piece.
+// The parser copies a list for each further part of it, which takes time and memory with the square
+// of the parts; writers of protobuf make one part.
 type packed int64
 
 // scan counts a message, without its struct. It returns false when the scan must end.

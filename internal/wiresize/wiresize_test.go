@@ -74,7 +74,7 @@ func messagesOfAll(tb testing.TB) map[string]struct {
 		"empty tensors":         {new(trystpb.DescribeResponse), repeated(nested(2, nil), n)},
 		"empty publications":    {new(trystpb.ListResponse), repeated(nested(1, nil), n)},
 		"packed numbers":        {new(tfpb.TensorProto), nested(10, repeated([]byte{1}, n))},
-		"packed in pieces":      {new(tfpb.TensorProto), repeated(nested(10, []byte{1}), n/10)},
+		"packed in parts":       {new(tfpb.TensorProto), repeated(nested(10, []byte{1}), n/10)},
 		"packed and merged":     {new(tfpb.NamedTensorProto), repeated(nested(2, nested(10, []byte{1})), n/10)},
 		"numbers":               {new(tfpb.TensorProto), repeated(protowire.AppendVarint(protowire.AppendTag(nil, 10, protowire.VarintType), 1), n)},
 		"unknown fields":        {new(tfpb.NodeDef), repeated(protowire.AppendVarint(protowire.AppendTag(nil, 100, protowire.VarintType), 1), n)},

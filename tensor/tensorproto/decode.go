@@ -66,7 +66,7 @@ func (d Decoder) Type(b []byte) (tensor.DType, tensor.Shape, error) {
 // parse reads a message after it has reserved the memory for that. The caller releases
 // the reservation when it needs the message no more.
 func (d Decoder) parse(b []byte) (*pb.TensorProto, *tensor.Buffer, error) {
-	if err := checkPieces(b, false); err != nil {
+	if err := checkPacked(b, false); err != nil {
 		return nil, nil, status.From(err).WithPrefix("Cannot parse tensor from proto")
 	}
 	reserved, err := tensor.Reserve(d.allocator(), parsedSize(b, maxNesting))
@@ -274,7 +274,7 @@ func checkElement(e string, dtype tensor.DType) error {
 	case tensor.Resource:
 		return proto.Unmarshal([]byte(e), new(pb.ResourceHandleProto))
 	case tensor.Variant:
-		if err := checkPieces([]byte(e), true); err != nil {
+		if err := checkPacked([]byte(e), true); err != nil {
 			return err
 		}
 		return proto.Unmarshal([]byte(e), new(pb.VariantTensorDataProto))

@@ -24,8 +24,8 @@ const (
 
 	// maxDepth is how deep tensors and variants may be nested: protobuf's own limit in C++.
 	maxDepth = 100
-	// maxCopies and minCopies bound what the parser may copy of lists in pieces, in multiples of the
-	// message and in bytes beside. Writers of protobuf make no pieces.
+	// maxCopies and minCopies bound what the parser may copy of lists in parts, in multiples of the
+	// message and in bytes beside. Writers of protobuf make no parts.
 	maxCopies = 2
 	minCopies = 1 << 20
 

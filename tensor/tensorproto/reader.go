@@ -17,8 +17,8 @@ func Size(t *tensor.Tensor) (int, error) {
 	return len(appendHeader(nil, t)) + int(contentSize(t)), nil
 }
 
-// Reader gives what Append appends for a tensor whose elements are not plain memory, piece by
-// piece: a message of 2 GiB is never whole in memory.
+// Reader gives what Append appends for a tensor whose elements are not plain memory, part by
+// part: a message of 2 GiB is never whole in memory.
 type Reader struct {
 	ready   []byte   // encoded and not read
 	elems   []string // of the tensor

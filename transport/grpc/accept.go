@@ -17,12 +17,12 @@ func (s *service) accept(ctx context.Context, a transport.Process, left uint64) 
 	if s.Version != nil {
 		version = s.Version()
 	}
-	bound, source := c.isBound(a, version), ""
+	bound, address := c.isBound(a, version), ""
 	if !bound { // a bound requester has passed these checks
 		if err := s.checkName(ctx, a); err != nil {
 			return err
 		}
-		source = identity.Source(ctx)
+		address = identity.Address(ctx)
 	}
 	leave := func() {}
 	if left != 0 && s.LeftGeneration != nil {
@@ -31,7 +31,7 @@ func (s *service) accept(ctx context.Context, a transport.Process, left uint64) 
 			return err
 		}
 	}
-	if err := s.Cache.Introduce(ctx, a, source); err != nil {
+	if err := s.Cache.Introduce(ctx, a, address); err != nil {
 		return err
 	}
 	if !bound {

@@ -308,7 +308,7 @@ func frameTakes(length int) int64 {
 	return int64(length) + frameBytes
 }
 
-// payload takes a piece of a DATA frame.
+// payload takes a part of a DATA frame.
 func (c *answerConn) payload(f frame, b []byte) error {
 	q := c.streams[f.stream]
 	if q == nil {

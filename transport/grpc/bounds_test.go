@@ -57,21 +57,21 @@ func TestTicketThatWasNotAskedFor(t *testing.T) {
 	}
 }
 
-// noSource is a source without values.
-type noSource struct{}
+// noValues are Values without any.
+type noValues struct{}
 
-func (noSource) RecvLocalAsync(_ context.Context, _ int64, _ rendezvous.Key, done rendezvous.DoneFunc) {
+func (noValues) RecvLocalAsync(_ context.Context, _ int64, _ rendezvous.Key, done rendezvous.DoneFunc) {
 	done(rendezvous.Value{}, rendezvous.Args{}, status.New(status.Aborted, "there is nothing"))
 }
-func (noSource) TakeLocal(int64, rendezvous.Key) (rendezvous.Value, bool) {
+func (noValues) TakeLocal(int64, rendezvous.Key) (rendezvous.Value, bool) {
 	return rendezvous.Value{}, false
 }
-func (noSource) Restore(int64, rendezvous.Key, rendezvous.Value) bool { return false }
+func (noValues) Restore(int64, rendezvous.Key, rendezvous.Value) bool { return false }
 
 // TestRequestersOfAConnectionAreBounded: a proxy's connection has many requesters. At the limit
 // those without cached responses are removed for others.
 func TestRequestersOfAConnectionAreBounded(t *testing.T) {
-	k := delivery.NewResponseCache(noSource{}, delivery.CacheOptions{})
+	k := delivery.NewResponseCache(noValues{}, delivery.CacheOptions{})
 	defer k.Close()
 	a, b := net.Pipe()
 	defer a.Close()

@@ -23,7 +23,7 @@ func (c *callers) find(ctx context.Context) *callers {
 			c.covers, c.share = c.CheckReceiver, c.String()
 		}
 		if c.share == "" {
-			c.share = identity.Source(ctx)
+			c.share = identity.Address(ctx)
 		}
 	})
 	return c

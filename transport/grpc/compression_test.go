@@ -53,7 +53,7 @@ func TestServicesForAllCompressNothing(t *testing.T) {
 	n := new(testCluster).start(t, 0, nodeOptions{serve: func(s *grpc.Server, _ *node) {
 		trystgrpc.RegisterPublicationsServer(LimitCalls(s), described{manifest: manifest})
 	}})
-	received := new(wireCount)
+	received := new(byteCount)
 	conn, err := grpc.NewClient(n.address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStatsHandler(received))
 	if err != nil {
 		t.Fatal(err)
@@ -76,17 +76,17 @@ func TestServicesForAllCompressNothing(t *testing.T) {
 	}
 }
 
-// wireCount counts the bytes of the messages that a client receives, as they come.
-type wireCount struct{ n atomic.Int64 }
+// byteCount counts the bytes of the messages that a client receives, as they come.
+type byteCount struct{ n atomic.Int64 }
 
-func (w *wireCount) HandleRPC(_ context.Context, s stats.RPCStats) {
+func (w *byteCount) HandleRPC(_ context.Context, s stats.RPCStats) {
 	if in, ok := s.(*stats.InPayload); ok {
 		w.n.Add(int64(in.CompressedLength))
 	}
 }
-func (*wireCount) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
-func (*wireCount) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
-func (*wireCount) HandleConn(context.Context, stats.ConnStats)                       {}
+func (*byteCount) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (*byteCount) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (*byteCount) HandleConn(context.Context, stats.ConnStats)                       {}
 
 // TestResponseThatIsEncodedIsLent: any number of calls for one manifest, which their client does not read, neither
 // encode nor copy it.

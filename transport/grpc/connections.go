@@ -42,7 +42,7 @@ func (t trackedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 	c := &connection{Conn: conn, raw: raw, handshakes: t.handshakes, quota: quota, disconnects: make(map[transport.Process]binding)}
 	c.remote = address{conn.RemoteAddr(), conn.RemoteAddr().String(), c}
 	c.requests = newRequests(c)
-	quota.unread.conn, quota.unread.refuse = raw, c.requests.refuse
+	quota.of, quota.unread.conn, quota.unread.refuse = c, raw, c.requests.refuse
 	return c, auth, nil
 }
 
@@ -119,6 +119,10 @@ func ConnectionOf(ctx context.Context) (Connection, bool) {
 
 // Heard returns a number that changes when something comes on the connection.
 func (c Connection) Heard() uint64 { return c.c.heard.Load() }
+
+// Collect lets the server find soon what gRPC has dropped of responses, on this connection or another one: until then
+// it seems to be read.
+func (c Connection) Collect() { c.c.quota.addr.server.loans.soon() }
 
 // Cut closes the connection at once, for a client that does not answer: what gRPC has queued for it is
 // released.

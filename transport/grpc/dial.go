@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -50,6 +51,7 @@ type channel struct {
 	next    atomic.Uint32
 	answers []*answers // of conns; each nil without a limit
 	live    live       // the conns that are up
+	pace    pace       // of attempts to connect
 }
 
 // dial returns the channel to an address. gRPC reads frames into buffers from frames. The
@@ -62,16 +64,6 @@ func dial(address string, o DialOptions, frames mem.BufferPool, responses tensor
 		creds = insecure.NewCredentials()
 	}
 	opts := append([]grpc.DialOption{
-		grpc.WithContextDialer(func(ctx context.Context, at string) (net.Conn, error) {
-			conn, err := o.Connect(ctx, at)
-			if err != nil {
-				if ch.live.served.Load() && ctx.Err() == nil {
-					err = fmt.Errorf("%s has gone or is restarting: %w", at, err)
-				}
-				ch.live.failed(err)
-			}
-			return conn, err
-		}),
 		grpc.WithNoProxy(), // tensors go to the peer itself
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(), // the Requester must know of each request
@@ -101,7 +93,7 @@ func dial(address string, o DialOptions, frames mem.BufferPool, responses tensor
 		// The target is a URL, where % begins an escape; an address of a link has one before its zone.
 		watch, answers := newSilence(o), newAnswers(responses)
 		conn, err := grpc.NewClient("passthrough:///"+strings.ReplaceAll(address, "%", "%25"),
-			append(opts, grpc.WithTransportCredentials(explainedCredentials{creds, &ch.live, watch, answers}))...)
+			slices.Concat([]grpc.DialOption{ch.dialer(o)}, opts, []grpc.DialOption{grpc.WithTransportCredentials(explainedCredentials{creds, &ch.live, watch, answers})})...)
 		if err != nil {
 			watch.stop()
 			_ = ch.close()
@@ -111,6 +103,25 @@ func dial(address string, o DialOptions, frames mem.BufferPool, responses tensor
 		ch.conns[i], ch.silence, ch.answers = conn, append(ch.silence, watch), append(ch.answers, answers)
 	}
 	return ch, nil
+}
+
+// dialer is the option by which one of the connections connects, in its turn.
+func (c *channel) dialer(o DialOptions) grpc.DialOption {
+	t := new(turn)
+	return grpc.WithContextDialer(func(ctx context.Context, at string) (net.Conn, error) {
+		if err := c.pace.await(ctx, t); err != nil {
+			return nil, err
+		}
+		conn, err := o.Connect(ctx, at)
+		if err != nil {
+			if c.live.served.Load() && ctx.Err() == nil {
+				err = fmt.Errorf("%s has gone or is restarting: %w", at, err)
+			}
+			c.live.failed(err)
+			return nil, err
+		}
+		return conn, nil
+	})
 }
 
 // Connect connects to an address over TCP, without TLS: it resolves the host and tries its addresses
@@ -135,7 +146,7 @@ func (o DialOptions) Connect(ctx context.Context, address string) (net.Conn, err
 	}
 	var conn net.Conn
 	for i, a := range addresses {
-		if d.Timeout = reconnectMax; i == len(addresses)-1 {
+		if d.Timeout = tcpFirst; i == len(addresses)-1 {
 			d.Timeout = tcpMax
 		}
 		if conn, err = d.DialContext(ctx, "tcp", net.JoinHostPort(a, port)); err == nil {
@@ -168,7 +179,10 @@ func (c *channel) pick() int {
 
 // Invoke implements grpc.ClientConnInterface.
 func (c *channel) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	woken := c.pace.begin()
+	defer c.pace.end()
 	i := c.pick()
+	c.retried(ctx, i, woken)
 	c.silence[i].begin()
 	defer c.silence[i].end()
 	c.answers[i].begin()
@@ -179,12 +193,15 @@ func (c *channel) Invoke(ctx context.Context, method string, args, reply any, op
 
 // NewStream implements grpc.ClientConnInterface.
 func (c *channel) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	woken := c.pace.begin()
 	i := c.pick()
+	c.retried(ctx, i, woken)
 	c.silence[i].begin()
 	c.answers[i].begin()
 	end := sync.OnceFunc(func() {
 		c.answers[i].end()
 		c.silence[i].end()
+		c.pace.end()
 	})
 	stream, err := c.conns[i].NewStream(ctx, desc, method, append(opts, grpc.OnFinish(func(error) { end() }))...)
 	if err != nil {
@@ -192,6 +209,16 @@ func (c *channel) NewStream(ctx context.Context, desc *grpc.StreamDesc, method s
 		return nil, err
 	}
 	return c.answers[i].stream(stream, opts), nil
+}
+
+// retried waits until the attempt has succeeded that a call has woken, for wokenWait at most: gRPC would fail the call at
+// once, with the error of the attempt before.
+func (c *channel) retried(ctx context.Context, i int, woken bool) {
+	if woken && c.conns[i].GetState() == connectivity.TransientFailure {
+		ctx, cancel := context.WithTimeout(ctx, wokenWait)
+		defer cancel()
+		c.conns[i].WaitForStateChange(ctx, connectivity.TransientFailure)
+	}
 }
 
 func (c *channel) close() error {

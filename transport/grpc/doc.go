@@ -30,5 +30,5 @@
 //
 // A client that sends the header "tryst-caps: chunks" gets a tensor above the server's
 // unary limit as dtype, shape and a ticket. It fetches the content by Chunks/Fetch, in
-// pieces and from any byte on (ARCHITECTURE.md section 8).
+// chunks and from any byte on (ARCHITECTURE.md section 8).
 package grpctransport

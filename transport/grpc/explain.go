@@ -215,7 +215,7 @@ func (c *firstFrameConn) Read(b []byte) (int, error) {
 	case c.framed.Load():
 		if n > 0 {
 			c.answers.read(b[:n])
-			c.read.Store(int64(time.Since(c.opened)))
+			c.heard(time.Now())
 		}
 		if why := c.traffic.why.Load(); err != nil && why != nil {
 			err = *why
@@ -224,6 +224,7 @@ func (c *firstFrameConn) Read(b []byte) (int, error) {
 	case n > 0 && b[0] == 0: // no frame of a server begins with another byte
 		c.opened = time.Now()
 		c.framed.Store(true)
+		c.heard(c.opened)
 		c.silence.opened(c)
 		c.live.opened(c)
 		c.answers.read(b[:n])
@@ -241,6 +242,12 @@ func (c *firstFrameConn) Read(b []byte) (int, error) {
 		close(c.failed)
 	}
 	return 0, err
+}
+
+// heard notes that something has come.
+func (c *firstFrameConn) heard(now time.Time) {
+	c.read.Store(int64(now.Sub(c.opened)))
+	c.live.heard.Store(now.UnixNano())
 }
 
 // Write implements net.Conn. When the server has closed the connection, a write may fail

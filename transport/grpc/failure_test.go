@@ -63,7 +63,7 @@ func TestSlowPeerIsConnected(t *testing.T) {
 	sent := tensortest.NewAllocator(t)
 	a, b, p := pair(t, nodeOptions{}, nodeOptions{})
 	p.mu.Lock()
-	p.slow = reconnectMax + 200*time.Millisecond
+	p.slow = tcpFirst + 200*time.Millisecond
 	p.mu.Unlock()
 	a.gives(b, sent)
 }
@@ -72,7 +72,7 @@ func TestSlowPeerIsConnected(t *testing.T) {
 func TestSlowNameIsLookedUp(t *testing.T) {
 	was := net.DefaultResolver
 	defer func() { net.DefaultResolver = was }()
-	server := slowDNS(t, reconnectMax+500*time.Millisecond)
+	server := slowDNS(t, tcpFirst+500*time.Millisecond)
 	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "udp", server)

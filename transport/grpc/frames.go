@@ -17,7 +17,7 @@ const (
 	enhanceYourCalm = 0xb // an error code (section 7), which gRPC reads as ResourceExhausted
 )
 
-// frames finds the frames in the bytes of one direction of a connection, in whatever pieces they come.
+// frames finds the frames in the bytes of one direction of a connection, in whatever parts they come.
 // It checks nothing: gRPC reads the same bytes, and ends a connection with wrong ones.
 type frames struct {
 	skip   int // bytes that are no frames, or the rest of a payload that nobody wants
@@ -52,7 +52,7 @@ type frame struct {
 	length      int
 }
 
-// scan calls begin for each header in b, and payload for each piece of the payloads that begin wants.
+// scan calls begin for each header in b, and payload for each part of the payloads that begin wants.
 func (f *frames) scan(b []byte, begin func(frame) (wanted bool), payload func(frame, []byte) error) error {
 	for len(b) > 0 {
 		switch {

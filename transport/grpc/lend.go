@@ -16,6 +16,7 @@ import (
 type lease struct {
 	refs   atomic.Int64
 	tensor *tensor.Tensor            // nil for a copy
+	reads  reading                   // of tensor
 	memory *transport.ResponseMemory // nil for a response without any
 	charge charge
 }
@@ -23,7 +24,7 @@ type lease struct {
 // newLease takes over the caller's reference to t, which may be nil, and the charge. The
 // caller must call end.
 func newLease(t *tensor.Tensor, c charge) *lease {
-	l := &lease{tensor: t, charge: c}
+	l := &lease{tensor: t, reads: beginRead(t, c.conn), charge: c}
 	l.refs.Store(1)
 	return l
 }
@@ -47,6 +48,7 @@ func (l *lease) end() {
 	if l.refs.Add(-1) > 0 {
 		return
 	}
+	l.reads.end()
 	if l.tensor != nil {
 		l.tensor.Release()
 	}
@@ -54,6 +56,32 @@ func (l *lease) end() {
 		l.memory.Release()
 	}
 	l.charge.end()
+}
+
+// reading is a read of a tensor for the client of a connection, of which the lender of the memory knows, if it was
+// lent: a client that is slow, or stopped, must not keep the memory for ever. The zero value is none.
+type reading struct {
+	lender tensor.Lender
+	over   Connection
+}
+
+// beginRead returns the read of t, which may be nil, for a connection, which may be nil, too. The caller must end it
+// before it releases t.
+func beginRead(t *tensor.Tensor, c *connQuota) reading {
+	if t == nil || c == nil || c.of == nil {
+		return reading{}
+	}
+	r := reading{t.Buffer().Lender(), Connection{c.of}}
+	if r.lender != nil {
+		r.lender.ReadBegins(r.over)
+	}
+	return r
+}
+
+func (r reading) end() {
+	if r.lender != nil {
+		r.lender.ReadEnds(r.over)
+	}
 }
 
 // loan is memory that gRPC reads. gRPC treats it as the pool of the buffer, and Put ends the

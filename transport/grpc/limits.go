@@ -156,9 +156,20 @@ const (
 	growth = chunkSize
 
 	// reconnectMin and reconnectMax bound the pause between two attempts to connect: short
-	// enough to reconnect soon after a restart, long enough not to load an absent peer.
+	// enough to reconnect soon after a restart, long enough not to load an absent peer. gRPC makes a
+	// pause up to a fifth longer.
 	reconnectMin = 50 * time.Millisecond
-	reconnectMax = time.Second
+	reconnectMax = 400 * time.Millisecond
+
+	// unneededMin and unneededMax bound the pause where no call is under way, and none was within neededFor: a receive
+	// that waits for an absent peer looks for it more often than that. What calls the peer seldom, such as a handshake
+	// that has failed for long, finds the connection of a peer that has come back.
+	neededFor   = 2 * time.Second
+	unneededMin = time.Second
+	unneededMax = 5 * time.Second
+	// wokenWait is how long the call that ends such a pause waits for the attempt: a peer that is back answers within it,
+	// and one that is gone costs the call no more.
+	wokenWait = time.Second
 
 	// connectMax bounds one attempt to connect: name look-up (Go waits 5 s for a name server
 	// before it tries the next one), TCP, TLS and the peer's HTTP/2 settings. It is gRPC's own
@@ -166,9 +177,10 @@ const (
 	connectMax = 20 * time.Second
 
 	// tcpMax bounds the TCP connect to one address, or to the last one of a host with
-	// several; the others have reconnectMax. It covers the retransmissions of a lost SYN after
+	// several; the others have tcpFirst. It covers the retransmissions of a lost SYN after
 	// 1 s and 3 s. A host that drops all packets is tried again soon.
-	tcpMax = 4 * time.Second
+	tcpMax   = 4 * time.Second
+	tcpFirst = time.Second
 
 	// reasonWait is how long a write that has failed before the server's first frame waits for
 	// the reason that the server has sent, which has arrived or is under way.

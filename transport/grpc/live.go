@@ -23,6 +23,8 @@ type PeerState struct {
 	Breaks uint64
 	// Err is why the last attempt to connect failed; nil while a connection is up.
 	Err error
+	// HeardAt is when something came from the peer last on a connection that this process has made; zero if nothing has.
+	HeardAt time.Time
 }
 
 // Peers returns the peers that this process has dialed, or was about to.
@@ -43,7 +45,7 @@ func (c *channel) state() PeerState {
 	s := c.live.state()
 	s.Address = c.address
 	for _, conn := range c.conns {
-		s.Connecting = s.Connecting || !s.Up && conn.GetState() == connectivity.Connecting
+		s.Connecting = s.Connecting || !s.Up && c.pace.waiting.Load() == 0 && conn.GetState() == connectivity.Connecting
 	}
 	return s
 }
@@ -54,6 +56,8 @@ type live struct {
 	// served is set when a server has answered at the address: then the port and the settings were
 	// right.
 	served atomic.Bool
+	// heard is when something came last, in nanoseconds since 1970; 0 if nothing has. The end of a connection does not change it.
+	heard atomic.Int64
 	// over is called after a connection that was up has ended; nil for nothing.
 	over func()
 
@@ -67,7 +71,11 @@ type live struct {
 func (l *live) state() PeerState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return PeerState{Up: l.n > 0, Since: l.since, Breaks: l.breaks, Err: l.err}
+	s := PeerState{Up: l.n > 0, Since: l.since, Breaks: l.breaks, Err: l.err}
+	if at := l.heard.Load(); at != 0 {
+		s.HeardAt = time.Unix(0, at)
+	}
+	return s
 }
 
 // failed records why an attempt to connect failed.

@@ -16,6 +16,7 @@ type loans struct {
 	open    [2]atomic.Int64 // loans that have not ended, by slot: old ones and new ones
 	slot    atomic.Uint32   // of new loans
 	dropped atomic.Uint64   // loans that gRPC has dropped
+	hurry   atomic.Bool     // soon was called since the last collection
 	timer   *idle.Timer     // runs while a loan is open
 
 	collect func() // runtime.GC
@@ -58,13 +59,16 @@ func (l *loans) drop(slot uint32) {
 	}
 }
 
+// soon lets the next sweep collect garbage, as if loans had been found to be dropped.
+func (l *loans) soon() { l.hurry.Store(true) }
+
 // sweep collects garbage if a loan is open that was open at the last sweep, too. The pause doubles
 // while that finds nothing: then a client reads slowly. It is at least a multiple of the time that a
 // collection takes, whatever clients do.
 func (l *loans) sweep(time.Duration) (more bool) {
 	now := l.slot.Load()
 	old := 1 - now
-	if n := l.dropped.Load(); n != l.found {
+	if n := l.dropped.Load(); n != l.found || l.hurry.Load() {
 		l.found, l.pause, l.next = n, loanSweep, l.earliest
 	}
 	if l.open[old].Load() == 0 { // the next sweep finds those old that are open now
@@ -79,6 +83,7 @@ func (l *loans) sweep(time.Duration) (more bool) {
 	if begin.Before(l.next) {
 		return true
 	}
+	l.hurry.Store(false)
 	l.collect()
 	end := time.Now()
 	l.earliest, l.next = end.Add(collectShare*end.Sub(begin)), begin.Add(l.pause)

@@ -6,6 +6,7 @@ import (
 	"net"
 	"runtime/debug"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,6 +92,28 @@ func TestSlowReadersCauseFewCollections(t *testing.T) {
 		if l.timer.Running() {
 			t.Error("the timer runs without a loan")
 		}
+	})
+}
+
+// TestACollectionComesSoon: when something depends on it, although the collections before it found nothing.
+func TestACollectionComesSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, collected := newLoans(), atomic.Int64{}
+		l.collect = func() { collected.Add(1) }
+		slow := l.begin()
+		time.Sleep(10 * maxCollectPause)
+		for range 3 {
+			before := collected.Load()
+			time.Sleep(maxCollectPause / 4)
+			l.soon()
+			time.Sleep(2 * loanSweep)
+			synctest.Wait()
+			if collected.Load() == before {
+				t.Error("nothing is collected")
+			}
+		}
+		l.end(slow)
+		time.Sleep(3 * loanSweep)
 	})
 }
 

@@ -136,7 +136,7 @@ func TestResetForEverEndsInWords(t *testing.T) {
 	}
 }
 
-// TestResetsOfALargeTensorThatComesOn: a receive that gets a piece of its content with each attempt
+// TestResetsOfALargeTensorThatComesOn: a receive that gets a part of its content with each attempt
 // continues, however often it is reset.
 func TestResetsOfALargeTensorThatComesOn(t *testing.T) {
 	a, b, p := throughResets(t, nodeOptions{unaryLimit: 1000}, nodeOptions{})

@@ -74,8 +74,8 @@ type addressQuota struct {
 	calls       map[string]int // by service
 }
 
-// ofOthers are the bytes of responses that are charged to the address and to the server.
-type ofOthers struct {
+// sharedBytes are the bytes of responses that are charged to the address and to the server.
+type sharedBytes struct {
 	ofAddress, ofTotal int64
 	ofCopies           int64 // to both
 }
@@ -98,13 +98,14 @@ func (r *rareLine) now(now time.Time) (silent int, ok bool) {
 
 // connQuota is the quota of one connection.
 type connQuota struct {
+	of            *connection // nil in tests without any
 	addr          *addressQuota
 	bytes, copies *semaphore.Weighted
 	unread        unread
 
 	// All below are guarded by quotas.mu.
 	closed bool
-	ofOthers
+	sharedBytes
 	calls map[string]int // by service
 }
 
@@ -148,7 +149,7 @@ func DefaultRequestBytes(maxGraph int64) int64 { return max(requestsOfGraph*maxG
 
 // connect counts a connection from an address. The caller must close the connQuota.
 func (q *quotas) connect(from net.Addr) (*connQuota, error) {
-	host := identity.SourceOf(from)
+	host := identity.AddressOf(from)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	a := q.addresses[host]
@@ -189,7 +190,7 @@ func (c *connQuota) close() {
 		return
 	}
 	c.closed = true
-	c.returnLocked(c.ofOthers)
+	c.returnLocked(c.sharedBytes)
 	for service, n := range c.calls {
 		a.calls[service] -= n
 	}
@@ -203,8 +204,8 @@ func (c *connQuota) close() {
 }
 
 // returnLocked returns bytes to the address and to the server. The caller holds quotas.mu.
-func (c *connQuota) returnLocked(g ofOthers) {
-	c.ofOthers = ofOthers{c.ofAddress - g.ofAddress, c.ofTotal - g.ofTotal, c.ofCopies - g.ofCopies}
+func (c *connQuota) returnLocked(g sharedBytes) {
+	c.sharedBytes = sharedBytes{c.ofAddress - g.ofAddress, c.ofTotal - g.ofTotal, c.ofCopies - g.ofCopies}
 	c.addr.bytes.Release(g.ofAddress)
 	c.addr.server.bytes.Release(g.ofTotal)
 	c.addr.copies.Release(g.ofCopies)
@@ -251,7 +252,7 @@ type charge struct {
 	conn *connQuota
 
 	copies, ofConn int64 // bytes charged to each limit of the connection
-	ofOthers
+	sharedBytes
 }
 
 // chargeOf returns the charge for a response of n bytes. The second argument is the part of them that is
@@ -259,7 +260,7 @@ type charge struct {
 func (c *connQuota) chargeOf(n, copies int64) charge {
 	q := c.addr.server
 	copies = min(copies, q.copiesOfConn)
-	return charge{c, copies, min(n, q.perPeer), ofOthers{min(n, q.perAddress), min(n, q.total), copies}}
+	return charge{c, copies, min(n, q.perPeer), sharedBytes{min(n, q.perAddress), min(n, q.total), copies}}
 }
 
 // limits returns the limits that a charge is taken from, in that order, with the bytes of each.
@@ -291,9 +292,9 @@ func (g *charge) take(acquire func(limited) error) error {
 	c.unread.begin()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	c.ofOthers = ofOthers{c.ofAddress + g.ofAddress, c.ofTotal + g.ofTotal, c.ofCopies + g.ofCopies}
+	c.sharedBytes = sharedBytes{c.ofAddress + g.ofAddress, c.ofTotal + g.ofTotal, c.ofCopies + g.ofCopies}
 	if c.closed { // while acquire waited
-		c.returnLocked(g.ofOthers)
+		c.returnLocked(g.sharedBytes)
 	}
 	return nil
 }
@@ -362,7 +363,7 @@ func (g charge) end() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !c.closed {
-		c.returnLocked(g.ofOthers)
+		c.returnLocked(g.sharedBytes)
 	}
 }
 

@@ -69,7 +69,7 @@ func (l *refusalLog) add(from net.Addr, r refusal) {
 	if r.kind == refusedNot {
 		return
 	}
-	silent, rest, again, ok := l.count(refusalKey{identity.SourceOf(from), r.kind}, time.Now())
+	silent, rest, again, ok := l.count(refusalKey{identity.AddressOf(from), r.kind}, time.Now())
 	if rest > 0 {
 		l.log.Warn("refused more connections than the log names; limit which hosts reach this port", "not_logged", rest)
 	}
@@ -93,8 +93,8 @@ func (l *refusalLog) add(from net.Addr, r refusal) {
 	l.log.Log(context.Background(), level, text, args...)
 }
 
-// count counts a refusal. ok reports whether to log it, with the number of those of its source that
-// were not logged before; again says that the source was logged within the last two minutes. rest is
+// count counts a refusal. ok reports whether to log it, with the number of those of its address that
+// were not logged before; again says that the address was logged within the last two minutes. rest is
 // the number of others that the last minute has left out.
 func (l *refusalLog) count(of refusalKey, now time.Time) (silent, rest int, again, ok bool) {
 	l.mu.Lock()

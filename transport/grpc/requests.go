@@ -244,7 +244,7 @@ func (r *requests) countLocked(q *request) {
 	}
 }
 
-// payload takes a piece of a DATA frame.
+// payload takes a part of a DATA frame.
 func (r *requests) payload(f frame, b []byte) error {
 	first := len(b)+r.in.left == f.length
 	if r.padding < 0 {
@@ -278,9 +278,9 @@ func (r *requests) payload(f frame, b []byte) error {
 	return nil
 }
 
-// errSplitLength ends a connection whose client has sent the length of a message in two pieces, which no
+// errSplitLength ends a connection whose client has sent the length of a message in two parts, which no
 // implementation of gRPC does: what gRPC has read cannot be changed any more.
-var errSplitLength = errors.New("the length of a request comes in pieces, and there are too many requests")
+var errSplitLength = errors.New("the length of a request comes in parts, and there are too many requests")
 
 // takeLocked follows the messages of a request.
 func (r *requests) takeLocked(q *request, b []byte) error {

@@ -217,7 +217,7 @@ func TestRequestsAreCharged(t *testing.T) {
 		"large":            {func(f *http2.Framer) { _ = f.WriteData(1, true, prefixOf(0, 5*mib)) }, 5 * mib},
 		"beyond the limit": {func(f *http2.Framer) { _ = f.WriteData(1, true, prefixOf(0, 9*mib)) }, 0},
 		"padded":           {func(f *http2.Framer) { _ = f.WriteDataPadded(1, false, prefixOf(0, 5*mib), make([]byte, 200)) }, 5 * mib},
-		"in pieces": {func(f *http2.Framer) {
+		"in parts": {func(f *http2.Framer) {
 			_ = f.WriteData(1, false, prefixOf(0, 5*mib)[:2])
 			_ = f.WriteData(3, false, prefixOf(0, 6*mib)[:3])
 			_ = f.WriteData(1, false, prefixOf(0, 5*mib)[2:])
@@ -251,10 +251,10 @@ func TestRequestsAreCharged(t *testing.T) {
 		f := http2.NewFramer(&b, nil)
 		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true})
 		tc.write(f)
-		for _, piece := range []int{1, 2, 7, b.Len()} {
+		for _, part := range []int{1, 2, 7, b.Len()} {
 			r := watchedRequests(t)
 			for rest := bytes.Clone(b.Bytes()); len(rest) > 0; {
-				n := min(piece, len(rest))
+				n := min(part, len(rest))
 				if err := r.read(rest[:n]); err != nil {
 					t.Fatal(err)
 				}
@@ -262,7 +262,7 @@ func TestRequestsAreCharged(t *testing.T) {
 			}
 			n := taken(t, r)
 			if want := tc.want + callBytes; n < want || n > want+2*chargeStep {
-				t.Errorf("%s in pieces of %d: %d bytes, want %d", name, piece, n, want)
+				t.Errorf("%s in parts of %d: %d bytes, want %d", name, part, n, want)
 			}
 			var out bytes.Buffer
 			_ = http2.NewFramer(&out, nil).WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{1, 2}, EndHeaders: true})
@@ -307,7 +307,7 @@ func TestTooManyRequests(t *testing.T) {
 	}
 	split := begun(23, prefixOf(0, 5<<20))
 	if err := errors.Join(r.read(split[:2*frameHeader+2]), r.read(split[2*frameHeader+2:])); !errors.Is(err, errSplitLength) {
-		t.Errorf("one more in pieces: %v", err)
+		t.Errorf("one more in parts: %v", err)
 	}
 	if n := r.conn.quota.addr.server.stats.Refused()["bytes"]; n != 2 {
 		t.Errorf("%d refused requests are counted", n)
@@ -322,7 +322,7 @@ func TestTooManyRequests(t *testing.T) {
 	}
 }
 
-// FuzzRequests reads foreign bytes in pieces. All that is charged is given back at the end.
+// FuzzRequests reads foreign bytes in parts. All that is charged is given back at the end.
 func FuzzRequests(f *testing.F) {
 	var b bytes.Buffer
 	framer := http2.NewFramer(&b, nil)
@@ -334,10 +334,10 @@ func FuzzRequests(f *testing.F) {
 	_ = framer.WriteRSTStream(1, http2.ErrCodeCancel)
 	f.Add(b.Bytes(), uint8(200))
 	f.Add(b.Bytes(), uint8(3))
-	f.Fuzz(func(t *testing.T, b []byte, piece uint8) {
+	f.Fuzz(func(t *testing.T, b []byte, part uint8) {
 		r := watchedRequests(t)
 		for rest := bytes.Clone(b); len(rest) > 0; {
-			n := min(int(piece)+1, len(rest))
+			n := min(int(part)+1, len(rest))
 			if r.read(rest[:n]) != nil {
 				break
 			}

@@ -78,7 +78,12 @@ func (s *service) chargeResponse(ctx context.Context, r *transport.TensorRespons
 	if o := req.GetTransportOptions(); o.MessageIs(&opts) && o.UnmarshalTo(&opts) == nil {
 		of := receiveID{transport.Process{Name: opts.GetRequester(), Incarnation: opts.GetRequesterIncarnation()}, opts.GetId(), opts.GetAttempt()}
 		r.Tensor, charged, err = s.chargeCached(ctx, r.Tensor, of, n, copies)
-	} else if charged, err = q.charge(ctx, n, copies); err != nil {
+		return charged, err
+	}
+	reads := beginRead(r.Tensor, q) // such a client may let it wait behind what it does not read
+	charged, err = q.charge(ctx, n, copies)
+	reads.end()
+	if err != nil {
 		r.Tensor.Release()
 	}
 	return charged, err

@@ -33,7 +33,7 @@ type silence struct {
 	armed atomic.Bool  // the timer runs, or a look is under way
 
 	mu     sync.Mutex // guards what follows
-	links  map[*firstFrameConn]struct{}
+	conns  map[*firstFrameConn]struct{}
 	timer  *time.Timer
 	closed bool
 	looks  sync.WaitGroup
@@ -43,7 +43,7 @@ type silence struct {
 }
 
 func newSilence(o DialOptions) *silence {
-	s := &silence{after: o.KeepaliveTime, within: o.KeepaliveTimeout, links: make(map[*firstFrameConn]struct{})}
+	s := &silence{after: o.KeepaliveTime, within: o.KeepaliveTimeout, conns: make(map[*firstFrameConn]struct{})}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
 }
@@ -103,7 +103,7 @@ func (s *silence) look() {
 func (s *silence) quiet() (longest time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for c := range s.links {
+	for c := range s.conns {
 		longest = max(longest, c.quiet())
 	}
 	return longest
@@ -137,13 +137,13 @@ func (s *silence) silentSince(t time.Time) (silent []*firstFrameConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var newest *firstFrameConn
-	for c := range s.links {
+	for c := range s.conns {
 		if newest == nil || c.opened.After(newest.opened) {
 			newest = c
 		}
 	}
 	since := time.Since(t)
-	for c := range s.links {
+	for c := range s.conns {
 		if c.quiet() > since && (c != newest || c.wroteWithin(since)) {
 			silent = append(silent, c)
 		}
@@ -155,14 +155,14 @@ func (s *silence) silentSince(t time.Time) (silent []*firstFrameConn) {
 func (s *silence) opened(c *firstFrameConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.links[c] = struct{}{}
+	s.conns[c] = struct{}{}
 }
 
 // ended removes a connection.
 func (s *silence) ended(c *firstFrameConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.links, c)
+	delete(s.conns, c)
 }
 
 // close ends the watch and waits for its goroutines.

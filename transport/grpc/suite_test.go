@@ -66,7 +66,7 @@ func newCluster(o clusterOptions) func(testing.TB, []cluster.Task) transporttest
 	}
 }
 
-func (c *suiteCluster) Link(task cluster.Task) transporttest.Link { return c.proxies[task] }
+func (c *suiteCluster) Faults(task cluster.Task) transporttest.Faults { return c.proxies[task] }
 
 func (c *suiteCluster) resolve(task cluster.Task) (address string, ok bool) {
 	p, ok := c.proxies[task]

@@ -72,6 +72,9 @@ func (t *RpcRemoteRendezvous) RecvFrom(task cluster.Task, step int64, key rendez
 // Leave ends the receives from a task with err, and forgets the task: it has left the cluster.
 func (t *RpcRemoteRendezvous) Leave(task cluster.Task, err error) { t.requester.Leave(task, err) }
 
+// Joined is the event that a task has come to the cluster, perhaps again.
+func (t *RpcRemoteRendezvous) Joined(task cluster.Task) { t.requester.Joined(task) }
+
 // Close implements transport.Transport.
 func (t *RpcRemoteRendezvous) Close(ctx context.Context) error {
 	err := t.requester.Close(ctx)

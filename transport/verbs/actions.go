@@ -198,7 +198,7 @@ func (l *link) collect(p *channel.Post) {
 		}
 	case p.Length > 0:
 		s, _ := l.sources.get(p.Source.Handle)
-		wr.SGL = l.sgl(verbs.SGE{Addr: s.piece.Addr + p.Offset, Length: p.Length, LKey: s.piece.LKey})
+		wr.SGL = l.sgl(verbs.SGE{Addr: s.at.Addr + p.Offset, Length: p.Length, LKey: s.at.LKey})
 	}
 	l.sends = append(l.sends, wr)
 }

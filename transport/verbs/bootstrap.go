@@ -26,8 +26,8 @@ type BootstrapOptions struct {
 func (t *RdmaRemoteRendezvous) Register(s grpc.ServiceRegistrar, o BootstrapOptions) {
 	bootstrap.Register(s, bootstrap.ServiceOptions{
 		Self: t.opts.Task, Host: o.Host,
-		Answer: func(ctx context.Context, source string, from handshake.Offer) (handshake.Offer, error) {
-			own, err := t.answer(ctx, source, from)
+		Answer: func(ctx context.Context, address string, from handshake.Offer) (handshake.Offer, error) {
+			own, err := t.answer(ctx, address, from)
 			if err == nil && o.Answered != nil {
 				o.Answered(ctx, from.Task)
 			}
@@ -36,15 +36,15 @@ func (t *RdmaRemoteRendezvous) Register(s grpc.ServiceRegistrar, o BootstrapOpti
 	})
 }
 
-// answer answers the bootstrap call of a peer: from is its offer, source is its address.
+// answer answers the bootstrap call of a peer: from is its offer, address is its address.
 // The caller has checked that the peer may use the name in its offer.
-func (t *RdmaRemoteRendezvous) answer(ctx context.Context, source string, from handshake.Offer) (handshake.Offer, error) {
+func (t *RdmaRemoteRendezvous) answer(ctx context.Context, address string, from handshake.Offer) (handshake.Offer, error) {
 	if from.Task == t.opts.Task {
 		return handshake.Offer{}, status.Errorf(status.InvalidArgument,
 			"%v is the name of this process: it cannot be its own peer", from.Task)
 	}
 	for {
-		p, err := t.peerFrom(from.Task, source)
+		p, err := t.peerFrom(from.Task, address)
 		if errors.Is(err, errTransportClosed) {
 			err = handshake.Stopping(t.opts.Task)
 		}

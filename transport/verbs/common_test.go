@@ -33,7 +33,7 @@ func apart(link verbs.LinkLayer) clusterOptions {
 	return o
 }
 
-// TestNothingInCommonFailsAtOnce: two processes whose devices have no kind in common, and that may use
+// TestNothingInCommonFailsAtOnce: two processes whose devices have no route in common, and that may use
 // nothing else, fail receives as soon as each knows what the other has. The error names the setting, and
 // is none that is tried again. A process with a fabric device alone quotes its peer.
 func TestNothingInCommonFailsAtOnce(t *testing.T) {

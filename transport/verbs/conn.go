@@ -23,6 +23,7 @@ func (c *conn) Hello(ctx context.Context) (transport.Peer, error) {
 	if known, ok := c.peer.known(); ok {
 		return known, nil
 	}
+	before := c.peer.evidence()
 	c.peer.keepConnected()
 	c.peer.awaitCarrier(ctx)
 	if known, ok := c.peer.known(); ok {
@@ -35,7 +36,7 @@ func (c *conn) Hello(ctx context.Context) (transport.Peer, error) {
 	if !c.peer.transport.opts.Require {
 		return c.first(ctx, known), nil
 	}
-	c.peer.connectNow()
+	c.peer.reachedNow()
 	again := time.NewTicker(c.peer.transport.opts.Backoff)
 	defer again.Stop()
 	for {
@@ -43,7 +44,7 @@ func (c *conn) Hello(ctx context.Context) (transport.Peer, error) {
 		if known, ok := c.peer.known(); ok {
 			return known, nil
 		}
-		if why := c.peer.never(); why != nil {
+		if why := c.peer.never(); why != nil && (c.peer.hasLeft() || c.peer.evidence() != before) {
 			return transport.Peer{}, status.Errorf(status.FailedPrecondition, "%s; the setting fallback is none, which allows no other connection", status.From(why).Message())
 		}
 		select {
@@ -64,7 +65,7 @@ func (c *conn) first(ctx context.Context, known transport.Peer) transport.Peer {
 		return known
 	}
 	c.peer.expectFirst()
-	c.peer.connectNow()
+	c.peer.reachedNow()
 	c.peer.awaitCarrier(ctx)
 	if up, ok := c.peer.known(); ok {
 		return up
@@ -116,6 +117,7 @@ func (c *conn) Begin(t *transport.Receive) transport.Attempt {
 		return failedAttempt{&transport.LostError{Err: status.Errorf(status.Unavailable, "the channel to %v changes to another device", p.task), Unsent: true}}
 	case !t.Fallback:
 		p.counters.without.Add(1)
+		p.used(t)
 	}
 	return c.grpc.Begin(t)
 }

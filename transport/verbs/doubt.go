@@ -33,7 +33,7 @@ func (l *link) doubt() {
 		return
 	}
 	l.doubted = now
-	l.machine.Watch(now, true)
+	l.machine.Doubt(now)
 	l.run(now)
 }
 

@@ -58,7 +58,7 @@ func slowly(o *verbstransport.Options) {
 func TestFirstValuesTakeTheChannel(t *testing.T) {
 	all := sideBySide()
 	for name, o := range map[string]clusterOptions{
-		"one device": quick(clusterOptions{}, slowly), "all kinds": quick(clusterOptions{fixed: all.fixed}, slowly),
+		"one device": quick(clusterOptions{}, slowly), "all routes": quick(clusterOptions{fixed: all.fixed}, slowly),
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t, o)

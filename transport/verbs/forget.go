@@ -15,7 +15,7 @@ var errForgotten = errors.New("the peer has been forgotten")
 // runs. Their counts are kept in t.forgotten. Called with t.mu held.
 func (t *RdmaRemoteRendezvous) forget() {
 	for _, p := range t.peers {
-		if p.client && p.retire() {
+		if p.client.Load() && p.retire() {
 			t.dropLocked(p)
 		}
 	}
@@ -24,8 +24,8 @@ func (t *RdmaRemoteRendezvous) forget() {
 // dropLocked drops the record of a peer, and keeps its counts. Called with t.mu held.
 func (t *RdmaRemoteRendezvous) dropLocked(p *peer) {
 	delete(t.peers, p.task)
-	if p.client {
-		t.clients.release(p.source)
+	if p.client.Load() {
+		t.clients.release(p.address)
 	}
 	if t.forgotten == nil {
 		t.forgotten = &Connection{Task: cluster.Task{Job: cluster.ClientJob}}
@@ -36,14 +36,14 @@ func (t *RdmaRemoteRendezvous) dropLocked(p *peer) {
 }
 
 // checkClients returns an error if there is no space for the record of another peer without
-// an address, which has called from source. Called with t.mu held.
-func (t *RdmaRemoteRendezvous) checkClients(source string) error {
+// an address in the cluster, which has called from that address. Called with t.mu held.
+func (t *RdmaRemoteRendezvous) checkClients(address string) error {
 	const what = "peers that are in no cluster"
-	if t.clients.check(source, what) == nil {
+	if t.clients.check(address, what) == nil {
 		return nil
 	}
 	t.forget()
-	return t.clients.check(source, what)
+	return t.clients.check(address, what)
 }
 
 // retire ends a record that has no channel and no handshake under way. It returns false for

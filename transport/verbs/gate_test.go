@@ -422,28 +422,28 @@ func (q *gatedQP) Close() error {
 	return q.QP.Close()
 }
 
-// gatedLink is a transporttest.Link: the gate of a task, and its gRPC proxy.
-type gatedLink struct {
+// gatedFaults is a transporttest.Faults: the gate of a task, and its gRPC proxy.
+type gatedFaults struct {
 	gate  *gate
 	proxy *transporttest.Proxy
 }
 
-func (l gatedLink) CutAfter(n int64) <-chan struct{} {
-	return l.gate.cutAfter(n, func() { l.proxy.CutAfter(0) })
+func (f gatedFaults) CutAfter(n int64) <-chan struct{} {
+	return f.gate.cutAfter(n, func() { f.proxy.CutAfter(0) })
 }
 
-func (l gatedLink) HoldAfter(n int64) <-chan struct{} {
-	return l.gate.holdAfter(n, func() { l.proxy.HoldAfter(0) })
+func (f gatedFaults) HoldAfter(n int64) <-chan struct{} {
+	return f.gate.holdAfter(n, func() { f.proxy.HoldAfter(0) })
 }
 
-func (l gatedLink) Release() {
-	l.proxy.Release()
-	l.gate.release()
+func (f gatedFaults) Release() {
+	f.proxy.Release()
+	f.gate.release()
 }
 
-func (l gatedLink) Throttle(bytesPerSecond int64) {
-	l.proxy.Throttle(bytesPerSecond)
-	l.gate.throttle(bytesPerSecond)
+func (f gatedFaults) Throttle(bytesPerSecond int64) {
+	f.proxy.Throttle(bytesPerSecond)
+	f.gate.throttle(bytesPerSecond)
 }
 
 // gatedEnd is a queue pair on a fabric behind a gate.

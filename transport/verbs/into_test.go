@@ -151,7 +151,7 @@ func TestIntoWithoutRoomForDestinations(t *testing.T) {
 	}
 }
 
-// TestIntoSlices: blocks of memory that was allocated in one piece are received into at once,
+// TestIntoSlices: blocks of memory that was allocated as a whole are received into at once,
 // each without a copy and within its bounds, and are sent without one.
 func TestIntoSlices(t *testing.T) {
 	const size, blocks = 64 * kib, 8

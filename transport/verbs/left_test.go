@@ -214,6 +214,22 @@ func TestLeftGenerationWhileTheNextIsBootstrapped(t *testing.T) {
 	}
 }
 
+// TestReportOfAGenerationThatNobodyHasOffered is refused, unless the record of the peer may be younger than its generations:
+// the task has left the cluster and come back.
+func TestReportOfAGenerationThatNobodyHasOffered(t *testing.T) {
+	p := newLeftPair(t)
+	first, requester := p.up(t, 1), p.ends[0].opts.Self
+	if _, err := p.ends[1].LeftGeneration(requester, 1000); status.CodeOf(err) != status.FailedPrecondition {
+		t.Errorf("with a channel: %v", err)
+	}
+	first.peer.mu.Lock()
+	first.peer.cameUpTo = 0 // as before the first channel
+	first.peer.mu.Unlock()
+	if _, err := p.ends[1].LeftGeneration(requester, 1000); err != nil {
+		t.Errorf("before the first channel: %v", err)
+	}
+}
+
 // second makes a link of that generation at an end. No test tears it down.
 func (p *leftPair) second(t *testing.T, i int, generation uint64) *link {
 	t.Helper()
@@ -359,9 +375,9 @@ func TestUnverifiedPeersAreBounded(t *testing.T) {
 	}
 }
 
-// TestUnverifiedPeersOfOneSourceLeaveSpaceForOthers checks the limits per source, of unverified
+// TestUnverifiedPeersOfOneAddressLeaveSpaceForOthers checks the limits per address, of unverified
 // channels and of records.
-func TestUnverifiedPeersOfOneSourceLeaveSpaceForOthers(t *testing.T) {
+func TestUnverifiedPeersOfOneAddressLeaveSpaceForOthers(t *testing.T) {
 	for what, limit := range map[string]func(*RdmaRemoteRendezvous){
 		"channels that wait for the first message": func(t *RdmaRemoteRendezvous) { t.unverified.each = 2 },
 		"peers that are in no cluster":             func(t *RdmaRemoteRendezvous) { t.clients.each = 2 },
@@ -371,10 +387,10 @@ func TestUnverifiedPeersOfOneSourceLeaveSpaceForOthers(t *testing.T) {
 			end := p.ends[0]
 			end.opts.Callable = func(task cluster.Task) bool { return task.Job != "client" }
 			limit(end)
-			calls := func(i int, source string) error {
+			calls := func(i int, address string) error {
 				offer := p.up(t, 1).own
 				offer.Task, offer.Incarnation, offer.Generation = cluster.Task{Job: "client", Index: i}, uint64(i)+100, 1 //nolint:gosec // a few
-				_, err := end.answer(t.Context(), source, offer)
+				_, err := end.answer(t.Context(), address, offer)
 				return err
 			}
 			for i := range 2 {
@@ -383,10 +399,10 @@ func TestUnverifiedPeersOfOneSourceLeaveSpaceForOthers(t *testing.T) {
 				}
 			}
 			if err := calls(2, "10.0.0.1"); err == nil || !strings.Contains(err.Error(), "2 "+what) || !strings.Contains(err.Error(), "10.0.0.1") {
-				t.Errorf("a third of one source: %v", err)
+				t.Errorf("a third of one address: %v", err)
 			}
 			if err := calls(3, "10.0.0.2"); err != nil {
-				t.Errorf("another source: %v", err)
+				t.Errorf("another address: %v", err)
 			}
 		})
 	}

@@ -49,6 +49,9 @@ const (
 	// firstWait is how long receives wait for the first channel to a peer that answers calls: some
 	// round trips of gRPC, also on a busy host. A peer that none can be made to costs it once.
 	firstWait = 2 * time.Second
+	// firstWaitOptional is firstWait where nobody has asked for verbs: a path that takes nothing but HTTP/2 must not
+	// make the first values later than this. A channel that comes up later carries the next ones.
+	firstWaitOptional = time.Second
 	// helloPatience is how long the first message of a channel may take while no channel to the
 	// peer is up and another device may reach it. It is less than detourWait, so that receives
 	// wait for the next route. handshake.HelloWait counts otherwise.
@@ -77,13 +80,13 @@ const (
 	// locked memory for up to handshake.HelloWait. When many clients start at once, their
 	// channels are made in turn, and they use gRPC until then.
 	maxUnverified = 256
-	// maxUnverifiedPerSource bounds them for one source address. It allows for a host that
+	// maxUnverifiedPerAddress bounds them for one address. It allows for a host that
 	// starts many clients at once.
-	maxUnverifiedPerSource = 64
-	// maxPeers bounds the records of peers without an address, and maxPeersPerSource those
-	// of one source address. A server has channels to fewer peers than that.
-	maxPeers          = 10_000
-	maxPeersPerSource = 1000
+	maxUnverifiedPerAddress = 64
+	// maxPeers bounds the records of peers without an address in the cluster, and maxPeersPerAddress those
+	// of one address. A server has channels to fewer peers than that.
+	maxPeers           = 10_000
+	maxPeersPerAddress = 1000
 )
 
 // ChannelMemory is the registered memory for the messages of one channel, in bytes. The

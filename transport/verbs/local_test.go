@@ -17,8 +17,8 @@ import (
 )
 
 // Answer is answer, for tests outside the package.
-func (t *RdmaRemoteRendezvous) Answer(ctx context.Context, source string, from handshake.Offer) (handshake.Offer, error) {
-	return t.answer(ctx, source, from)
+func (t *RdmaRemoteRendezvous) Answer(ctx context.Context, address string, from handshake.Offer) (handshake.Offer, error) {
+	return t.answer(ctx, address, from)
 }
 
 // InMemory returns bootstrap connections between processes of one test, without sockets. find returns the

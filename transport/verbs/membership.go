@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/status"
 )
 
 // Tasks that leave the cluster, or get another address.
@@ -28,6 +27,34 @@ func (t *RdmaRemoteRendezvous) Leave(task cluster.Task, err error) (gone <-chan 
 	return p.leaveCluster(err)
 }
 
+// Joined is the event that tasks have come to the cluster (Options.Callable). The record of one that has called before is
+// that of a client, and becomes one of a peer. Each is called, as by Connect, unless nobody has asked for verbs
+// (Options.Optional): then the first receive, or what is owed to one that has come back, has its channel made.
+func (t *RdmaRemoteRendezvous) Joined(tasks ...cluster.Task) {
+	for _, task := range tasks {
+		if p := t.takeClient(task); p != nil {
+			p.addressed()
+		}
+		t.requester.Joined(task)
+	}
+	if !t.opts.Optional {
+		t.Connect(tasks...)
+	}
+}
+
+// takeClient returns the record of a client, which is none any more; nil for any other task.
+func (t *RdmaRemoteRendezvous) takeClient(task cluster.Task) *peer {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.peers[task]
+	if p == nil || !p.client.Load() {
+		return nil
+	}
+	p.client.Store(false)
+	t.clients.release(p.address)
+	return p
+}
+
 // Moved is the event that a task has another address (Options.Bootstrap, Target): channels to the process at the earlier
 // one are left because of why, and the new one is called. Receives that are under way are sent again, and end if the
 // process there is another one.
@@ -42,10 +69,6 @@ func (t *RdmaRemoteRendezvous) Moved(task cluster.Task, why error) {
 		l.leave(why)
 	}
 	p.connectNow()
-}
-
-func errLeft(task cluster.Task) *status.Error {
-	return status.Errorf(status.FailedPrecondition, "the cluster has no task %v any more", task)
 }
 
 // leaveCluster ends the record of a peer because of why. It returns what is closed when nothing of it is left.

@@ -18,7 +18,7 @@ func older(_ context.Context, own *tfpb.GetRemoteAddressRequest, next func() err
 	return err
 }
 
-// TestPeerOfAnEarlierRelease: a process with all kinds of devices and one of a build that knows RDMA
+// TestPeerOfAnEarlierRelease: a process with every route and one of a build that knows RDMA
 // alone use RDMA, and the status says why nothing better is used.
 func TestPeerOfAnEarlierRelease(t *testing.T) {
 	o := sideBySide()

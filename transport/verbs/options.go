@@ -61,6 +61,11 @@ type Options struct {
 	Host uint64
 	// Require forbids receives over gRPC (the setting fallback is none).
 	Require bool
+	// MayHaveDevice says that an RDMA device of this process may come, although it has none at the start.
+	MayHaveDevice bool
+	// Optional says that nobody has asked for verbs (the setting transport is auto): that a peer has none is no
+	// warning, and it is asked again only when a receive begins.
+	Optional bool
 	// Allocator allocates values that do not arrive in registered memory: small tensors
 	// and strings. tensor.Heap when nil.
 	Allocator tensor.Allocator

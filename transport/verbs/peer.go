@@ -2,6 +2,7 @@ package verbstransport
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,8 +17,8 @@ import (
 type peer struct {
 	transport *RdmaRemoteRendezvous
 	task      cluster.Task
-	source    string // address of its first call; empty when this process called first
-	client    bool   // it has no address; counted in transport.clients
+	address   string      // address of its first call; empty when this process called first
+	client    atomic.Bool // it has no address; counted in transport.clients; set with transport.mu held
 	counters  counters
 	lastUsed  atomic.Int64 // when the router heard of a receive, in nanoseconds since 1970
 
@@ -34,12 +35,14 @@ type peer struct {
 	first        bool          // receives wait for the first channel, or have waited for it
 	askErr       error         // of the last call for the peer's inventory; nil if it has come
 	answered     bool          // the peer has shown an inventory, or that it has none
+	heard        uint64        // how often calls to its address have set askErr and answered
 	timer        *time.Timer   // of router
 	alarm        alarm         // of timer
 	gone         bool          // the record was dropped; the task may have another one
 	ended        chan struct{} // closed when everything of a peer that has left the cluster is destroyed; nil before
 	closing      bool          // this process closes the peer, so changes are not logged
 	cameUp       time.Time     // when a channel was up for the first time, or again; zero for never
+	cameUpTo     uint64        // the incarnation of the peer of that channel
 	since        since         // when the present state began
 	lastRoute    string        // of device of the last channel that was up; empty before the first
 	lastDevice   string        // of this process, of that channel
@@ -49,8 +52,8 @@ type peer struct {
 }
 
 // newPeer makes the record of a task. Called with t.mu held.
-func newPeer(t *RdmaRemoteRendezvous, task cluster.Task, source string) *peer {
-	p := &peer{transport: t, task: task, source: source, changed: make(chan struct{})}
+func newPeer(t *RdmaRemoteRendezvous, task cluster.Task, address string) *peer {
+	p := &peer{transport: t, task: task, address: address, changed: make(chan struct{})}
 	for _, k := range route.Routes {
 		p.routes = append(p.routes, newRoute(p, k))
 	}
@@ -71,6 +74,20 @@ func (p *peer) keepConnected() {
 	r.do(r.machine.Maintain(time.Now()))
 }
 
+// addressed is the event that the task of a client has come to the cluster: it has an address, at which it is called from
+// now on.
+func (p *peer) addressed() {
+	p.mu.Lock()
+	now := time.Now()
+	for _, r := range p.routes {
+		r.take(r.machine.Addressed(now))
+	}
+	if p.router != nil {
+		p.carryOut(p.router.Addressed(now))
+	}
+	p.unlock()
+}
+
 // connectNow shortens the back-off of the next attempt, for a caller without a fallback.
 func (p *peer) connectNow() {
 	p.mu.Lock()
@@ -82,6 +99,22 @@ func (p *peer) connectNow() {
 		p.carryOut(p.router.Expedite(now))
 	}
 	p.unlock()
+}
+
+// reachedNow is connectNow for a peer that has just answered over gRPC: it is asked at once.
+func (p *peer) reachedNow() {
+	p.connectNow()
+	if p.router == nil {
+		return
+	}
+	p.mu.Lock()
+	p.carryOut(p.router.Reached(time.Now()))
+	p.unlock()
+}
+
+// hears notes the end of a call for the peer's inventory, or, with nil, that the peer has shown one. Called with mu held.
+func (p *peer) hears(err error) {
+	p.askErr, p.answered = err, err == nil || p.answered && !errors.Is(err, handshake.ErrNotServed)
 }
 
 // route returns the state of a route.

@@ -29,13 +29,11 @@ func (p *peer) linkUp(l *link) {
 		}
 		if p.active == nil || p.prefers(l) {
 			p.setActive(l)
-			p.cameUp, p.lastRoute, p.lastDevice = now, l.route.over.String(), l.port.name
+			p.cameUp, p.cameUpTo, p.lastRoute, p.lastDevice = now, l.requester.Incarnation, l.route.over.String(), l.port.name
 			p.disconnected, down = down, nil
 		}
 		if p.router != nil {
-			for _, r := range p.routes {
-				r.machine.Met(l.requester.Incarnation)
-			}
+			p.met(now, l)
 			p.carryOut(p.router.Up(now, l.route.over, l.requester.Incarnation))
 		}
 	}
@@ -49,12 +47,24 @@ func (p *peer) linkUp(l *link) {
 	})
 }
 
+// met tells each route to which process another one has a channel since l is up. Called with mu held.
+func (p *peer) met(now time.Time, l *link) {
+	for _, r := range p.routes {
+		r.take(r.machine.Met(now, l.requester.Incarnation))
+		for _, other := range r.links {
+			if other.up && !other.down {
+				l.route.take(l.route.machine.Met(now, other.requester.Incarnation))
+			}
+		}
+	}
+}
+
 // markVerified removes l from the unverified count, if it is counted. Called with mu held,
 // when HELLO has arrived or l is destroyed.
 func (p *peer) markVerified(l *link) {
 	if l.unverified {
 		l.unverified = false
-		p.transport.unverified.release(p.source)
+		p.transport.unverified.release(p.address)
 	}
 }
 
@@ -232,9 +242,15 @@ func (p *peer) known() (process transport.Peer, ok bool) {
 }
 
 // checkLeft returns an error when a process of the peer reports that it has left a
-// generation that neither side has offered.
+// generation that neither side has offered. Before the first channel with it nothing is known: a
+// task that has left the cluster and come back has a new record here, and its own record still has
+// the earlier generations.
 func (p *peer) checkLeft(incarnation, generation uint64) error {
 	p.mu.Lock()
+	if p.cameUpTo != incarnation {
+		p.mu.Unlock()
+		return nil
+	}
 	var last uint64
 	var known bool
 	for _, r := range p.routes {
@@ -329,7 +345,7 @@ func (p *peer) prefers(l *link) bool {
 	return l.route.over == target && p.active.route.over != target
 }
 
-// follow has the link over the router's choice carry receives, if it is up: the choice may change
+// follow makes the link over the router's choice carry receives, if it is up: the choice may change
 // while two links are up. Called with mu held.
 func (p *peer) follow() {
 	target := p.router.Target()
@@ -359,7 +375,7 @@ func (p *peer) next() *link {
 	return nil
 }
 
-// carryOn has a link carry receives again that was being replaced.
+// carryOn makes a link carry receives again that was being replaced.
 func (p *peer) carryOn(l *link) {
 	l.restore()
 	down := p.transport.opts.Cache.Connected(l.requester)

@@ -75,6 +75,16 @@ func ReasonWord(peer cluster.Task, err error) string {
 	}[reasonKindOf(peer, err)]
 }
 
+// IsDenied reports whether err, the reason why there is no channel to a peer, is that one of the two does not prove its
+// name: a setting is wrong, wherever verbs may be missing. A proxy's answer with such a code says nothing of a name.
+func IsDenied(err error) bool {
+	if _, unreached := errors.AsType[*handshake.UnreachedError](err); unreached {
+		return false
+	}
+	code := status.CodeOf(err)
+	return code == status.PermissionDenied || code == status.Unauthenticated
+}
+
 // isOfPort reports whether the error is that of the device or the port in use. It concerns all
 // peers, and is logged once for all (events.go, device.go).
 func isOfPort(err error) bool {
@@ -162,7 +172,8 @@ func (p *peer) logBetter(k Connection) {
 		}
 		g.better[fact] = struct{}{}
 		// Without the device there is nothing to do here, and a client logs by itself.
-		level := levelFor(r.Device == "" || !p.transport.opts.Callable(p.task), slog.LevelDebug, slog.LevelInfo)
+		quiet := r.Device == "" || p.transport.opts.Optional || !p.transport.opts.Callable(p.task)
+		level := levelFor(quiet, slog.LevelDebug, slog.LevelInfo)
 		p.transport.opts.Logger.Log(context.Background(), level, "a better route to the peer is not taken", "peer", p.task.String(), "route", r.Route, "reason", r.Why)
 	}
 }
@@ -203,6 +214,7 @@ func (p *peer) logReason(err error) {
 		g.judge = kind
 	}
 	level, message := p.lineOf(kind)
+	level = p.optional(level, err)
 	if o := &p.transport.opts; level == slog.LevelWarn && o.Require && o.Task.Job == cluster.ClientJob && p.never() != nil {
 		level = slog.LevelInfo // the error that ends the receives of the user says it
 	}
@@ -257,6 +269,18 @@ func (p *peer) lineOf(kind reasonKind) (slog.Level, string) {
 	case reasonFault:
 	}
 	return slog.LevelWarn, "no verbs with the peer"
+}
+
+// optional lowers the level of a line about a reason why there is no channel, where nobody has asked for verbs: only faults
+// and refused names are worth a warning, and what a peer never has is logged at debug level.
+func (p *peer) optional(level slog.Level, err error) slog.Level {
+	switch {
+	case !p.transport.opts.Optional, reasonKindOf(p.task, err) == reasonFault, IsDenied(err):
+		return level
+	case isPermanent(err):
+		return slog.LevelDebug
+	}
+	return min(level, slog.LevelInfo)
 }
 
 // levelFor returns the level a if that is, and b otherwise.

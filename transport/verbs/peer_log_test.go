@@ -177,3 +177,33 @@ func TestChannelsThatBreakAgainAndAgain(t *testing.T) {
 		}
 	})
 }
+
+// TestAutoHidesNoRefusedName: where nobody has asked for verbs, a peer without them is logged at debug level, and one that
+// refuses this process, or that this process refuses, once as what somebody has to mend.
+func TestAutoHidesNoRefusedName(t *testing.T) {
+	for name, c := range map[string]struct {
+		reason error
+		warns  bool
+	}{
+		"no verbs":          {status.Errorf(status.Unimplemented, "it %w", handshake.ErrNotServed), false},
+		"nothing in common": {status.New(status.FailedPrecondition, "it has shm, this process has tcp"), false},
+		"a refused name":    {says(status.PermissionDenied, "the certificate is for another task"), true},
+		"a proxy's answer":  {status.Errorf(status.PermissionDenied, "%w", &handshake.UnreachedError{Err: status.New(status.PermissionDenied, "HTTP 403")}), false},
+		"no certificate":    {says(status.Unauthenticated, "a certificate is missing"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, lines := loggedPeer(t, false)
+			p.transport.opts.Optional = true
+			for range 3 {
+				p.logReason(c.reason)
+			}
+			got := lines()
+			if n := strings.Count(got, "WARN"); n != map[bool]int{false: 0, true: 1}[c.warns] || !c.warns && got != "" {
+				t.Errorf("it is logged as %q", got)
+			}
+			if IsDenied(c.reason) != c.warns {
+				t.Errorf("denied: %v", !c.warns)
+			}
+		})
+	}
+}

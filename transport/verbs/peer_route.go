@@ -162,7 +162,7 @@ func (r *peerRoute) execute(a handshake.Action) {
 // makeLink makes the link of an offer and reports to the machine whether that succeeded.
 func (r *peerRoute) makeLink(a handshake.Action) (ok bool) {
 	t := r.peer.transport
-	unverified := r.peer.client
+	unverified := r.peer.client.Load()
 	failed := func(err error) bool {
 		t.links.done()
 		on := t.present(r.over)
@@ -172,14 +172,14 @@ func (r *peerRoute) makeLink(a handshake.Action) (ok bool) {
 		return false
 	}
 	if unverified {
-		if err := t.unverified.take(r.peer.source, "channels that wait for the first message of a client"); err != nil {
+		if err := t.unverified.take(r.peer.address, "channels that wait for the first message of a client"); err != nil {
 			return failed(err)
 		}
 	}
 	l, err := r.newLink(a.ID, a.Generation)
 	if err != nil {
 		if unverified {
-			t.unverified.release(r.peer.source)
+			t.unverified.release(r.peer.address)
 		}
 		return failed(err)
 	}
@@ -228,7 +228,7 @@ func (r *peerRoute) connect(a handshake.Action) error {
 	}
 	t := r.peer.transport
 	requester := transport.Process{Name: a.Offer.Task.String(), Incarnation: a.Offer.Incarnation}
-	if err := t.opts.Cache.Introduce(t.base, requester, r.peer.source); err != nil {
+	if err := t.opts.Cache.Introduce(t.base, requester, r.peer.address); err != nil {
 		return err
 	}
 	return t.withPort(l.port, func() error { return l.connect(a.Offer) })
@@ -302,7 +302,7 @@ func (r *peerRoute) propose(from handshake.Offer) error {
 		return nil // the handshake refuses it
 	}
 	p.doubtFailed(from.Inventory)
-	p.askErr, p.answered = nil, true
+	p.hears(nil)
 	acts, err := p.router.Request(time.Now(), route.SideOf(from), r.over)
 	p.carryOut(acts)
 	return err

@@ -1,6 +1,7 @@
 package verbstransport
 
 import (
+	"errors"
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
@@ -65,20 +66,26 @@ func (p *peer) noRoute() error {
 	return status.New(status.FailedPrecondition, p.router.NoRoute(time.Now()))
 }
 
-// never is why no channel to the peer can be made before a setting changes: the devices of both are
-// known, and none reaches the peer. It is nil while that may change: before anything is known, when a
-// device of this process has gone and may return, and after a channel has been up.
+// never is why no channel to the process that the peer was last can be made: it does not serve verbs, or the devices of
+// both are known, and none reaches it. It is nil while that may change: before a call to the peer's address has shown it, and, for what the devices
+// are the reason of, when one of this process has gone and may return, or has not come yet, and after a channel to this very process has been up.
 func (p *peer) never() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case p.ended != nil:
-		return errLeft(p.task)
-	case p.active != nil, p.closing, !p.cameUp.IsZero():
+		return handshake.Removed(p.task)
+	case p.active != nil, p.closing:
+		return nil
+	}
+	if why := p.notServed(); why != nil {
+		return why
+	}
+	if !p.cameUp.IsZero() && (p.router == nil || p.router.PeerIncarnation() == p.cameUpTo) {
 		return nil
 	}
 	for _, r := range p.routes {
-		if r.lost != nil && !neverHad(r.lost) {
+		if r.lost != nil && (!neverHad(r.lost) || p.mayCome(r.over)) {
 			return nil
 		}
 	}
@@ -88,10 +95,48 @@ func (p *peer) never() error {
 		}
 		return nil
 	}
-	if p.askErr != nil || !p.router.Known() {
+	if p.askErr != nil || !p.router.Known() || !p.router.Proven() {
 		return nil
 	}
 	return p.noRoute()
+}
+
+// mayCome reports whether a device for a route may come that this process never had, and the peer has one. Called with mu
+// held.
+func (p *peer) mayCome(k route.Route) bool {
+	return k == route.Fabric && p.transport.opts.MayHaveDevice && p.router != nil && p.router.PeerHas(k)
+}
+
+// hasLeft reports whether the peer has left the cluster, whatever was heard of it.
+func (p *peer) hasLeft() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ended != nil
+}
+
+// notServed is the error of a peer that does not serve verbs, with what to do about it; nil for another peer. Called with
+// mu held.
+func (p *peer) notServed() error {
+	err := p.askErr
+	if p.router == nil {
+		_, err = p.route(route.Fabric).machine.State()
+	}
+	if errors.Is(err, handshake.ErrNotServed) {
+		return status.Errorf(status.CodeOf(err), "%w; start it with the setting transport auto or verbs, or set fallback to grpc here", err)
+	}
+	return nil
+}
+
+// evidence counts what never follows from: it is the same while no more calls to the peer have ended. Calls in its name do
+// not count: a stranger may make them.
+func (p *peer) evidence() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.router != nil {
+		return p.heard
+	}
+	count, _ := p.route(route.Fabric).machine.Failures()
+	return count
 }
 
 // routeStatus returns the state of each route, the best one first. Called with mu held.

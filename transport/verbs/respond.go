@@ -133,7 +133,7 @@ func (l *link) plainResponse(t *tensor.Tensor) (channel.Response, contentMemory)
 	src := contentMemory{buf: t.Buffer(), bytes: t.Bytes()}
 	if !l.machine.Eager(&a.Value) {
 		var registered bool
-		src.piece, registered = l.port.memory.Find(src.buf, src.bytes)
+		src.at, registered = l.port.memory.Find(src.buf, src.bytes)
 		a.Unregistered = !registered
 	}
 	return a, src
@@ -219,7 +219,7 @@ func (l *link) stage(id attemptID, handle uint64) {
 		if err != nil {
 			l.machine.NotStaged(now, id.id, id.attempt, status.From(err))
 		} else {
-			to.buf, to.piece = src.Buffer(), src.Range
+			to.buf, to.at = src.Buffer(), src.Range
 			l.machine.Staged(now, id.id, id.attempt, channel.Source{Handle: l.sources.put(to)})
 		}
 		l.run(now)
@@ -231,6 +231,6 @@ func (l *link) stage(id attemptID, handle uint64) {
 type contentMemory struct {
 	buf    *tensor.Buffer
 	bytes  []byte       // content that is sent in a message, or is staged first
-	piece  regmem.Range // registered memory that is sent by RDMA write
+	at     regmem.Range // registered memory that is sent by RDMA write
 	staged int64        // size of a copy in the sending pool, in bytes; else 0
 }

@@ -172,11 +172,11 @@ func movesMarks(t *testing.T, addr netip.Addr, size int) {
 	}
 	got, zeros := make(map[int]byte), make([]byte, mib)
 	for off := 0; off < size; off += mib {
-		piece := y.Bytes()[off:min(off+mib, size)]
-		if bytes.Equal(piece, zeros[:len(piece)]) {
+		part := y.Bytes()[off:min(off+mib, size)]
+		if bytes.Equal(part, zeros[:len(part)]) {
 			continue
 		}
-		for i, b := range piece {
+		for i, b := range part {
 			if b != 0 {
 				got[off+i] = b
 			}

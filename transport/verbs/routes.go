@@ -81,7 +81,7 @@ func newRouter(p *peer) *route.Router {
 	if len(t.opts.Fixed) == 0 {
 		return nil
 	}
-	return route.New(route.Config{Own: *t.own.Load(), Peer: p.task, Callable: t.opts.Callable(p.task), Jitter: t.opts.jitter()})
+	return route.New(route.Config{Own: *t.own.Load(), Peer: p.task, Callable: t.opts.Callable(p.task), Lazy: t.opts.Optional, Jitter: t.opts.jitter()})
 }
 
 // carryOut carries out actions of the router. Called with mu held.
@@ -160,6 +160,10 @@ func (p *peer) downOf(r *peerRoute, err error) []route.Action {
 	// What a lost device leads to is known once it is noted (devicesChanged), which may be later.
 	r.failed = r.failed || err != nil && !errors.Is(err, verbs.ErrDeviceGone)
 	acts := p.router.Down(time.Now(), r.over, err)
+	if errors.Is(err, handshake.ErrNotServed) || p.router.Away() {
+		p.hears(err)
+		p.heard++
+	}
 	if target := p.router.Target(); target == route.None || p.route(target).failed {
 		p.expectNone() // no route is left that has not failed
 	}
@@ -171,9 +175,10 @@ func (p *peer) downOf(r *peerRoute, err error) []route.Action {
 // handshake. It works once for each peer.
 func (p *peer) expectFirst() {
 	p.mu.Lock()
-	none := p.router != nil && p.router.Target() == route.None && (p.answered || p.askErr != nil)
+	_, unreached := errors.AsType[*handshake.UnreachedError](p.askErr) // it has answered since, over gRPC
+	none := p.router != nil && p.router.Target() == route.None && (p.answered && p.router.Proven() || p.askErr != nil && !unreached)
 	if !p.first && !none && p.active == nil && p.cameUp.IsZero() && !p.closing && !p.gone && p.transport.opts.Callable(p.task) && p.lostDevices() == nil {
-		p.first, p.expected = true, time.Now().Add(firstWait)
+		p.first, p.expected = true, time.Now().Add(p.transport.firstWait())
 		for _, r := range p.routes {
 			r.failed = false
 			if p.router == nil {
@@ -183,6 +188,14 @@ func (p *peer) expectFirst() {
 		p.signal()
 	}
 	p.unlock()
+}
+
+// firstWait is how long receives wait for the first channel to a peer.
+func (t *RdmaRemoteRendezvous) firstWait() time.Duration {
+	if t.opts.Optional {
+		return firstWaitOptional
+	}
+	return firstWait
 }
 
 // expectNone ends the wait for a channel. Called with mu held.
@@ -215,7 +228,7 @@ func (r *peerRoute) noHello(l *link) {
 		p.mu.Unlock()
 		return
 	}
-	if l.up || l.down || r.links[l.id] != l || p.active != nil && p.active.movedAt.Load() == 0 || p.closing || !p.router.HasOther(now) {
+	if l.up || l.down || r.links[l.id] != l || p.active != nil && p.active.movedAt.Load() == 0 || p.closing || !p.router.HasAlternative(now) {
 		p.mu.Unlock()
 		return
 	}
@@ -264,11 +277,18 @@ func (p *peer) ask() {
 		err = handshake.Validate(offer)
 	}
 	p.mu.Lock()
-	p.carryOut(p.router.Answered(time.Now(), route.SideOf(offer), err))
-	p.askErr = err
-	if err == nil || handshake.HasNoInventory(p.task, err) {
-		p.askErr, p.answered = nil, true
+	now := time.Now()
+	if err == nil {
+		for _, r := range p.routes { // one with a channel to an earlier process leaves it
+			r.take(r.machine.Met(now, offer.Incarnation))
+		}
 	}
+	p.carryOut(p.router.Answered(now, route.SideOf(offer), err))
+	if handshake.HasNoInventory(p.task, err) {
+		err = nil
+	}
+	p.hears(err)
+	p.heard++
 	if p.router.Target() == route.None {
 		p.expectNone()
 		p.signal() // a caller that nothing but a channel can serve gives up
@@ -338,7 +358,7 @@ func (p *peer) asked(from handshake.Offer) (handshake.Offer, error) {
 	}
 	p.doubtFailed(from.Inventory)
 	p.carryOut(p.router.Asked(time.Now(), route.SideOf(from)))
-	p.askErr, p.answered = nil, true
+	p.hears(nil)
 	own := handshake.Introduction(t.opts.identity())
 	own.Inventory = p.inventory()
 	p.unlock()

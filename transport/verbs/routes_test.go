@@ -19,16 +19,16 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
 
-// sideBySide are options of a cluster whose tasks have all kinds of devices.
+// sideBySide are options of a cluster whose tasks have every route.
 func sideBySide() clusterOptions {
 	return quick(clusterOptions{fixed: []verbs.LinkLayer{verbs.LinkTCP, verbs.LinkShared}})
 }
 
-// overRoute waits until both processes reach each other over a kind of device.
-func (a *actor) overRoute(b *actor, kind string) {
+// overRoute waits until both processes reach each other over a route.
+func (a *actor) overRoute(b *actor, route string) {
 	a.s.Helper()
-	if !a.s.holds(func() bool { return a.connection(b).Route == kind && b.connection(a).Route == kind }) {
-		a.s.Fatalf("the route is not %s: %+v\n%+v", kind, a.connection(b), b.connection(a))
+	if !a.s.holds(func() bool { return a.connection(b).Route == route && b.connection(a).Route == route }) {
+		a.s.Fatalf("the route is not %s: %+v\n%+v", route, a.connection(b), b.connection(a))
 	}
 }
 
@@ -49,7 +49,7 @@ func (a *actor) exchange(b *actor, step int64) {
 	}
 }
 
-// TestBestRouteIsTaken: two processes with all kinds of devices on one host use shared memory.
+// TestBestRouteIsTaken: two processes with every route on one host use shared memory.
 func TestBestRouteIsTaken(t *testing.T) {
 	s := newStage(t, sideBySide())
 	from, to := s.pair()
@@ -85,14 +85,14 @@ func TestRouteThatBreaksIsReplaced(t *testing.T) {
 // unplug removes a device of a process.
 func (a *actor) unplug(name string) { a.host().NIC(name).Remove() }
 
-// plug puts a device of a process back, and has the transport use it.
+// plug puts a device of a process back, and makes the transport use it.
 func (a *actor) plug(name string) {
 	a.s.Helper()
 	a.host().NIC(name).Insert()
 	a.replug(name)
 }
 
-// use has a process use a device.
+// use makes a process use a device.
 func (a *actor) use(d verbs.Device) {
 	a.s.Helper()
 	gid, err := address(d)
@@ -200,7 +200,7 @@ func TestRoutesComeAndGoUnderLoad(t *testing.T) {
 	t.Logf("%d values there, %d back", there(), back())
 }
 
-// slowly makes the connection of two processes over a kind of device carry so few bytes a second
+// slowly makes the connection of two processes over a route carry so few bytes a second
 // that a content of some MiB flows until the test ends that.
 func (s *stage) slowly(a, b *actor, link verbs.LinkLayer) (end func()) {
 	wires := s.wiresOf(a, b, link).SetBandwidth(512 * kib)
@@ -251,7 +251,7 @@ func TestChangeToABetterRoute(t *testing.T) {
 	}
 }
 
-// TestDeafRouteIsNotTaken: no packet passes between the devices of the best kind. The next kind
+// TestDeafRouteIsNotTaken: no packet passes between the devices of the best route. The next one
 // carries receives; the status says why. So it is when a deaf device comes later: the channel that
 // is up goes on.
 func TestDeafRouteIsNotTaken(t *testing.T) {
@@ -429,8 +429,8 @@ func TestReasonWithoutRoute(t *testing.T) {
 	}
 }
 
-// TestSilentRouteIsGivenUp: both sides connect over the best kind, and no packet comes. The next
-// kind is tried before the handshake gives up.
+// TestSilentRouteIsGivenUp: both sides connect over the best route, and no packet comes. The next
+// one is tried before the handshake gives up.
 func TestSilentRouteIsGivenUp(t *testing.T) {
 	o := sideBySide()
 	o.path, o.parallel = patient, true // it waits for seconds
@@ -447,8 +447,8 @@ func TestSilentRouteIsGivenUp(t *testing.T) {
 	}
 }
 
-// TestChangeOfADeviceIsNoFailure: a process changes to another device of the same kind. Its channels
-// end and are made again over that, and no other kind carries receives.
+// TestChangeOfADeviceIsNoFailure: a process changes to another device of the same provider. Its channels
+// end and are made again over that, and no other route carries receives.
 func TestChangeOfADeviceIsNoFailure(t *testing.T) {
 	for i, name := range []string{"of the side that proposes", "of the other side"} {
 		t.Run(name, func(t *testing.T) {
@@ -473,7 +473,7 @@ func TestChangeOfADeviceIsNoFailure(t *testing.T) {
 	}
 }
 
-// replug has a process use another device of a kind in place of the present one.
+// replug makes a process use another device of a provider in place of the present one.
 func (a *actor) replug(name string) {
 	a.s.Helper()
 	d, err := a.s.c.fabric.Provider(a.task.String()).Open(name)

@@ -221,7 +221,7 @@ func (s *stage) happens(what string, c <-chan struct{}) {
 }
 
 // wires is the RDMA connection between two processes, in both directions. Unlike the
-// suite's Link it does not affect gRPC.
+// suite's Faults it does not affect gRPC.
 func (s *stage) wires(a, b *actor) *verbstest.Wires {
 	return s.c.fabric.Wires(a.task.String(), b.task.String())
 }

@@ -41,7 +41,7 @@ func TestSuite(t *testing.T) {
 	transporttest.Run(t, transporttest.Suite{New: newCluster(clusterOptions{}), MaxSize: 64 << 20, Registered: true, Parallel: true})
 }
 
-// TestSuiteSideBySide: the tasks have devices of all kinds.
+// TestSuiteSideBySide: the tasks have every route.
 func TestSuiteSideBySide(t *testing.T) {
 	o := clusterOptions{fixed: []verbs.LinkLayer{verbs.LinkTCP, verbs.LinkShared}}
 	transporttest.Run(t, transporttest.Suite{New: newCluster(o), MaxSize: largest, Registered: true, Parallel: true,
@@ -214,7 +214,7 @@ func (c *suiteCluster) Start(task cluster.Task, o transporttest.NodeOptions) tra
 		Bootstrap:   verbstransport.InMemory(c.called), Callable: func(cluster.Task) bool { return true }, GRPC: n.grpc.Conn, Cache: n.kept,
 		Check:   rendezvous.NewSession(task, o.Incarnation, 1).CheckSource,
 		Require: c.require, Allocator: o.Allocator, PeerTimeout: o.PeerTimeout,
-		// When a link is held, only a part of a tensor may be posted.
+		// When the connections are held, only a part of a tensor may be posted.
 		Chunk: 64 << 10, Outstanding: 256 << 10,
 		Memory: regmem.Options{Arena: 4 << 20, LateWrite: func(w regmem.LateWrite) { c.t.Errorf("%v", w) }},
 	}
@@ -303,10 +303,10 @@ func (n *suiteNode) Kill() {
 	if d, ok := n.device.(*gatedDevice); ok {
 		d.kill()
 	} else if n.c.fabric != nil {
-		link := &suiteLink{c: n.c, task: n.task}
-		link.wires(func(w *verbstest.Wires) { w.Cut() }) // packets under way are lost
+		faults := &suiteFaults{c: n.c, task: n.task}
+		faults.wires(func(w *verbstest.Wires) { w.Cut() }) // packets under way are lost
 		n.c.fabric.Host(n.task.String()).Kill()
-		link.wires(func(w *verbstest.Wires) { w.Restore() })
+		faults.wires(func(w *verbstest.Wires) { w.Restore() })
 	}
 	n.proxy.SetTarget("")
 	n.proxy.CutAfter(0)
@@ -362,75 +362,75 @@ func (n *suiteNode) closeDevices() error {
 	return err
 }
 
-// suiteLink disturbs the RDMA and gRPC connections of a task.
-type suiteLink struct {
+// suiteFaults disturbs the RDMA and gRPC connections of a task.
+type suiteFaults struct {
 	c     *suiteCluster
 	task  cluster.Task
 	proxy *transporttest.Proxy
 	stop  chan struct{} // cancels what has not happened yet
 }
 
-func (c *suiteCluster) Link(task cluster.Task) transporttest.Link {
+func (c *suiteCluster) Faults(task cluster.Task) transporttest.Faults {
 	switch {
 	case c.gates != nil:
-		return gatedLink{c.gates.gate(task), c.proxies[task]}
+		return gatedFaults{c.gates.gate(task), c.proxies[task]}
 	case c.fabric == nil:
 		return nil
 	}
-	return &suiteLink{c: c, task: task, proxy: c.proxies[task]}
+	return &suiteFaults{c: c, task: task, proxy: c.proxies[task]}
 }
 
-// wires calls do with each link of the fabric between the task and its requesters.
-func (l *suiteLink) wires(do func(*verbstest.Wires)) {
-	for _, other := range l.c.tasks {
-		if other != l.task {
-			do(l.c.fabric.Wires(l.task.String(), other.String()))
+// wires calls do with the wires between the task and each requester.
+func (f *suiteFaults) wires(do func(*verbstest.Wires)) {
+	for _, other := range f.c.tasks {
+		if other != f.task {
+			do(f.c.fabric.Wires(f.task.String(), other.String()))
 		}
 	}
 }
 
 // CutAfter breaks the queue pairs by dropping all packets for a while.
-func (l *suiteLink) CutAfter(n int64) <-chan struct{} {
-	return l.after(n, (*verbstest.Wires).CutAfter, l.proxy.CutAfter, func() {
-		l.wires(func(w *verbstest.Wires) { w.Cut() })
+func (f *suiteFaults) CutAfter(n int64) <-chan struct{} {
+	return f.after(n, (*verbstest.Wires).CutAfter, f.proxy.CutAfter, func() {
+		f.wires(func(w *verbstest.Wires) { w.Cut() })
 		<-time.After(retryTime)
-		l.wires(func(w *verbstest.Wires) { w.Restore() })
+		f.wires(func(w *verbstest.Wires) { w.Restore() })
 	})
 }
 
-func (l *suiteLink) HoldAfter(n int64) <-chan struct{} {
-	return l.after(n, (*verbstest.Wires).HoldAfter, l.proxy.HoldAfter, func() {
-		l.wires(func(w *verbstest.Wires) { w.Hold() })
+func (f *suiteFaults) HoldAfter(n int64) <-chan struct{} {
+	return f.after(n, (*verbstest.Wires).HoldAfter, f.proxy.HoldAfter, func() {
+		f.wires(func(w *verbstest.Wires) { w.Hold() })
 	})
 }
 
 // after disturbs both connections when one of them has carried n bytes.
-func (l *suiteLink) after(n int64, fabric func(*verbstest.Wires, uint64) <-chan struct{}, proxy func(int64) <-chan struct{}, do func()) <-chan struct{} {
-	l.stop = make(chan struct{})
-	stop, done := l.stop, make(chan struct{})
-	happened := make(chan struct{}, len(l.c.tasks)+1)
+func (f *suiteFaults) after(n int64, fabric func(*verbstest.Wires, uint64) <-chan struct{}, proxy func(int64) <-chan struct{}, do func()) <-chan struct{} {
+	f.stop = make(chan struct{})
+	stop, done := f.stop, make(chan struct{})
+	happened := make(chan struct{}, len(f.c.tasks)+1)
 	watch := func(c <-chan struct{}) {
-		l.c.work.Go(func() {
+		f.c.work.Go(func() {
 			select {
 			case <-c:
 				happened <- struct{}{}
 			case <-stop:
-			case <-l.c.over:
+			case <-f.c.over:
 			}
 		})
 	}
-	for _, other := range l.c.tasks {
-		if other != l.task {
-			watch(fabric(l.c.fabric.OneWay(l.task.String(), other.String()), uint64(n)))
+	for _, other := range f.c.tasks {
+		if other != f.task {
+			watch(fabric(f.c.fabric.OneWay(f.task.String(), other.String()), uint64(n)))
 		}
 	}
 	watch(proxy(n))
-	l.c.work.Go(func() {
+	f.c.work.Go(func() {
 		select {
 		case <-happened:
 		case <-stop:
 			return
-		case <-l.c.over:
+		case <-f.c.over:
 			return
 		}
 		<-proxy(0)
@@ -440,16 +440,16 @@ func (l *suiteLink) after(n int64, fabric func(*verbstest.Wires, uint64) <-chan 
 	return done
 }
 
-func (l *suiteLink) Release() {
-	if l.stop != nil {
-		close(l.stop)
-		l.stop = nil
+func (f *suiteFaults) Release() {
+	if f.stop != nil {
+		close(f.stop)
+		f.stop = nil
 	}
-	l.proxy.Release()
-	l.wires(func(w *verbstest.Wires) { w.Release().Restore() })
+	f.proxy.Release()
+	f.wires(func(w *verbstest.Wires) { w.Release().Restore() })
 }
 
-func (l *suiteLink) Throttle(bytesPerSecond int64) {
-	l.proxy.Throttle(bytesPerSecond)
-	l.wires(func(w *verbstest.Wires) { w.SetBandwidth(bytesPerSecond) })
+func (f *suiteFaults) Throttle(bytesPerSecond int64) {
+	f.proxy.Throttle(bytesPerSecond)
+	f.wires(func(w *verbstest.Wires) { w.SetBandwidth(bytesPerSecond) })
 }

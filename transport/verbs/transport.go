@@ -10,6 +10,7 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/bootstrap"
 	"github.com/tryst-rdma/tryst/internal/delivery"
+	"github.com/tryst-rdma/tryst/internal/handshake"
 	"github.com/tryst-rdma/tryst/internal/idle"
 	"github.com/tryst-rdma/tryst/internal/wire"
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -81,8 +82,8 @@ func New(o Options) (*RdmaRemoteRendezvous, error) {
 	if t.memory, err = regmem.New(t.opts.Memory); err != nil {
 		return nil, err
 	}
-	t.clients = newShares(maxPeers, maxPeersPerSource)
-	t.unverified = newShares(maxUnverified, maxUnverifiedPerSource)
+	t.clients = newShares(maxPeers, maxPeersPerAddress)
+	t.unverified = newShares(maxUnverified, maxUnverifiedPerAddress)
 	if err = t.openPorts(); err != nil {
 		return nil, err
 	}
@@ -203,11 +204,11 @@ func (t *RdmaRemoteRendezvous) all() []*peer {
 // peer finds or makes the record of a task that this process connects to.
 func (t *RdmaRemoteRendezvous) peer(task cluster.Task) (*peer, error) { return t.peerFrom(task, "") }
 
-// peerFrom is peer for a task that has called from a source address. The cluster bounds
-// the number of tasks with an address. Tasks without one are bounded per source and in
+// peerFrom is peer for a task that has called from that address. The cluster bounds
+// the number of tasks with an address in it. The others are bounded per address of the caller and in
 // total: at a limit, records without a channel are dropped; if that is not enough, the new
 // peer is refused.
-func (t *RdmaRemoteRendezvous) peerFrom(task cluster.Task, source string) (*peer, error) {
+func (t *RdmaRemoteRendezvous) peerFrom(task cluster.Task, address string) (*peer, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
@@ -216,17 +217,18 @@ func (t *RdmaRemoteRendezvous) peerFrom(task cluster.Task, source string) (*peer
 	p := t.peers[task]
 	if p == nil {
 		if t.opts.Left != nil && t.opts.Left(task) {
-			return nil, errLeft(task)
+			return nil, handshake.Removed(task)
 		}
 		client := !t.opts.Callable(task)
 		if client {
-			if err := t.checkClients(source); err != nil {
+			if err := t.checkClients(address); err != nil {
 				return nil, err
 			}
 		}
-		p = newPeer(t, task, source)
-		if p.client = client; client {
-			t.clients.add(source)
+		p = newPeer(t, task, address)
+		if client {
+			p.client.Store(true)
+			t.clients.add(address)
 		}
 		t.peers[task] = p
 	}

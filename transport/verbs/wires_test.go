@@ -12,7 +12,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/tcp"
 )
 
-// overOne is a cluster whose tasks have one device each, of another kind than the fabric. Each is
+// overOne is a cluster whose tasks have one device each, of another provider than the fabric. Each is
 // disturbed by its gate. gRPC is used only for the bootstrap.
 func overOne(open func(cluster.Task) (verbs.Device, error)) clusterOptions {
 	return clusterOptions{

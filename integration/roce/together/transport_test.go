@@ -21,6 +21,7 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/integration/roce/internal/cabletest"
 	"github.com/tryst-rdma/tryst/internal/rocewire"
+	"github.com/tryst-rdma/tryst/internal/transporttest"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -46,7 +47,7 @@ func TestRxeTransport(t *testing.T) {
 			t.Run(fmt.Sprintf("%v loss %v%%", f, loss), func(t *testing.T) {
 				env := bed.env(t, f, kernelToUs)
 				kernel, ours := env.Ends(t)
-				listen := map[int]string{theirTask: freeAddress(t), ourTask: freeAddress(t)}
+				listen := map[int]string{theirTask: transporttest.FreeAddresses(t, 1)[0], ourTask: transporttest.FreeAddresses(t, 1)[0]}
 				s, err := configOf(ourTask, ours, listen).start(t.Output())
 				if err != nil {
 					t.Fatal(err)
@@ -86,7 +87,7 @@ func TestRxeTakenPort(t *testing.T) {
 	}
 	defer taken.Close()
 	kernel, ours := env.Ends(t)
-	listen := map[int]string{theirTask: freeAddress(t), ourTask: freeAddress(t)}
+	listen := map[int]string{theirTask: transporttest.FreeAddresses(t, 1)[0], ourTask: transporttest.FreeAddresses(t, 1)[0]}
 	theirs, own := configOf(theirTask, kernel, listen), configOf(ourTask, ours, listen)
 	theirs.Fallback, own.Fallback = "grpc", "grpc"
 	var log bytes.Buffer // read when the server is closed
@@ -149,18 +150,6 @@ type serverConfig struct {
 
 func configOf(task int, e verbstest.End, listen map[int]string) serverConfig {
 	return serverConfig{Task: task, Listen: listen, Provider: e.Provider.Name(), Device: e.Device, GIDIndex: int(e.GIDIndex), Fallback: "none"}
-}
-
-// freeAddress returns an address for a server. gRPC uses the loopback interface, for
-// the bootstrap only.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // start starts the server. The caller closes it.

@@ -89,6 +89,7 @@ var samples = map[string][]string{
 	"transport":          {"grpc", "verbs", "grpc", "verbs"},
 	"log.format":         {"json", "text", "json", "text"},
 	"digest":             {"sha256", "xxh64", "sha256", "xxh64"},
+	"deltas":             {"none", "auto", "none", "auto"},
 	"otel.sample-ratio":  {"0.1", "0.2", "0.3", "0.4"},
 	"fallback":           {"none", "grpc", "none", "grpc"},
 	"provider":           {"roce", "libibverbs", "tcp,shm", "libibverbs"},
@@ -278,7 +279,7 @@ func TestNoSources(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Listen != "127.0.0.1:2222" || c.Task != "/job:worker/replica:0/task:0" || c.Cluster != nil || c.Transport != "grpc" {
+	if c.Listen != "127.0.0.1:2222" || c.Task != "/job:worker/replica:0/task:0" || c.Cluster != nil || c.Transport != "auto" {
 		t.Errorf("got %+v", c)
 	}
 	for _, e := range c.Describe() {
@@ -316,7 +317,7 @@ func TestAllErrorsAtOnce(t *testing.T) {
 		[]string{`variable "TRYST_LISTN"`, "nearest is TRYST_LISTEN"},
 		[]string{"TF_CONFIG"},
 		[]string{`settings.yaml:3: key "log.colour"`, "nearest is log."},
-		[]string{`--transport "carrier-pigeon"`, "want one of grpc"},
+		[]string{`--transport "carrier-pigeon"`, "want one of auto, grpc"},
 		[]string{`--listen "nowhere"`, "want HOST:PORT"},
 		[]string{`settings.yaml:2: log.level "loud"`, "debug, info, warn, error"},
 		[]string{`TRYST_KEEPALIVE_TIME "9"`, "30s"},

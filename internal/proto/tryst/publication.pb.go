@@ -587,7 +587,10 @@ type OpenRequest struct {
 	Damaged string `protobuf:"bytes,7,opt,name=damaged,proto3" json:"damaged,omitempty"`
 	// The puller takes notices: messages after the last one that has keys. It ends
 	// the stream after gone, and answers alive by a call of Alive.
-	Notices       bool `protobuf:"varint,8,opt,name=notices,proto3" json:"notices,omitempty"`
+	Notices bool `protobuf:"varint,8,opt,name=notices,proto3" json:"notices,omitempty"`
+	// The puller takes deltas. Absent for one that does not, and servers that do
+	// not know the field ignore it.
+	Deltas        *DeltaRequest `protobuf:"bytes,9,opt,name=deltas,proto3" json:"deltas,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -678,6 +681,85 @@ func (x *OpenRequest) GetNotices() bool {
 	return false
 }
 
+func (x *OpenRequest) GetDeltas() *DeltaRequest {
+	if x != nil {
+		return x.Deltas
+	}
+	return nil
+}
+
+// DeltaRequest says from which version a puller takes deltas.
+type DeltaRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Version whose tensors the puller has; number 0 for none yet.
+	Epoch  uint64 `protobuf:"fixed64,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Number uint64 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	// Bytes a second that the puller has measured on its route; 0 if it has not.
+	Rate uint64 `protobuf:"varint,3,opt,name=rate,proto3" json:"rate,omitempty"`
+	// Nanoseconds of a round trip that the puller has measured; 0 if it has not.
+	RoundTrip     uint64 `protobuf:"varint,4,opt,name=round_trip,json=roundTrip,proto3" json:"round_trip,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeltaRequest) Reset() {
+	*x = DeltaRequest{}
+	mi := &file_tryst_publication_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeltaRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeltaRequest) ProtoMessage() {}
+
+func (x *DeltaRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_tryst_publication_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeltaRequest.ProtoReflect.Descriptor instead.
+func (*DeltaRequest) Descriptor() ([]byte, []int) {
+	return file_tryst_publication_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *DeltaRequest) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *DeltaRequest) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *DeltaRequest) GetRate() uint64 {
+	if x != nil {
+		return x.Rate
+	}
+	return 0
+}
+
+func (x *DeltaRequest) GetRoundTrip() uint64 {
+	if x != nil {
+		return x.RoundTrip
+	}
+	return 0
+}
+
 // OpenResponse gives the keys, in several messages when there are many. The
 // stream then stays open: its end, by whatever cause, ends the step. Notices may
 // come on it, if the puller takes them.
@@ -692,14 +774,18 @@ type OpenResponse struct {
 	// Notice: the version is gone, and with it the step. The puller ends the stream.
 	Gone *Gone `protobuf:"bytes,4,opt,name=gone,proto3" json:"gone,omitempty"`
 	// Notice: the puller calls Alive for the step.
-	Alive         bool `protobuf:"varint,5,opt,name=alive,proto3" json:"alive,omitempty"`
+	Alive bool `protobuf:"varint,5,opt,name=alive,proto3" json:"alive,omitempty"`
+	// Deltas in place of some of the tensors, for a puller that takes them. They
+	// come in messages of their own, after the keys; last is then true in the last
+	// one of these.
+	Deltas        []*TensorDelta `protobuf:"bytes,6,rep,name=deltas,proto3" json:"deltas,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *OpenResponse) Reset() {
 	*x = OpenResponse{}
-	mi := &file_tryst_publication_proto_msgTypes[8]
+	mi := &file_tryst_publication_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -711,7 +797,7 @@ func (x *OpenResponse) String() string {
 func (*OpenResponse) ProtoMessage() {}
 
 func (x *OpenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tryst_publication_proto_msgTypes[8]
+	mi := &file_tryst_publication_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -724,7 +810,7 @@ func (x *OpenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenResponse.ProtoReflect.Descriptor instead.
 func (*OpenResponse) Descriptor() ([]byte, []int) {
-	return file_tryst_publication_proto_rawDescGZIP(), []int{8}
+	return file_tryst_publication_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *OpenResponse) GetStepId() int64 {
@@ -762,6 +848,152 @@ func (x *OpenResponse) GetAlive() bool {
 	return false
 }
 
+func (x *OpenResponse) GetDeltas() []*TensorDelta {
+	if x != nil {
+		return x.Deltas
+	}
+	return nil
+}
+
+// TensorDelta offers what differs between two versions of a tensor, as an
+// alternative to its content.
+type TensorDelta struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the tensor, as in TensorInfo.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Digest of the tensor in the version that the puller has.
+	Base []byte `protobuf:"bytes,2,opt,name=base,proto3" json:"base,omitempty"`
+	// Deltas to apply one after the other, at most 65. The result of the last one
+	// is the tensor.
+	Steps         []*DeltaStep `protobuf:"bytes,3,rep,name=steps,proto3" json:"steps,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TensorDelta) Reset() {
+	*x = TensorDelta{}
+	mi := &file_tryst_publication_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TensorDelta) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TensorDelta) ProtoMessage() {}
+
+func (x *TensorDelta) ProtoReflect() protoreflect.Message {
+	mi := &file_tryst_publication_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TensorDelta.ProtoReflect.Descriptor instead.
+func (*TensorDelta) Descriptor() ([]byte, []int) {
+	return file_tryst_publication_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *TensorDelta) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *TensorDelta) GetBase() []byte {
+	if x != nil {
+		return x.Base
+	}
+	return nil
+}
+
+func (x *TensorDelta) GetSteps() []*DeltaStep {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+// DeltaStep is one delta (PROTOCOL.md section 13).
+type DeltaStep struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Full rendezvous key. The delta is received as uint8[bytes].
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// Length of the delta.
+	Bytes uint64 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// Digest of its result.
+	Result []byte `protobuf:"bytes,3,opt,name=result,proto3" json:"result,omitempty"`
+	// What most of the delta is, for statistics: 1 nothing, 2 sparse, 3 XOR.
+	Method        uint32 `protobuf:"varint,4,opt,name=method,proto3" json:"method,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeltaStep) Reset() {
+	*x = DeltaStep{}
+	mi := &file_tryst_publication_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeltaStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeltaStep) ProtoMessage() {}
+
+func (x *DeltaStep) ProtoReflect() protoreflect.Message {
+	mi := &file_tryst_publication_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeltaStep.ProtoReflect.Descriptor instead.
+func (*DeltaStep) Descriptor() ([]byte, []int) {
+	return file_tryst_publication_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *DeltaStep) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *DeltaStep) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *DeltaStep) GetResult() []byte {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
+func (x *DeltaStep) GetMethod() uint32 {
+	if x != nil {
+		return x.Method
+	}
+	return 0
+}
+
 // Gone says why a version is not there any more.
 type Gone struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -777,7 +1009,7 @@ type Gone struct {
 
 func (x *Gone) Reset() {
 	*x = Gone{}
-	mi := &file_tryst_publication_proto_msgTypes[9]
+	mi := &file_tryst_publication_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -789,7 +1021,7 @@ func (x *Gone) String() string {
 func (*Gone) ProtoMessage() {}
 
 func (x *Gone) ProtoReflect() protoreflect.Message {
-	mi := &file_tryst_publication_proto_msgTypes[9]
+	mi := &file_tryst_publication_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -802,7 +1034,7 @@ func (x *Gone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gone.ProtoReflect.Descriptor instead.
 func (*Gone) Descriptor() ([]byte, []int) {
-	return file_tryst_publication_proto_rawDescGZIP(), []int{9}
+	return file_tryst_publication_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Gone) GetCode() uint32 {
@@ -837,7 +1069,7 @@ type AliveRequest struct {
 
 func (x *AliveRequest) Reset() {
 	*x = AliveRequest{}
-	mi := &file_tryst_publication_proto_msgTypes[10]
+	mi := &file_tryst_publication_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -849,7 +1081,7 @@ func (x *AliveRequest) String() string {
 func (*AliveRequest) ProtoMessage() {}
 
 func (x *AliveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tryst_publication_proto_msgTypes[10]
+	mi := &file_tryst_publication_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -862,7 +1094,7 @@ func (x *AliveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AliveRequest.ProtoReflect.Descriptor instead.
 func (*AliveRequest) Descriptor() ([]byte, []int) {
-	return file_tryst_publication_proto_rawDescGZIP(), []int{10}
+	return file_tryst_publication_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AliveRequest) GetStepId() int64 {
@@ -881,7 +1113,7 @@ type AliveResponse struct {
 
 func (x *AliveResponse) Reset() {
 	*x = AliveResponse{}
-	mi := &file_tryst_publication_proto_msgTypes[11]
+	mi := &file_tryst_publication_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -893,7 +1125,7 @@ func (x *AliveResponse) String() string {
 func (*AliveResponse) ProtoMessage() {}
 
 func (x *AliveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tryst_publication_proto_msgTypes[11]
+	mi := &file_tryst_publication_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -906,7 +1138,7 @@ func (x *AliveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AliveResponse.ProtoReflect.Descriptor instead.
 func (*AliveResponse) Descriptor() ([]byte, []int) {
-	return file_tryst_publication_proto_rawDescGZIP(), []int{11}
+	return file_tryst_publication_proto_rawDescGZIP(), []int{14}
 }
 
 // WatchRequest asks for the versions of a publication, from now on.
@@ -915,15 +1147,23 @@ type WatchRequest struct {
 	// Name of the publication. It need not be there yet.
 	Publication string `protobuf:"bytes,1,opt,name=publication,proto3" json:"publication,omitempty"`
 	// Version that the caller has: not announced again. 0 for none.
-	Epoch         uint64 `protobuf:"fixed64,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Number        uint64 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
+	Epoch  uint64 `protobuf:"fixed64,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Number uint64 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
+	// Task of the caller, for those who look at the server; as in OpenRequest. Empty: it is not known who watches.
+	Watcher string `protobuf:"bytes,4,opt,name=watcher,proto3" json:"watcher,omitempty"`
+	// Version that the caller has, for the same purpose: it is announced all the same. 0 for none. A caller that has got
+	// another one ends its stream and opens one that says so.
+	HasEpoch  uint64 `protobuf:"fixed64,5,opt,name=has_epoch,json=hasEpoch,proto3" json:"has_epoch,omitempty"`
+	HasNumber uint64 `protobuf:"varint,6,opt,name=has_number,json=hasNumber,proto3" json:"has_number,omitempty"`
+	// At least one tensor of it came as a delta.
+	HasByDeltas   bool `protobuf:"varint,7,opt,name=has_by_deltas,json=hasByDeltas,proto3" json:"has_by_deltas,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_tryst_publication_proto_msgTypes[12]
+	mi := &file_tryst_publication_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -935,7 +1175,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tryst_publication_proto_msgTypes[12]
+	mi := &file_tryst_publication_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -948,7 +1188,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_tryst_publication_proto_rawDescGZIP(), []int{12}
+	return file_tryst_publication_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WatchRequest) GetPublication() string {
@@ -972,6 +1212,34 @@ func (x *WatchRequest) GetNumber() uint64 {
 	return 0
 }
 
+func (x *WatchRequest) GetWatcher() string {
+	if x != nil {
+		return x.Watcher
+	}
+	return ""
+}
+
+func (x *WatchRequest) GetHasEpoch() uint64 {
+	if x != nil {
+		return x.HasEpoch
+	}
+	return 0
+}
+
+func (x *WatchRequest) GetHasNumber() uint64 {
+	if x != nil {
+		return x.HasNumber
+	}
+	return 0
+}
+
+func (x *WatchRequest) GetHasByDeltas() bool {
+	if x != nil {
+		return x.HasByDeltas
+	}
+	return false
+}
+
 // WatchResponse announces a version.
 type WatchResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -983,7 +1251,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_tryst_publication_proto_msgTypes[13]
+	mi := &file_tryst_publication_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -995,7 +1263,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tryst_publication_proto_msgTypes[13]
+	mi := &file_tryst_publication_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1008,7 +1276,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_tryst_publication_proto_rawDescGZIP(), []int{13}
+	return file_tryst_publication_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WatchResponse) GetPublication() *Publication {
@@ -1036,7 +1304,7 @@ type TensorKey struct {
 
 func (x *TensorKey) Reset() {
 	*x = TensorKey{}
-	mi := &file_tryst_publication_proto_msgTypes[14]
+	mi := &file_tryst_publication_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1048,7 +1316,7 @@ func (x *TensorKey) String() string {
 func (*TensorKey) ProtoMessage() {}
 
 func (x *TensorKey) ProtoReflect() protoreflect.Message {
-	mi := &file_tryst_publication_proto_msgTypes[14]
+	mi := &file_tryst_publication_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1061,7 +1329,7 @@ func (x *TensorKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorKey.ProtoReflect.Descriptor instead.
 func (*TensorKey) Descriptor() ([]byte, []int) {
-	return file_tryst_publication_proto_rawDescGZIP(), []int{14}
+	return file_tryst_publication_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TensorKey) GetName() string {
@@ -1141,7 +1409,7 @@ const file_tryst_publication_proto_rawDesc = "" +
 	"\x06header\x18\x05 \x01(\fR\x06header\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xff\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xac\x02\n" +
 	"\vOpenRequest\x12 \n" +
 	"\vpublication\x18\x01 \x01(\tR\vpublication\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x18\n" +
@@ -1151,24 +1419,46 @@ const file_tryst_publication_proto_rawDesc = "" +
 	"\vpiece_bytes\x18\x06 \x01(\x04R\n" +
 	"pieceBytes\x12\x18\n" +
 	"\adamaged\x18\a \x01(\tR\adamaged\x12\x18\n" +
-	"\anotices\x18\b \x01(\bR\anotices\"\x98\x01\n" +
+	"\anotices\x18\b \x01(\bR\anotices\x12+\n" +
+	"\x06deltas\x18\t \x01(\v2\x13.tryst.DeltaRequestR\x06deltas\"o\n" +
+	"\fDeltaRequest\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x12\n" +
+	"\x04rate\x18\x03 \x01(\x04R\x04rate\x12\x1d\n" +
+	"\n" +
+	"round_trip\x18\x04 \x01(\x04R\troundTrip\"\xc4\x01\n" +
 	"\fOpenResponse\x12\x17\n" +
 	"\astep_id\x18\x01 \x01(\x03R\x06stepId\x12$\n" +
 	"\x04keys\x18\x02 \x03(\v2\x10.tryst.TensorKeyR\x04keys\x12\x12\n" +
 	"\x04last\x18\x03 \x01(\bR\x04last\x12\x1f\n" +
 	"\x04gone\x18\x04 \x01(\v2\v.tryst.GoneR\x04gone\x12\x14\n" +
-	"\x05alive\x18\x05 \x01(\bR\x05alive\"J\n" +
+	"\x05alive\x18\x05 \x01(\bR\x05alive\x12*\n" +
+	"\x06deltas\x18\x06 \x03(\v2\x12.tryst.TensorDeltaR\x06deltas\"]\n" +
+	"\vTensorDelta\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04base\x18\x02 \x01(\fR\x04base\x12&\n" +
+	"\x05steps\x18\x03 \x03(\v2\x10.tryst.DeltaStepR\x05steps\"c\n" +
+	"\tDeltaStep\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12\x16\n" +
+	"\x06result\x18\x03 \x01(\fR\x06result\x12\x16\n" +
+	"\x06method\x18\x04 \x01(\rR\x06method\"J\n" +
 	"\x04Gone\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\rR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
 	"\x05newer\x18\x03 \x01(\bR\x05newer\"'\n" +
 	"\fAliveRequest\x12\x17\n" +
 	"\astep_id\x18\x01 \x01(\x03R\x06stepId\"\x0f\n" +
-	"\rAliveResponse\"^\n" +
+	"\rAliveResponse\"\xd8\x01\n" +
 	"\fWatchRequest\x12 \n" +
 	"\vpublication\x18\x01 \x01(\tR\vpublication\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x06R\x05epoch\x12\x16\n" +
-	"\x06number\x18\x03 \x01(\x04R\x06number\"E\n" +
+	"\x06number\x18\x03 \x01(\x04R\x06number\x12\x18\n" +
+	"\awatcher\x18\x04 \x01(\tR\awatcher\x12\x1b\n" +
+	"\thas_epoch\x18\x05 \x01(\x06R\bhasEpoch\x12\x1d\n" +
+	"\n" +
+	"has_number\x18\x06 \x01(\x04R\thasNumber\x12\"\n" +
+	"\rhas_by_deltas\x18\a \x01(\bR\vhasByDeltas\"E\n" +
 	"\rWatchResponse\x124\n" +
 	"\vpublication\x18\x01 \x01(\v2\x12.tryst.PublicationR\vpublication\"_\n" +
 	"\tTensorKey\x12\x12\n" +
@@ -1189,7 +1479,7 @@ func file_tryst_publication_proto_rawDescGZIP() []byte {
 	return file_tryst_publication_proto_rawDescData
 }
 
-var file_tryst_publication_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_tryst_publication_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_tryst_publication_proto_goTypes = []any{
 	(*Publication)(nil),      // 0: tryst.Publication
 	(*ListRequest)(nil),      // 1: tryst.ListRequest
@@ -1199,33 +1489,39 @@ var file_tryst_publication_proto_goTypes = []any{
 	(*TensorInfo)(nil),       // 5: tryst.TensorInfo
 	(*FileInfo)(nil),         // 6: tryst.FileInfo
 	(*OpenRequest)(nil),      // 7: tryst.OpenRequest
-	(*OpenResponse)(nil),     // 8: tryst.OpenResponse
-	(*Gone)(nil),             // 9: tryst.Gone
-	(*AliveRequest)(nil),     // 10: tryst.AliveRequest
-	(*AliveResponse)(nil),    // 11: tryst.AliveResponse
-	(*WatchRequest)(nil),     // 12: tryst.WatchRequest
-	(*WatchResponse)(nil),    // 13: tryst.WatchResponse
-	(*TensorKey)(nil),        // 14: tryst.TensorKey
-	nil,                      // 15: tryst.DescribeResponse.MetadataEntry
-	nil,                      // 16: tryst.FileInfo.MetadataEntry
-	(tensorflow.DataType)(0), // 17: tensorflow.DataType
+	(*DeltaRequest)(nil),     // 8: tryst.DeltaRequest
+	(*OpenResponse)(nil),     // 9: tryst.OpenResponse
+	(*TensorDelta)(nil),      // 10: tryst.TensorDelta
+	(*DeltaStep)(nil),        // 11: tryst.DeltaStep
+	(*Gone)(nil),             // 12: tryst.Gone
+	(*AliveRequest)(nil),     // 13: tryst.AliveRequest
+	(*AliveResponse)(nil),    // 14: tryst.AliveResponse
+	(*WatchRequest)(nil),     // 15: tryst.WatchRequest
+	(*WatchResponse)(nil),    // 16: tryst.WatchResponse
+	(*TensorKey)(nil),        // 17: tryst.TensorKey
+	nil,                      // 18: tryst.DescribeResponse.MetadataEntry
+	nil,                      // 19: tryst.FileInfo.MetadataEntry
+	(tensorflow.DataType)(0), // 20: tensorflow.DataType
 }
 var file_tryst_publication_proto_depIdxs = []int32{
 	0,  // 0: tryst.ListResponse.publications:type_name -> tryst.Publication
 	0,  // 1: tryst.DescribeResponse.publication:type_name -> tryst.Publication
 	5,  // 2: tryst.DescribeResponse.tensors:type_name -> tryst.TensorInfo
-	15, // 3: tryst.DescribeResponse.metadata:type_name -> tryst.DescribeResponse.MetadataEntry
+	18, // 3: tryst.DescribeResponse.metadata:type_name -> tryst.DescribeResponse.MetadataEntry
 	6,  // 4: tryst.DescribeResponse.files:type_name -> tryst.FileInfo
-	17, // 5: tryst.TensorInfo.dtype:type_name -> tensorflow.DataType
-	16, // 6: tryst.FileInfo.metadata:type_name -> tryst.FileInfo.MetadataEntry
-	14, // 7: tryst.OpenResponse.keys:type_name -> tryst.TensorKey
-	9,  // 8: tryst.OpenResponse.gone:type_name -> tryst.Gone
-	0,  // 9: tryst.WatchResponse.publication:type_name -> tryst.Publication
-	10, // [10:10] is the sub-list for method output_type
-	10, // [10:10] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	20, // 5: tryst.TensorInfo.dtype:type_name -> tensorflow.DataType
+	19, // 6: tryst.FileInfo.metadata:type_name -> tryst.FileInfo.MetadataEntry
+	8,  // 7: tryst.OpenRequest.deltas:type_name -> tryst.DeltaRequest
+	17, // 8: tryst.OpenResponse.keys:type_name -> tryst.TensorKey
+	12, // 9: tryst.OpenResponse.gone:type_name -> tryst.Gone
+	10, // 10: tryst.OpenResponse.deltas:type_name -> tryst.TensorDelta
+	11, // 11: tryst.TensorDelta.steps:type_name -> tryst.DeltaStep
+	0,  // 12: tryst.WatchResponse.publication:type_name -> tryst.Publication
+	13, // [13:13] is the sub-list for method output_type
+	13, // [13:13] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_tryst_publication_proto_init() }
@@ -1241,7 +1537,7 @@ func file_tryst_publication_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tryst_publication_proto_rawDesc), len(file_tryst_publication_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

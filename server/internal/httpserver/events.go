@@ -12,9 +12,9 @@ import (
 	"github.com/tryst-rdma/tryst/server/internal/overview"
 )
 
-// eventsHandler serves the status as a stream of events, one at once and one each eventInterval, until streamTime has passed
-// or closing is closed.
-func eventsHandler(status func() (overview.Encoded, error), closing <-chan struct{}, refuse refuser) http.Handler {
+// eventsHandler serves the status as a stream of events, one at once, one each eventInterval and one when the channel of changed
+// is closed, until streamTime has passed or closing is closed.
+func eventsHandler(status func(context.Context) (overview.Encoded, error), changed func() <-chan struct{}, closing <-chan struct{}, refuse refuser) http.Handler {
 	of := &streamCounts{ofAddress: make(map[string]int)}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		leave, ok := of.enter(r.RemoteAddr)
@@ -27,18 +27,23 @@ func eventsHandler(status func() (overview.Encoded, error), closing <-chan struc
 		defer cancel()
 		w.Header().Set("Content-Type", "text/event-stream")
 		w.Header().Set("Cache-Control", "no-store")
-		sendEvents(ctx, w, status, closing)
+		sendEvents(ctx, w, status, changed, closing)
 	})
 }
 
 // sendEvents sends events until ctx ends, closing is closed, or the client does not read.
-func sendEvents(ctx context.Context, w http.ResponseWriter, status func() (overview.Encoded, error), closing <-chan struct{}) {
+func sendEvents(ctx context.Context, w http.ResponseWriter, status func(context.Context) (overview.Encoded, error), changed func() <-chan struct{}, closing <-chan struct{}) {
 	control := http.NewResponseController(w)
 	tick := time.NewTicker(eventInterval)
 	defer tick.Stop()
 	var event bytes.Buffer
+	early := false // the last event came before its time: the next one does not
 	for first := true; ; first = false {
-		now, err := status()
+		next := changed() // before the status, so that no change is missed
+		if early {
+			next = nil
+		}
+		now, err := status(ctx)
 		if err != nil {
 			return
 		}
@@ -59,6 +64,9 @@ func sendEvents(ctx context.Context, w http.ResponseWriter, status func() (overv
 		}
 		select {
 		case <-tick.C:
+			early = false
+		case <-next:
+			early = true
 		case <-ctx.Done():
 			return
 		case <-closing:

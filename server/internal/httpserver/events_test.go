@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,10 +16,44 @@ import (
 	"github.com/tryst-rdma/tryst/server/internal/overview"
 )
 
-func statusOf(text string) func() (overview.Encoded, error) {
-	return func() (overview.Encoded, error) {
+func statusOf(text string) func(context.Context) (overview.Encoded, error) {
+	return func(context.Context) (overview.Encoded, error) {
 		return overview.Encoded{Full: []byte(text + "full"), Event: []byte(text + "event")}, nil
 	}
+}
+
+// never changes.
+func never() <-chan struct{} { return nil }
+
+// TestChangeIsSentAtOnce: an event comes when something changed, and at most one before the time of the next.
+func TestChangeIsSentAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var events []time.Duration
+		begin, changes := time.Now(), make(chan struct{})
+		status := func(context.Context) (overview.Encoded, error) {
+			events = append(events, time.Since(begin))
+			return overview.Encoded{}, nil
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 2*eventInterval+eventInterval/2)
+		defer cancel()
+		go func() { // each interval begins with three changes
+			for ctx.Err() == nil {
+				for range 3 {
+					time.Sleep(eventInterval / 8)
+					select {
+					case changes <- struct{}{}:
+					default:
+					}
+				}
+				time.Sleep(eventInterval * 5 / 8)
+			}
+		}()
+		sendEvents(ctx, httptest.NewRecorder(), status, func() <-chan struct{} { return changes }, nil)
+		if want := []time.Duration{0, eventInterval / 8, eventInterval, eventInterval * 9 / 8, 2 * eventInterval, eventInterval * 17 / 8}; !slices.Equal(events, want) {
+			t.Errorf("%v, want %v", events, want)
+		}
+		time.Sleep(eventInterval)
+	})
 }
 
 // TestStatusIsServed: as one line of JSON that nobody keeps.
@@ -34,7 +69,7 @@ func TestStatusIsServed(t *testing.T) {
 func TestEventsComeEachSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, begin := httptest.NewRecorder(), time.Now()
-		eventsHandler(statusOf("x"), nil, refusePlainly).ServeHTTP(r, httptest.NewRequest(http.MethodGet, "/api/events", nil))
+		eventsHandler(statusOf("x"), never, nil, refusePlainly).ServeHTTP(r, httptest.NewRequest(http.MethodGet, "/api/events", nil))
 		if took := time.Since(begin); took != streamTime {
 			t.Errorf("a stream took %v", took)
 		}
@@ -57,7 +92,7 @@ func TestStreamsOfEventsAreBounded(t *testing.T) {
 			http.Error(w, text, code)
 		}
 		closing, done := make(chan struct{}), make(chan struct{}, maxStreams)
-		h := eventsHandler(statusOf("x"), closing, refuse)
+		h := eventsHandler(statusOf("x"), never, closing, refuse)
 		begin := func(address string) *httptest.ResponseRecorder {
 			w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/api/events", nil)
 			r.RemoteAddr = address
@@ -147,5 +182,35 @@ func TestPageIsServedAlone(t *testing.T) {
 	}
 	if resp, _ := get("/x"); resp.StatusCode != http.StatusNotFound {
 		t.Errorf("/x: %s", resp.Status)
+	}
+}
+
+// TestRequestsForTheStatusAreBounded: many may wait for the answers of peers at once, one more is refused, and then all are answered.
+func TestRequestsForTheStatusAreBounded(t *testing.T) {
+	asking, answered := make(chan struct{}), make(chan struct{})
+	h := statusHandler(func(context.Context) (overview.Encoded, error) {
+		asking <- struct{}{}
+		<-answered
+		return overview.Encoded{Full: []byte("{}")}, nil
+	}, refusePlainly)
+	get := func() *httptest.ResponseRecorder {
+		r := httptest.NewRecorder()
+		h.ServeHTTP(r, httptest.NewRequest(http.MethodGet, "/api/status", nil))
+		return r
+	}
+	all := make(chan *httptest.ResponseRecorder)
+	const pollers = 64
+	for range pollers {
+		go func() { all <- get() }()
+		<-asking
+	}
+	if r := get(); r.Code != http.StatusServiceUnavailable {
+		t.Errorf("one more got %d", r.Code)
+	}
+	close(answered)
+	for range pollers {
+		if r := <-all; r.Code != http.StatusOK || r.Body.String() != "{}\n" {
+			t.Errorf("one of those under way got %d, %q", r.Code, r.Body)
+		}
 	}
 }

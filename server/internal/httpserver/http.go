@@ -33,7 +33,9 @@ type Options struct {
 	// Links returns what /links serves as JSON.
 	Links func() any
 	// Status returns what /api/status and /api/events serve.
-	Status func() (overview.Encoded, error)
+	Status func(context.Context) (overview.Encoded, error)
+	// Changed returns a channel that is closed when something happened that a stream is to send at once.
+	Changed func() <-chan struct{}
 	// Record records what runs until its context ends, for /trace. release gives back the memory of the records.
 	Record func(context.Context) (steps []*tfpb.LabeledStepStats, release func())
 	// Alive returns why the process must be replaced, and Ready why it must get no new callers; "" if not.
@@ -108,7 +110,7 @@ func (o *Options) handler(closing <-chan struct{}, refuse refuser) http.Handler 
 	mux.Handle("GET /metrics", metricsHandler(o.Metrics, refuse))
 	mux.Handle("GET /links", linksHandler(o.Links, refuse))
 	mux.Handle("GET "+statusapi.Path, statusHandler(o.Status, refuse))
-	mux.Handle("GET "+statusapi.EventsPath, eventsHandler(o.Status, closing, refuse))
+	mux.Handle("GET "+statusapi.EventsPath, eventsHandler(o.Status, o.Changed, closing, refuse))
 	mux.Handle("GET /{$}", page.Handler())
 	mux.Handle("GET /trace", traceHandler(o.Record, refuse))
 	mux.Handle("GET /healthz", probe("alive", o.Alive))

@@ -93,7 +93,7 @@ func start(t *testing.T) (*Server, observed) {
 	o := observed{listen.NewListeners(log.Logger()), log}
 	s, err := Start(t.Context(), Options{
 		MetricsAddress: "127.0.0.1:0", PprofAddress: "127.0.0.1:0", Listeners: o.listeners, Metrics: prometheus.NewRegistry(),
-		Links: func() any { return nil }, Status: func() (overview.Encoded, error) {
+		Links: func() any { return nil }, Changed: never, Status: func(context.Context) (overview.Encoded, error) {
 			return overview.Encoded{Full: []byte("{}"), Event: []byte("{}")}, nil
 		},
 		Record: func(ctx context.Context) ([]*tfpb.LabeledStepStats, func()) {

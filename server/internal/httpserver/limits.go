@@ -17,6 +17,10 @@ const (
 	maxScrapes    = 8
 	scrapeTimeout = 30 * time.Second
 
+	// maxStatuses bounds the requests for the status at once. The first ones after a pause hold their places for a second, until the
+	// peers have answered, and all that ask at one time are answered from one snapshot.
+	maxStatuses = 64
+
 	// maxStreams bounds the streams of events, and maxStreamsOfAddress those of one address. A stream ends after streamTime, and
 	// its client begins another one: so one that nobody reads ends, too. An event comes each eventInterval.
 	maxStreams          = 16

@@ -1,23 +1,25 @@
 package httpserver
 
 import (
+	"context"
 	"net/http"
-	"slices"
 
 	"github.com/tryst-rdma/tryst/server/internal/overview"
 )
 
-// statusHandler answers with the status as JSON. At most maxScrapes requests are answered at once.
-func statusHandler(status func() (overview.Encoded, error), refuse refuser) http.Handler {
-	return atOnce(maxScrapes, "requests for the status", refuse, func(w http.ResponseWriter, _ *http.Request) {
+// statusHandler answers with the status as JSON. At most maxStatuses requests are answered at once: those that wait for answers of peers
+// have a place, and share the snapshot.
+func statusHandler(status func(context.Context) (overview.Encoded, error), refuse refuser) http.Handler {
+	return atOnce(maxStatuses, "requests for the status", refuse, func(w http.ResponseWriter, r *http.Request) {
 		setWriteDeadline(w)
-		now, err := status()
+		now, err := status(r.Context())
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Cache-Control", "no-store")
-		_, _ = w.Write(append(slices.Clip(now.Full), '\n')) // fails only when the client has gone
+		_, _ = w.Write(now.Full) // both fail only when the client has gone
+		_, _ = w.Write([]byte{'\n'})
 	})
 }

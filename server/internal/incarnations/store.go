@@ -45,6 +45,7 @@ type request struct {
 	cancel  context.CancelFunc
 	waiting lists.List // of *wait, in the order of the calls
 	why     error      // why the last attempt failed; nil before the first has
+	begun   int        // how many attempts have begun
 	// answered is set when those that wait are being started.
 	answered bool
 }
@@ -60,6 +61,7 @@ type wait struct {
 	done func(uint64, error)
 
 	request  *request
+	joined   int            // how many attempts had begun before it
 	element  *lists.Element // nil when done is called or will be
 	deadline time.Time
 	unwatch  func() bool
@@ -154,7 +156,7 @@ func (i *store) wait(ctx context.Context, w *wait) (n uint64, known bool, run fu
 		i.requests[w.device] = r
 		run = func(ask AskFunc) { i.run(r, w.device, ask) }
 	}
-	w.request, w.element, w.deadline = r, r.waiting.PushBack(w), time.Now().Add(w.timeout)
+	w.request, w.joined, w.element, w.deadline = r, r.begun, r.waiting.PushBack(w), time.Now().Add(w.timeout)
 	return 0, false, run
 }
 
@@ -162,7 +164,7 @@ func (i *store) wait(ctx context.Context, w *wait) (n uint64, known bool, run fu
 func (i *store) run(r *request, d cluster.Device, ask AskFunc) {
 	defer r.cancel()
 	for {
-		deadline, ok := i.deadline(r)
+		deadline, ok := i.begin(r)
 		if !ok {
 			return
 		}
@@ -175,8 +177,8 @@ func (i *store) run(r *request, d cluster.Device, ask AskFunc) {
 			return
 		case !again:
 			cancel()
-			i.fail(r, d, err)
-			return
+			i.fail(r, err)
+			continue
 		}
 		i.failed(r, err)
 		select {
@@ -187,11 +189,12 @@ func (i *store) run(r *request, d cluster.Device, ask AskFunc) {
 	}
 }
 
-// deadline returns until when the next attempt may last: the latest deadline of those that wait
-// now. An attempt that ends says best what prevents an answer.
-func (i *store) deadline(r *request) (time.Time, bool) {
+// begin begins an attempt and returns until when it may last: the latest deadline of those that wait
+// now. An attempt that ends says best what prevents an answer. ok is false when nothing waits.
+func (i *store) begin(r *request) (deadline time.Time, ok bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	r.begun++
 	last := r.waiting.Back()
 	if last == nil {
 		return time.Time{}, false
@@ -226,15 +229,11 @@ func (i *store) answer(r *request, d cluster.Device, n uint64) {
 	delete(i.requests, d)
 }
 
-// fail ends those that wait with an error. Those that come later request again.
-func (i *store) fail(r *request, d cluster.Device, err error) {
+// fail ends with err those that waited before the attempt began. The others ask again: the answer may be older
+// than they are, and a task that has come back to a cluster must not hear that it has left it.
+func (i *store) fail(r *request, err error) {
 	i.mu.Lock()
-	var all []*wait
-	for front := r.waiting.Front(); front != nil; front = r.waiting.Front() {
-		w, _ := front.Value.(*wait)
-		w.leaveLocked()
-		all = append(all, w)
-	}
+	all := r.takeLocked(func(w *wait) bool { return w.joined < r.begun })
 	i.mu.Unlock()
 	for _, w := range all {
 		w.end(0, err)
@@ -246,19 +245,24 @@ func (i *store) failed(r *request, err error) {
 	i.mu.Lock()
 	r.why = err
 	now := time.Now()
-	var late []*wait
-	for e := r.waiting.Front(); e != nil; {
-		w, _ := e.Value.(*wait)
-		e = e.Next()
-		if !w.deadline.After(now) {
-			w.leaveLocked()
-			late = append(late, w)
-		}
-	}
+	late := r.takeLocked(func(w *wait) bool { return !w.deadline.After(now) })
 	i.mu.Unlock()
 	for _, w := range late {
 		w.end(0, w.notReached(err))
 	}
+}
+
+// takeLocked takes some from those that wait; the caller calls end.
+func (r *request) takeLocked(which func(*wait) bool) (taken []*wait) {
+	for e := r.waiting.Front(); e != nil; {
+		w, _ := e.Value.(*wait)
+		e = e.Next()
+		if which(w) {
+			w.leaveLocked()
+			taken = append(taken, w)
+		}
+	}
+	return taken
 }
 
 // watch ends the wait with ctx, and after the peer timeout.

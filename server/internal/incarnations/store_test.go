@@ -2,6 +2,7 @@ package incarnations
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -248,24 +249,37 @@ func TestReceivesThatTimeOutDoNotCutRequestsShort(t *testing.T) {
 	})
 }
 
-// TestAnswerThatIsFinalEndsAllThatWait, and the next receive requests again.
-func TestAnswerThatIsFinalEndsAllThatWait(t *testing.T) {
+// TestFinalAnswerEndsThoseThatWaitedBefore the request: those that came later share another one, since the answer may be
+// older than they are. The next receive requests again.
+func TestFinalAnswerEndsThoseThatWaitedBefore(t *testing.T) {
 	inWaitTest(t, func(t *testing.T, w *waitTest) {
+		left, answers := status.New(status.Aborted, "has left"), make(chan error)
 		w.answer = func(context.Context) (uint64, bool, error) {
-			return 0, false, status.New(status.NotFound, "no such device")
+			err := <-answers
+			return 7, false, err
 		}
-		var ended atomic.Int32
-		for range 3 {
-			w.wait(t.Context(), func(_ uint64, err error) {
-				wantError(t, err, status.NotFound)
-				ended.Add(1)
-			})
+		var ends []string
+		wait := func(name string) {
+			w.wait(t.Context(), func(n uint64, err error) { ends = append(ends, fmt.Sprint(name, " ", n, " ", status.CodeOf(err))) })
+			synctest.Wait()
 		}
+		wait("first")
+		wait("second")
+		wait("third")
+		answers <- left
+		synctest.Wait()
+		wait("fourth")
+		answers <- left
+		synctest.Wait()
+		answers <- nil
 		w.finish()
-		w.wait(t.Context(), func(_ uint64, err error) { wantError(t, err, status.NotFound) })
-		w.finish()
-		if ended.Load() != 3 || len(w.asked) != 2 {
-			t.Errorf("%d receives have ended after %d requests", ended.Load(), len(w.asked))
+		want := []string{"first 0 Aborted", "second 0 Aborted", "third 0 Aborted", "fourth 7 OK"}
+		if !slices.Equal(ends, want) || len(w.asked) != 3 {
+			t.Errorf("%v after %d requests, want %v", ends, len(w.asked), want)
+		}
+		wait("next")
+		if len(ends) != 5 || len(w.asked) != 3 {
+			t.Errorf("%v after %d requests, want the known incarnation", ends, len(w.asked))
 		}
 	})
 }

@@ -121,7 +121,7 @@ type boundedListener struct {
 
 	mu    sync.Mutex // guards what follows
 	open  int
-	hosts map[string]int // by identity.SourceOf
+	hosts map[string]int // by identity.AddressOf
 }
 
 // Bounded returns a listener for HTTP that goes on after errors and bounds its connections.
@@ -140,7 +140,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		host := identity.SourceOf(conn.RemoteAddr())
+		host := identity.AddressOf(conn.RemoteAddr())
 		reason, limit := l.enter(host)
 		if reason == "" {
 			return &boundedConn{Conn: conn, leave: sync.OnceFunc(func() { l.leave(host) })}, nil

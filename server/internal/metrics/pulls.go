@@ -30,7 +30,7 @@ func (s *Set) AddPulls(catalog func() *checkpoint.Catalog) *Pulls {
 	p.ended.WithLabelValues(status.OK.String()) // so that the first failure is an increase of a sum that was there
 	s.Add(p.ended, p.seconds, pulledBytes{catalog, prometheus.NewDesc("tryst_pulled_bytes_total",
 		"Content handed to the transports for pulls, in bytes, by publication; what is requested again counts again. Beyond 200 names those that were withdrawn share the label other.",
-		[]string{"publication"}, nil)})
+		[]string{"publication"}, nil)}, newDeltaBytes(catalog))
 	return p
 }
 

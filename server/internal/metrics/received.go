@@ -22,7 +22,7 @@ type Received struct {
 	routes map[route]*routeMetrics
 }
 
-// route identifies the source of received tensors and the transport that carried them.
+// route identifies the peer that tensors came from and the transport that carried them.
 type route struct {
 	transport string
 	peer      cluster.Task // zero for tasks that only the cluster of a session has

@@ -12,6 +12,8 @@ import (
 // Cache has the last snapshot, encoded. All clients share it, so however many ask, one snapshot is taken in each fresh.
 type Cache struct {
 	Take func() *statusapi.Status
+	// Changed returns when something happened of which readers are to know at once; nil if that is never.
+	Changed func() time.Time
 
 	mu          sync.Mutex // guards what follows; held while a snapshot is taken, so that others wait for it
 	at          time.Time
@@ -28,7 +30,8 @@ type Encoded struct {
 func (c *Cache) Get() (Encoded, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.full != nil && time.Since(c.at) < fresh {
+	now := time.Now()
+	if c.full != nil && now.Sub(c.at) < fresh && (c.Changed == nil || c.Changed().Before(c.at)) {
 		return Encoded{c.full, c.event}, nil
 	}
 	s := c.Take()
@@ -46,6 +49,6 @@ func (c *Cache) Get() (Encoded, error) {
 		}
 		full = slices.Concat(event[:len(event)-1], []byte(`,"history":`), more, []byte("}"))
 	}
-	c.full, c.event, c.at = full, event, time.Now()
+	c.full, c.event, c.at = full, event, now
 	return Encoded{full, event}, nil
 }

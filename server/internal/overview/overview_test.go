@@ -115,6 +115,24 @@ func TestOneSnapshotServesAll(t *testing.T) {
 	})
 }
 
+// TestSnapshotIsNotOlderThanAChange: readers who are told of a change see it.
+func TestSnapshotIsNotOlderThanAChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		taken, changed := 0, time.Time{}
+		c := Cache{Take: func() *statusapi.Status { taken++; return &statusapi.Status{Version: taken} }, Changed: func() time.Time { return changed }}
+		for _, want := range []int{1, 1, 2, 2} {
+			if want > taken && taken > 0 {
+				time.Sleep(time.Millisecond)
+				changed = time.Now()
+				time.Sleep(time.Millisecond)
+			}
+			if e, err := c.Get(); err != nil || taken != want || !strings.Contains(string(e.Event), fmt.Sprintf(`"version":%d`, want)) {
+				t.Errorf("%d snapshots, want %d: %v", taken, want, err)
+			}
+		}
+	})
+}
+
 // TestSamplerSamplesEachInterval: until it is closed.
 func TestSamplerSamplesEachInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -43,25 +43,25 @@ func (r *Part) AddMetrics(to *metrics.Metrics) {
 		return 0
 	})
 	to.Counter("tryst_verbs_devices_lost_total", "Devices that were removed while verbs used them.", func() float64 { return float64(r.Finder.Lost()) })
-	to.Add(newKindsUp(r.Transport.Devices), newDeviceInfo(r.Selections), newPeerMetrics(r), newPortCounters(r.Finder.Counters), newPathMetrics(r))
+	to.Add(newProvidersUp(r.Transport.Devices), newDeviceInfo(r.Selections), newPeerMetrics(r), newPortCounters(r.Finder.Counters), newPathMetrics(r))
 }
 
-// kindsUp is the metric of each provider.
-type kindsUp struct {
+// providersUp is the metric of each provider.
+type providersUp struct {
 	devices func() []verbstransport.DeviceStatus
 	desc    *prometheus.Desc
 }
 
-func newKindsUp(devices func() []verbstransport.DeviceStatus) *kindsUp {
-	return &kindsUp{devices, prometheus.NewDesc("tryst_verbs_kind_up",
+func newProvidersUp(devices func() []verbstransport.DeviceStatus) *providersUp {
+	return &providersUp{devices, prometheus.NewDesc("tryst_verbs_kind_up",
 		"1 for each provider that verbs can use (rdma is libibverbs or roce), 0 for one whose device is lost; rdma is also 0 when there never was a device.", []string{"over"}, nil)}
 }
 
 // Describe implements prometheus.Collector.
-func (k *kindsUp) Describe(c chan<- *prometheus.Desc) { c <- k.desc }
+func (k *providersUp) Describe(c chan<- *prometheus.Desc) { c <- k.desc }
 
 // Collect implements prometheus.Collector.
-func (k *kindsUp) Collect(c chan<- prometheus.Metric) {
+func (k *providersUp) Collect(c chan<- prometheus.Metric) {
 	for _, d := range k.devices() {
 		up := 0.0
 		if d.Err == nil {
@@ -167,7 +167,7 @@ func (w *peerMetrics) Collect(c chan<- prometheus.Metric) {
 		}
 		peer := l.Task.String()
 		name, _ := CurrentRoute(l, w.r.Required)
-		c <- prometheus.MustNewConstMetric(w.route, prometheus.GaugeValue, 1, peer, name, reasonWord(l))
+		c <- prometheus.MustNewConstMetric(w.route, prometheus.GaugeValue, 1, peer, name, w.r.reasonWord(l))
 		c <- prometheus.MustNewConstMetric(w.state, prometheus.GaugeValue, 1, peer, l.State.String())
 		for _, r := range l.Routes {
 			used := 0.0
@@ -203,14 +203,21 @@ func CurrentRoute(l verbstransport.Connection, required bool) (name, reason stri
 
 // reasonWord returns the kind of the reason why verbs does not carry a peer's tensors; empty if it does. It is a word:
 // the text of a reason may have numbers and what the peer said, and each text would be a series.
-func reasonWord(l verbstransport.Connection) string {
+func (r *Part) reasonWord(l verbstransport.Connection) string {
 	switch {
 	case l.Verbs:
 		return ""
 	case l.Reason == nil:
 		return "waiting" // for the first answer
 	}
-	return verbstransport.ReasonWord(l.Task, l.Reason)
+	word := verbstransport.ReasonWord(l.Task, l.Reason)
+	if r.Optional && word == "away" {
+		return "waiting" // for a receive: a peer that was away is not called before one needs it, and may be back
+	}
+	if r.Optional && (word == "unfit" || word == "refused") && !verbstransport.IsDenied(l.Reason) {
+		return "optional" // as it should be: nobody has asked for verbs
+	}
+	return word
 }
 
 // NoRoute is the transport of a peer that cannot be reached at present.

@@ -1,13 +1,40 @@
 package rdma
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
+	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/discovery"
+	"github.com/tryst-rdma/tryst/internal/handshake"
+	"github.com/tryst-rdma/tryst/status"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
+
+// TestARefusedNameIsNotOptional: that a peer has no verbs is as it should be where nobody has asked for them, and that one
+// of the two does not prove its name is not.
+func TestARefusedNameIsNotOptional(t *testing.T) {
+	peer := cluster.Task{Job: "worker", Index: 1}
+	for _, c := range []struct {
+		reason         error
+		optional, word string
+	}{
+		{status.Errorf(status.Unimplemented, "it %w", handshake.ErrNotServed), "optional", "unfit"},
+		{status.Errorf(status.Unavailable, "%w", &handshake.UnreachedError{Err: errors.New("connection refused")}), "waiting", "away"},
+		{status.New(status.PermissionDenied, "the certificate is for another task"), "unfit", "unfit"},
+		{status.Errorf(status.Unauthenticated, "%w", &status.Said{Peer: peer.String(), Text: "no certificate"}), "refused", "refused"},
+	} {
+		for optional, want := range map[bool]string{true: c.optional, false: c.word} {
+			r := &Part{Optional: optional}
+			if got := r.reasonWord(verbstransport.Connection{Task: peer, Reason: c.reason}); got != want {
+				t.Errorf("optional %v: %v is %s, want %s", optional, c.reason, got, want)
+			}
+		}
+	}
+}
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 

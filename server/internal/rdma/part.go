@@ -29,6 +29,7 @@ import (
 type Part struct {
 	Transport *verbstransport.RdmaRemoteRendezvous
 	Required  bool            // no fallback to gRPC
+	Optional  bool            // nobody has asked for verbs
 	Finder    *devices.Finder // of the RDMA device
 	Fixed     *devices.Fixed  // over TCP and shared memory
 
@@ -48,6 +49,9 @@ type Settings struct {
 	Spec     *cluster.Spec
 	Resolve  func(cluster.Task) (string, bool)
 	Required bool // no fallback to gRPC
+	// Optional says that nobody has asked for verbs: what is missing on this host or at a peer is no error and no
+	// warning, channels are made when they are needed, and no memory is registered before that.
+	Optional bool
 	// Security is how far the gRPC connections are protected.
 	Security verbstransport.TLS
 	// Channel has the number and size of a channel's messages.
@@ -92,9 +96,15 @@ type Options struct {
 
 // Open opens the devices and makes the transport over them. If there is no usable device, and
 // the settings do not exclude the fallback, it logs the reason: all tensors go over gRPC until
-// there is one. A device that the settings name has to exist, but its link may be down.
+// there is one. A device that the settings name has to exist, but its link may be down. One that nobody
+// has asked for is left out if it cannot be used.
 func Open(ctx context.Context, o Options) (*Part, error) {
-	r := &Part{task: o.Task, cluster: o.Cluster, host: o.Host, Required: o.Required, Finder: devices.NewFinder(o.Finder)}
+	r := &Part{
+		task: o.Task, cluster: o.Cluster, host: o.Host, Required: o.Required, Optional: o.Optional, Finder: devices.NewFinder(o.Finder),
+	}
+	if o.Optional {
+		o.Memory.Start = -1
+	}
 	var err error
 	if r.Fixed, err = devices.OpenFixed(o.Fixed); err != nil {
 		return nil, err
@@ -104,10 +114,14 @@ func Open(ctx context.Context, o Options) (*Part, error) {
 		return nil, errors.Join(err, r.Fixed.Close())
 	}
 	r.Transport, err = r.newTransport(s, o)
-	if err != nil {
-		if s.Device != nil {
-			err = errors.Join(err, s.Device.Close())
+	if err != nil && s.Device != nil {
+		err = errors.Join(err, s.Device.Close())
+		if s = (devices.Selection{}); o.Optional && !r.Finder.Asked() {
+			o.Logger.Info("verbs: the RDMA device cannot be used; peers are reached by the other devices", "reason", err)
+			r.Transport, err = r.newTransport(s, o)
 		}
+	}
+	if err != nil {
 		return nil, errors.Join(err, r.Fixed.Close())
 	}
 	r.Finder.Watch(r.Transport, s)
@@ -124,6 +138,12 @@ func (r *Part) findDevice(ctx context.Context, log *slog.Logger) (devices.Select
 		return s, nil
 	}
 	switch {
+	case r.Optional && !r.Finder.Asked():
+		level := slog.LevelDebug
+		if r.Finder.HasDetails() {
+			level = slog.LevelInfo
+		}
+		log.Log(ctx, level, "verbs: there is no RDMA device for now", "reason", err)
 	case !r.Finder.MayCome(err) || r.Required && len(r.Fixed.Devices()) == 0:
 		return devices.Selection{}, status.Errorf(status.FailedPrecondition, "transport verbs: %w", err)
 	case len(r.Fixed.Devices()) > 0:
@@ -149,12 +169,17 @@ func (r *Part) newTransport(s devices.Selection, set Options) (*verbstransport.R
 	}
 	o.Bootstrap, o.Callable, o.Left = set.Conns.Conn, r.Callable, set.Left
 	o.GRPC, o.Cache, o.Check = set.GRPC.Conn, set.Cache, set.CheckSource
-	o.Require, o.Allocator, o.Memory, o.MaxWaiting = r.Required, set.Allocator, set.Memory, set.MaxWaiting
+	o.Require, o.Optional, o.Allocator, o.Memory, o.MaxWaiting = r.Required, r.Optional, set.Allocator, set.Memory, set.MaxWaiting
 	o.Poll, o.PeerTimeout, o.Transfers, o.Logger = set.Poll, set.PeerTimeout, set.Transfers, set.Logger
+	o.MayHaveDevice = r.Finder.Allowed()
 	o.Lost, o.Active = r.Finder.Gone, set.Active
 	if limit, err := verbstransport.ReadMemlock(); err == nil && s.Device != nil {
 		if err := set.Memory.CheckMemlock(s.Device.Info(), limit, MessageMemory(set.Spec, o)); err != nil {
-			set.Logger.Warn("verbs may run out of locked memory", "reason", err)
+			level := slog.LevelWarn
+			if r.Optional {
+				level = slog.LevelInfo
+			}
+			set.Logger.Log(context.Background(), level, "verbs may run out of locked memory", "reason", err)
 		}
 	}
 	t, err := verbstransport.New(o)
@@ -227,8 +252,12 @@ func (r *Part) answered(ctx context.Context, peer cluster.Task) {
 	grpctransport.WhenDisconnected(ctx, peer, func() { r.Transport.CheckPeer(peer) })
 }
 
-// Connect makes the transport set up channels with all tasks of the cluster, now and whenever one is lost.
+// Connect makes the transport set up channels with all tasks of the cluster, now and whenever one is lost. Where nobody
+// has asked for verbs, the first receive from a task has its channel made, as it has a connection made over gRPC.
 func (r *Part) Connect() {
+	if r.Optional {
+		return
+	}
 	for _, task := range r.cluster().Tasks() {
 		if task != r.task {
 			r.Transport.Connect(task)

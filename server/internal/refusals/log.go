@@ -20,8 +20,8 @@ import (
 	"github.com/tryst-rdma/tryst/internal/proto/tensorflowgrpc"
 )
 
-// OverVerbs is the label of requests over a channel in tryst_refused_names_total.
-const OverVerbs = "REQUEST"
+// VerbsRequest is the label of requests over a channel in tryst_refused_names_total.
+const VerbsRequest = "REQUEST"
 
 // Log counts refusals, and logs one of a caller in pause.
 type Log struct {
@@ -74,7 +74,7 @@ func (r *Log) Call(ctx context.Context, method string, err error) {
 	if p, ok := peer.FromContext(ctx); ok {
 		from = p.Addr.String()
 	}
-	caller, reason := identity.Source(ctx), grpcstatus.Convert(err).Message()
+	caller, reason := identity.Address(ctx), grpcstatus.Convert(err).Message()
 	if isGraph {
 		r.graph(caller, from, reason)
 		return
@@ -85,7 +85,7 @@ func (r *Log) Call(ctx context.Context, method string, err error) {
 // Request notes the refusal of a request over verbs.
 func (r *Log) Request(peer cluster.Task, err error) {
 	name := peer.String()
-	r.name(OverVerbs, name, name, err.Error())
+	r.name(VerbsRequest, name, name, err.Error())
 }
 
 // name counts a refused name. It logs one of a caller in pause.

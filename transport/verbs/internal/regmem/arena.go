@@ -9,7 +9,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// arena is memory that is mapped in one piece, and registered with each domain of its
+// arena is memory that is mapped as a whole, and registered with each domain of its
 // section.
 type arena struct {
 	pool    *pool

@@ -102,14 +102,14 @@ func (m *fakeMR) Close() error {
 	return nil
 }
 
-// at is the registered memory of a piece; nil when not all of it is registered.
-func (p *fakePD) at(piece Range, need verbs.Access) []byte {
+// at is the registered memory of a range; nil when not all of it is registered.
+func (p *fakePD) at(r Range, need verbs.Access) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for m := range p.open {
-		if m.LKey() == piece.LKey && m.RKey() == piece.RKey && m.access&need == need &&
-			piece.Addr >= m.addr && piece.Addr+piece.Len <= m.addr+m.Len() {
-			return m.mem[piece.Addr-m.addr:][:piece.Len]
+		if m.LKey() == r.LKey && m.RKey() == r.RKey && m.access&need == need &&
+			r.Addr >= m.addr && r.Addr+r.Len <= m.addr+m.Len() {
+			return m.mem[r.Addr-m.addr:][:r.Len]
 		}
 	}
 	return nil

@@ -28,7 +28,7 @@ func (s SendMemory) IsZero() bool { return s.buf == nil }
 
 // Find returns the registered memory of data, if all of data lies in memory that is registered
 // with the domain.
-// data is memory of buf; the caller holds a reference to buf while it uses the piece. It
+// data is memory of buf; the caller holds a reference to buf while it uses the range. It
 // finds memory of both pools, so a received tensor can be sent again without a copy.
 func (d *Domain) Find(buf *tensor.Buffer, data []byte) (Range, bool) {
 	root, off := buf.Root()

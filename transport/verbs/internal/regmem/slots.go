@@ -19,7 +19,7 @@ const (
 	RecvSlots
 )
 
-// Slots are message buffers of one size, mapped and registered in one piece: the receive
+// Slots are message buffers of one size, mapped and registered as a whole: the receive
 // ring or the send buffers of a channel. Their owner keeps track of which are in use. The
 // methods other than Close may be called from any goroutine.
 type Slots struct {

@@ -70,7 +70,7 @@ func user(n uint64) func(*Side)          { return func(s *Side) { s.User = n } }
 func secure(t handshake.TLS) func(*Side) { return func(s *Side) { s.TLS = t } }
 func older(s *Side)                      { s.Inventory = nil }
 
-// TestChoose is the table of cases. why has a part of the reason against each kind that is not
+// TestChoose is the table of cases. why has a part of the reason against each route that is not
 // taken.
 func TestChoose(t *testing.T) {
 	type whys map[Route]string

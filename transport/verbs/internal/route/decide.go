@@ -30,7 +30,7 @@ func (r *Router) done(now time.Time) []Action {
 		}
 	}
 	if at, ok := r.askAt(); ok && !now.Before(at) {
-		r.asking, r.askOld, r.askAgain, r.heard, r.lastAsk = true, false, false, false, now
+		r.asking, r.askOld, r.askAgain, r.heard, r.lastAsk, r.needed = true, false, false, false, now, false
 		r.emit(Action{Act: Ask})
 	}
 	out := r.out
@@ -59,7 +59,7 @@ func (r *Router) anyUp() bool {
 
 // pick returns the route that should be maintained.
 func (r *Router) pick(now time.Time) Route {
-	if !r.known {
+	if !r.known || r.away {
 		return None
 	}
 	best, _ := Choose(r.sides(now))
@@ -197,9 +197,9 @@ func (r *Router) Reasons(now time.Time) []Reason {
 	return all
 }
 
-// HasOther reports whether another route than the present target may reach the peer and has not
+// HasAlternative reports whether another route than the present target may reach the peer and has not
 // failed.
-func (r *Router) HasOther(now time.Time) bool {
+func (r *Router) HasAlternative(now time.Time) bool {
 	own, peer := r.sides(now)
 	if !r.known || own.Inventory == nil || peer.Inventory == nil {
 		return false
@@ -223,22 +223,25 @@ func (r *Router) Better(now time.Time) []Reason {
 // learn records what the peer shows. It returns false when another process of the peer is connected
 // and this one has not answered a call to the peer's address: it counts once its channel is up.
 func (r *Router) learn(now time.Time, peer Side, verified bool) bool {
+	r.away = false
 	was := r.peer.Incarnation
 	other := r.known && was != 0 && peer.Incarnation != was
 	switch {
 	case other && !verified && r.anyUp():
 		r.other = peer
 		return false
-	case verified || !r.known || !r.cfg.Callable:
+	case verified || !r.cfg.Callable:
 		r.accept(now, peer, verified)
 		return true
 	}
 	// Anybody may call in the name of the peer unless TLS proves it. What such a call takes away is
 	// taken back by a call to the peer's address.
-	rank, paths := r.rank(now), r.paths
+	first, rank, paths := !r.known, r.rank(now), r.paths
 	r.accept(now, peer, false)
+	less := other || r.rank(now) > rank
 	fails := slices.ContainsFunc(Routes[:], func(k Route) bool { return r.paths[k].peerUntil.Sub(paths[k].peerUntil) > AskEvery })
-	r.askAgain = r.askAgain || other || fails || r.rank(now) > rank
+	r.proven = r.proven && !less
+	r.askAgain = r.askAgain || first || less || fails
 	return true
 }
 
@@ -258,6 +261,7 @@ func (r *Router) accept(now time.Time, peer Side, verified bool) {
 	switch was := r.peer.Incarnation; {
 	case !r.known:
 	case was != 0 && peer.Incarnation != was:
+		r.proven = false
 		r.forgiveAll()
 		r.setProposal(None, time.Time{})
 	case peer.Inventory != nil && r.peer.Inventory != nil && peer.Serial != 0 && peer.Serial <= r.peer.Serial && (!verified || r.heard):
@@ -266,8 +270,8 @@ func (r *Router) accept(now time.Time, peer Side, verified bool) {
 	default:
 		r.forgive(r.peer, peer)
 	}
-	r.heard = r.heard || !verified
-	r.known, r.peer, r.other = true, peer, Side{}
+	r.heard, r.proven = r.heard || !verified, r.proven || verified
+	r.known, r.peer, r.other, r.askErr = true, peer, Side{}, nil
 	for _, k := range Routes {
 		p := &r.paths[k]
 		p.peerUntil, p.peerWhy = time.Time{}, ""
@@ -275,6 +279,15 @@ func (r *Router) accept(now time.Time, peer Side, verified bool) {
 			p.peerUntil, p.peerWhy = now.Add(d.FailedFor), d.FailedWhy
 		}
 	}
+}
+
+// forget is the event that the process at the peer's address does not serve verbs: what another process there has shown
+// counts no more, and the peer is asked as one of which nothing is known.
+func (r *Router) forget(now time.Time, err error) {
+	r.forgiveAll()
+	r.setProposal(None, time.Time{})
+	r.known, r.proven, r.peer, r.other, r.askAgain, r.askErr = false, false, Side{}, Side{}, false, err
+	r.backOff(now, err)
 }
 
 // forgive ends the failures of the routes that differ between what a side was and what it is.
@@ -304,7 +317,7 @@ func (p *path) forgive() {
 
 // askAt is when the peer is to be asked for its inventory. ok is false when it is not to be.
 func (r *Router) askAt() (at time.Time, ok bool) {
-	if !r.cfg.Callable || r.asking || !r.wanted {
+	if !r.cfg.Callable || r.asking || !r.wanted || r.rests() {
 		return at, false
 	}
 	after := time.Duration(0)
@@ -321,6 +334,13 @@ func (r *Router) askAt() (at time.Time, ok bool) {
 		at = r.nextAsk
 	}
 	return at, true
+}
+
+// rests reports whether a peer that the last call has not reached, or no route reaches, is not asked again before a
+// receive needs it. A connected one is there, and has to hear of what has changed.
+func (r *Router) rests() bool {
+	without := !r.anyUp() && (r.askErr != nil || r.known && r.target == None && !r.askAgain)
+	return r.cfg.Lazy && without && !r.needed
 }
 
 // Wake is the latest time for the next Tick; zero for never. It may change with each event.

@@ -53,7 +53,8 @@ func says(err error, prefix string) bool {
 }
 
 // isOfRoute reports whether a channel that ended or could not be made because of err tells
-// something about its route: not that the peer cannot be called, stops, restarts or has chosen.
+// something about its route: not that the peer cannot be called, stops, restarts, has chosen, or
+// has removed this process from its cluster.
 func (r *Router) isOfRoute(err error) bool {
 	if _, unreached := errors.AsType[*handshake.UnreachedError](err); unreached {
 		return false
@@ -63,7 +64,8 @@ func (r *Router) isOfRoute(err error) bool {
 		return false
 	}
 	return !errors.Is(err, handshake.ErrNotKnown) && !errors.Is(err, verbs.ErrDeviceGone) &&
-		!handshake.IsStopping(r.cfg.Peer, err) && !handshake.IsChanging(r.cfg.Peer, err) && !IsInstead(r.cfg.Peer, err) && !IsLeaving(r.cfg.Peer, err)
+		!handshake.IsStopping(r.cfg.Peer, err) && !handshake.IsChanging(r.cfg.Peer, err) && !handshake.IsRemoved(r.cfg.Own.Task, err) &&
+		!IsInstead(r.cfg.Peer, err) && !IsLeaving(r.cfg.Peer, err)
 }
 
 // unknownReasons returns the reason against each route while the peer's inventory is not known.
@@ -149,7 +151,7 @@ func backoff(failures int) time.Duration {
 func (r *Router) backOff(now time.Time, err error) {
 	r.askFailures++
 	wait := MaxAskBackoff
-	if n := r.askFailures - 1; n < 8 && !handshake.WillStay(err) {
+	if n := r.askFailures - 1; n < 8 && !handshake.WillStay(r.cfg.Own.Task, err) {
 		wait = min(MinAskBackoff<<n, MaxAskBackoff)
 	}
 	r.nextAsk = now.Add(wait + time.Duration(r.cfg.Jitter()*float64(wait)/4))

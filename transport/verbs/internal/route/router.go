@@ -16,6 +16,9 @@ type Config struct {
 	// Peer is the task at the other end. Callable says that it has an address.
 	Peer     cluster.Task
 	Callable bool
+	// Lazy says that a peer without a route to it is asked again only when a receive begins (Used), and called for a
+	// channel again only then once a call has not reached it: a process at rest does nothing.
+	Lazy bool
 	// Jitter returns numbers from 0 to 1, which spread the calls to many peers; nil for none.
 	Jitter func() float64
 }
@@ -32,6 +35,7 @@ type Router struct {
 	known  bool // the peer has shown its inventory, or has none
 	peer   Side // if known; its failures are in paths
 	other  Side // another process that has called while one was connected
+	proven bool // a call to the peer's address was answered with what is known, or with no more than that
 	paths  [TCP + 1]path
 	target Route  // which one is maintained
 	shown  uint64 // Serial of the last inventory that the peer has got
@@ -50,6 +54,8 @@ type Router struct {
 	nextAsk     time.Time // no call before, after one that failed
 	askFailures int
 	askErr      error // of the last one; nil if it succeeded
+	needed      bool  // a receive has begun since the last one
+	away        bool  // with Lazy: a call for a channel has not reached the peer, and nothing has needed it since
 }
 
 // path is the state of one route.
@@ -89,9 +95,28 @@ func (r *Router) Proposes() bool { return r.proposes }
 // Target is the route of which a channel is maintained; None when there is none.
 func (r *Router) Target() Route { return r.target }
 
-// Want is the event that a channel is wanted, from now on.
+// Proven reports whether a call to the peer's address has shown what is known of it: anybody may call in its name. What a
+// process that has no address shows is all that there is.
+func (r *Router) Proven() bool { return r.proven || !r.cfg.Callable }
+
+// Away reports whether nothing is maintained because a call for a channel has not reached the peer.
+func (r *Router) Away() bool { return r.away }
+
+// PeerHas reports whether the peer has a device for a route. One of an older build, which shows none, may have it.
+func (r *Router) PeerHas(k Route) bool { return r.peer.Inventory == nil || r.peer.device(k) != nil }
+
+// PeerIncarnation is that of the process that is the peer; 0 if it is not known.
+func (r *Router) PeerIncarnation() uint64 { return r.peer.Incarnation }
+
+// Want is the event that a channel is wanted, from now on. It comes again whenever the peer is looked for.
 func (r *Router) Want(now time.Time) []Action {
-	r.wanted = true
+	r.wanted, r.needed, r.away = true, true, false
+	return r.done(now)
+}
+
+// Addressed is the event that the peer, which had no address, has one.
+func (r *Router) Addressed(now time.Time) []Action {
+	r.cfg.Callable = true
 	return r.done(now)
 }
 
@@ -104,9 +129,18 @@ func (r *Router) Expedite(now time.Time) []Action {
 	return r.done(now)
 }
 
-// Used is the event that a receive begins. A process that the peer cannot call learns of a better
+// Reached is the event that the peer has answered another call, and a receive waits. Why a call for the inventory has
+// failed may have passed, and what is known of the peer may be of the process before.
+func (r *Router) Reached(now time.Time) []Action {
+	r.needed, r.away, r.nextAsk = true, false, time.Time{}
+	r.askAgain = r.askAgain || r.known && r.target == None && !r.anyUp()
+	return r.done(now)
+}
+
+// Used is the event that a receive begins, over a channel or not. A process that the peer cannot call learns of a better
 // route by it, at most every RefreshEvery.
 func (r *Router) Used(now time.Time) []Action {
+	r.needed, r.away = true, false
 	if r.cfg.Own.Task.Job == cluster.ClientJob && r.known && !r.asking && r.peer.Inventory != nil && r.mayImprove() && !now.Before(r.lastAsk.Add(RefreshEvery)) {
 		r.askAgain = true
 	}
@@ -143,9 +177,12 @@ func (r *Router) Answered(now time.Time, peer Side, err error) []Action {
 		r.learn(now, Side{Task: r.cfg.Peer, Incarnation: r.peer.Incarnation}, true)
 		r.askErr = nil
 	}
-	if r.askErr == nil {
+	switch {
+	case r.askErr == nil:
 		r.askFailures, r.nextAsk = 0, time.Time{}
-	} else {
+	case errors.Is(err, handshake.ErrNotServed) && !r.anyUp():
+		r.forget(now, err)
+	default:
 		r.backOff(now, err)
 		r.askAgain = r.known
 	}
@@ -200,7 +237,7 @@ func (r *Router) Up(now time.Time, route Route, incarnation uint64) []Action {
 	}
 	p := &r.paths[route]
 	p.up, p.upSince, p.leaving = true, now, false
-	r.askOld = r.asking
+	r.askOld, r.away = r.asking, false
 	p.until, p.peerUntil = time.Time{}, time.Time{}
 	return r.done(now)
 }
@@ -214,6 +251,12 @@ func (r *Router) Down(now time.Time, route Route, err error) []Action {
 	}
 	counts := !p.leaving && (p.up || route == r.target)
 	p.up, p.leaving = false, false
+	if errors.Is(err, handshake.ErrNotServed) && !r.anyUp() {
+		r.forget(now, err)
+		return r.done(now)
+	}
+	_, unreached := errors.AsType[*handshake.UnreachedError](err)
+	r.away = r.away || r.cfg.Lazy && unreached && !r.anyUp()
 	if err != nil && counts && r.isOfRoute(err) {
 		p.count++
 		p.failedAt, p.why = now, short(err)

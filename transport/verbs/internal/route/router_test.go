@@ -179,6 +179,8 @@ func TestWhatIsNoFailureOfARoute(t *testing.T) {
 		"a peer that stops":                  quoted(nameB + " is stopping"),
 		"a peer that does not know us":       status.Errorf(status.Unavailable, "%w", handshake.ErrNotKnown),
 		"a device that this process lost":    verbs.ErrDeviceGone,
+		"a peer that has removed us":         quoted(nameA + " has left the cluster"),
+		"a call of one that was removed":     status.Errorf(status.FailedPrecondition, "%w", &status.Said{Peer: nameB, Text: "the cluster has no task " + nameA}),
 		"a peer that proposes another one":   quoted(nameB + " proposes the route over tcp"),
 		"a peer that has taken another one":  quoted(nameB + " has taken the route over tcp"),
 		"a peer that uses another device":    quoted(nameB + " has no verbs for now: Unavailable: it changes from a port 1 to b port 1"),
@@ -266,7 +268,7 @@ func TestAPeerOfAnEarlierReleaseHasOneDevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantActs(t, acts, "maintain rdma")
+	wantActs(t, acts, "maintain rdma", "ask")
 }
 
 // TestAPeerThatDoesNotAnswerIsAskedAgain: after 0.5 s, doubling up to 30 s.
@@ -294,6 +296,36 @@ func TestAPeerThatDoesNotAnswerIsAskedAgain(t *testing.T) {
 	r.Answered(now, Side{}, status.New(status.Unimplemented, "no verbs"))
 	if wait := r.Wake().Sub(now); wait != MaxAskBackoff {
 		t.Errorf("after an error that stays it waits for %v", wait)
+	}
+}
+
+// TestALazyRouterAsksWhenAReceiveBegins: a process that nobody has told to use verbs calls a peer without them no more
+// than receives need it, and at rest has no timer. One that was told goes on asking.
+func TestALazyRouterAsksWhenAReceiveBegins(t *testing.T) {
+	for name, answer := range map[string]func(*Router, time.Time) []Action{
+		"it serves no verbs": func(r *Router, now time.Time) []Action {
+			return r.Answered(now, Side{}, status.Errorf(status.Unimplemented, "%w", handshake.ErrNotServed))
+		},
+		"nothing in common": func(r *Router, now time.Time) []Action { return r.Answered(now, side(1, shared), nil) },
+	} {
+		for _, lazy := range []bool{true, false} {
+			r := New(Config{Own: side(0, tcp), Peer: names[1], Callable: true, Lazy: lazy})
+			wantActs(t, r.Want(began), "ask")
+			wantActs(t, answer(r, began))
+			if !r.Wake().IsZero() == lazy {
+				t.Errorf("%s, lazy %v: it wakes at %v", name, lazy, r.Wake())
+			}
+			if !lazy {
+				continue
+			}
+			wantActs(t, r.Tick(after(time.Hour)))
+			wantActs(t, r.Used(after(time.Hour)), "ask")
+			wantActs(t, answer(r, after(time.Hour)))
+			wantActs(t, r.Used(after(time.Hour+time.Second)))
+			if wait := r.Wake().Sub(after(time.Hour)); wait != MaxAskBackoff {
+				t.Errorf("%s: a receive has begun at once, and it waits for %v", name, wait)
+			}
+		}
 	}
 }
 
@@ -326,7 +358,7 @@ func TestReasonsTravelShort(t *testing.T) {
 	}
 }
 
-// TestAnotherRoute: another kind counts if it may reach the peer and has not failed.
+// TestAnotherRoute: another route counts if it may reach the peer and has not failed.
 func TestAnotherRoute(t *testing.T) {
 	for what, c := range map[string]struct {
 		peer []handshake.Device
@@ -342,7 +374,7 @@ func TestAnotherRoute(t *testing.T) {
 		if c.peer != nil {
 			r.Answered(began, side(1, c.peer...), nil)
 		}
-		if got := r.HasOther(began); got != c.want {
+		if got := r.HasAlternative(began); got != c.want {
 			t.Errorf("%s: %v", what, got)
 		}
 	}
@@ -392,7 +424,7 @@ func TestAClientHearsAServerThatForgotIt(t *testing.T) {
 }
 
 // TestNothingInCommonIsOneSentence: it has the devices of both sides by the names of the setting
-// provider, and what to do. Otherwise each kind that a side has comes with its reason.
+// provider, and what to do. Otherwise each route that a side has comes with its reason.
 func TestNothingInCommonIsOneSentence(t *testing.T) {
 	for name, c := range map[string]struct {
 		own, peer []handshake.Device
@@ -409,6 +441,147 @@ func TestNothingInCommonIsOneSentence(t *testing.T) {
 		r.Answered(began, side(1, c.peer...), nil)
 		if got := r.NoRoute(began); got != c.want || r.Target() != None {
 			t.Errorf("%s:\n%s, want\n%s", name, got, c.want)
+		}
+	}
+}
+
+// TestAPeerThatLostVerbsIsForgotten: its process has been replaced by one that serves no verbs. Its routes are not tried
+// any more, and a lazy side has no timer before a receive begins. Another side asks it at the longest interval.
+func TestAPeerThatLostVerbsIsForgotten(t *testing.T) {
+	notServed := status.Errorf(status.Unimplemented, "%w", handshake.ErrNotServed)
+	for name, answer := range map[string]func(*Router) []Action{
+		"a call for a channel": func(r *Router) []Action { return r.Down(began, TCP, notServed) },
+		"a call for its devices": func(r *Router) []Action {
+			wantActs(t, r.Own(began, side(0, shared, tcp)), "ask")
+			return r.Answered(began, Side{}, notServed)
+		},
+	} {
+		for _, lazy := range []bool{true, false} {
+			r := New(Config{Own: side(0, tcp), Peer: names[1], Callable: true, Lazy: lazy})
+			r.Want(after(-time.Minute))
+			wantActs(t, r.Answered(after(-time.Minute), side(1, tcp), nil), "maintain tcp")
+			r.Up(after(-time.Minute), TCP, 2)
+			wantActs(t, r.Down(began, TCP, status.New(status.Unavailable, "broken"))) // the only route is tried again at once
+			wantActs(t, answer(r), "rest tcp")
+			if r.Known() || r.Target() != None {
+				t.Errorf("%s: it is known by %v", name, r.Target())
+			}
+			switch wake := r.Wake(); {
+			case lazy && !wake.IsZero():
+				t.Errorf("%s: a process at rest wakes at %v", name, wake)
+			case !lazy && !wake.Equal(after(MaxAskBackoff)):
+				t.Errorf("%s: it wakes at %v", name, wake)
+			}
+			wantActs(t, r.Used(after(MaxAskBackoff)), "ask")
+			wantActs(t, r.Answered(after(MaxAskBackoff), side(1, tcp), nil), "maintain tcp")
+		}
+	}
+}
+
+// TestALazyRouterHasNoTimerForAPeerThatIsAway: each look for the peer asks it, and nothing else does.
+func TestALazyRouterHasNoTimerForAPeerThatIsAway(t *testing.T) {
+	r := New(Config{Own: side(0, tcp), Peer: names[1], Callable: true, Lazy: true})
+	wantActs(t, r.Want(began), "ask")
+	wantActs(t, r.Answered(began, Side{}, errLost))
+	if wake := r.Wake(); !wake.IsZero() {
+		t.Errorf("it wakes at %v", wake)
+	}
+	wantActs(t, r.Want(began)) // a look soon after that waits for the back-off
+	if wake := r.Wake(); !wake.Equal(after(MinAskBackoff)) {
+		t.Errorf("a look for the peer has it wake at %v", wake)
+	}
+	wantActs(t, r.Tick(after(MinAskBackoff)), "ask")
+}
+
+// TestALazyRouterAsksAfterTheReasonHasPassed: why the peer was not asked says nothing once the peer itself has called.
+func TestALazyRouterAsksAfterTheReasonHasPassed(t *testing.T) {
+	r := New(Config{Own: side(0, tcp), Peer: names[1], Callable: true, Lazy: true})
+	wantActs(t, r.Want(began), "ask")
+	wantActs(t, r.Answered(began, Side{}, status.Errorf(status.Unimplemented, "%w", handshake.ErrNotServed)))
+	wantActs(t, r.Asked(after(time.Minute), side(1, tcp)), "maintain tcp", "ask")
+	wantActs(t, r.Answered(after(time.Minute), side(1, tcp), nil))
+	r.Up(after(time.Minute), TCP, 2)
+	wantActs(t, r.Own(after(2*time.Minute), side(0, shared, tcp)), "ask")
+}
+
+// TestALazyRouterTellsAConnectedPeerAfterALostCall: the better device of this side is of use only once the peer knows it.
+func TestALazyRouterTellsAConnectedPeerAfterALostCall(t *testing.T) {
+	r := New(Config{Own: side(0, tcp), Peer: names[1], Callable: true, Lazy: true})
+	r.Want(began)
+	wantActs(t, r.Answered(began, side(1, tcp), nil), "maintain tcp")
+	r.Up(began, TCP, 2)
+	wantActs(t, r.Own(after(time.Minute), side(0, shared, tcp)), "ask")
+	wantActs(t, r.Answered(after(time.Minute), Side{}, errLost))
+	wantActs(t, r.Tick(r.Wake()), "ask")
+}
+
+// TestAStrangerProvesNothing: what a call in the name of a peer shows counts for what it may cost, and is proven only by the
+// answer to a call to the peer's address.
+func TestAStrangerProvesNothing(t *testing.T) {
+	forged := changed(side(1), func(s *Side) { s.Incarnation = 99 })
+	r := New(Config{Own: side(0, tcp), Peer: names[1], Callable: true})
+	r.Want(began)
+	wantActs(t, r.Answered(began, Side{}, errLost))
+	r.Asked(after(10*time.Millisecond), forged)
+	if r.Proven() || r.Wake().IsZero() {
+		t.Errorf("a first call: proven %v, the peer is asked at %v", r.Proven(), r.Wake())
+	}
+	wantActs(t, r.Tick(r.Wake()), "ask")
+	wantActs(t, r.Answered(after(2*time.Second), side(1, tcp), nil), "maintain tcp")
+	if !r.Proven() {
+		t.Error("the peer has answered, which proves nothing")
+	}
+	r.Asked(after(time.Minute), forged)
+	if r.Proven() {
+		t.Error("a call after the answer proves that no route is left")
+	}
+	wantActs(t, r.Answered(after(time.Minute), side(1, shared), nil))
+	if r.Asked(after(time.Minute+2*AskEvery), side(1, shared)); !r.Proven() || !r.Wake().Equal(after(time.Minute+MaxAskBackoff)) {
+		t.Errorf("a call that shows the same: proven %v, the peer is asked at %v", r.Proven(), r.Wake())
+	}
+}
+
+// TestALazyRouterMaintainsNothingToAPeerThatHasGone: one that had a channel is called no more than one that never had,
+// until a receive needs it, or it calls.
+func TestALazyRouterMaintainsNothingToAPeerThatHasGone(t *testing.T) {
+	for name, event := range map[string]func(*Router) []Action{
+		"a look":    func(r *Router) []Action { return r.Want(after(time.Hour)) },
+		"a receive": func(r *Router) []Action { return r.Used(after(time.Hour)) },
+		"an answer": func(r *Router) []Action { return r.Reached(after(time.Hour)) },
+		"a call":    func(r *Router) []Action { return r.Asked(after(time.Hour), side(1, tcp)) },
+	} {
+		r := New(Config{Own: side(0, tcp), Peer: names[1], Callable: true, Lazy: true})
+		r.Want(began)
+		wantActs(t, r.Answered(began, side(1, tcp), nil), "maintain tcp")
+		r.Up(began, TCP, 2)
+		wantActs(t, r.Down(after(time.Minute), TCP, errBroke)) // the peer may be there
+		wantActs(t, r.Down(after(time.Minute), TCP, errLost), "rest tcp")
+		wantActs(t, r.Tick(after(30*time.Minute))) // the failure of the route is over
+		if wake := r.Wake(); !wake.IsZero() {
+			t.Errorf("%s: at rest it wakes at %v", name, wake)
+		}
+		if acts := event(r); len(acts) == 0 || acts[0] != (Action{Act: Maintain, Route: TCP}) {
+			t.Errorf("%s: %v", name, acts)
+		}
+	}
+}
+
+// TestAPeerThatAnswersIsAskedAtOnce, whatever a call before has failed for, and also if no device reached what it was.
+func TestAPeerThatAnswersIsAskedAtOnce(t *testing.T) {
+	for name, answer := range map[string]func(*Router) []Action{
+		"not reached": func(r *Router) []Action { return r.Answered(began, Side{}, errLost) },
+		"not served": func(r *Router) []Action {
+			return r.Answered(began, Side{}, status.Errorf(status.Unimplemented, "%w", handshake.ErrNotServed))
+		},
+		"nothing in common": func(r *Router) []Action { return r.Answered(began, side(1, shared), nil) },
+	} {
+		for _, lazy := range []bool{true, false} {
+			r := New(Config{Own: side(0, tcp), Peer: names[1], Callable: true, Lazy: lazy})
+			wantActs(t, r.Want(began), "ask")
+			wantActs(t, answer(r))
+			if acts := r.Reached(after(AskEvery)); len(acts) != 1 || acts[0].Act != Ask {
+				t.Errorf("%s, lazy %v: %v", name, lazy, acts)
+			}
 		}
 	}
 }

@@ -172,7 +172,7 @@ func (w *world) state() string {
 	for i := range w.sides {
 		s := &w.sides[i]
 		r := s.r
-		fmt.Fprint(&b, "|", s.has, s.wanted, r.wanted, r.known, r.target, r.proposal, rel(r.differsFrom), rel(r.ownAfter), r.asking, r.askAgain, r.asking && r.heard,
+		fmt.Fprint(&b, "|", s.has, s.wanted, r.wanted, r.known, r.target, r.proposal, rel(r.differsFrom), rel(r.ownAfter), r.asking, r.askAgain, r.asking && r.heard, r.proven,
 			age(r.lastAsk, MaxAskBackoff), rel(r.nextAsk), r.askFailures, r.askErr != nil)
 		side(r.cfg.Own)
 		side(r.peer)
@@ -234,7 +234,7 @@ func (w *world) moves() (all []move, inner int) {
 	}
 	for i := range w.sides {
 		s := &w.sides[i]
-		if w.left.forged > 0 && s.r.known && s.r.cfg.Callable {
+		if w.left.forged > 0 && s.r.cfg.Callable {
 			for _, k := range Routes {
 				all = append(all, move{"forge", i, k})
 			}
@@ -351,9 +351,17 @@ func (w *world) play(m move) {
 	case "forge":
 		w.left.forged--
 		w.changes++
+		was := s.r.target
+		proven := s.r.proven
 		w.take(m.i, s.r.Asked(w.now, w.forged(m.i, m.k)))
-		if w.off == "what a stranger takes away is asked for" {
+		switch w.off {
+		case "what a stranger takes away is asked for":
 			s.r.askAgain = false
+		case "what a stranger shows proves nothing":
+			s.r.proven = proven || s.r.known
+		}
+		if s.r.proven && s.r.target == None && w.best() != None && !s.r.anyUp() && (!proven || was != None) {
+			w.violation("side %d believes a stranger that no route reaches its peer", m.i)
 		}
 	case "tick":
 		w.tick()
@@ -601,7 +609,7 @@ func (w *world) response(x message) {
 	m.call = 0
 	if x.err != nil {
 		m.next = w.now.Add(time.Second)
-		if handshake.WillStay(x.err) {
+		if handshake.WillStay(w.task(x.to), x.err) {
 			m.next = w.now.Add(handshake.MaxBackoff)
 		}
 		if !c.up { // else the peer has made the channel by a call of its own
@@ -892,6 +900,7 @@ func TestSimulationEachRuleMatters(t *testing.T) {
 		"another process does not replace the connected one":      {kinds: 2, restarts: 1},
 		"an older inventory is ignored":                           {kinds: 1, comes: 2},
 		"what a stranger takes away is asked for":                 {kinds: 2, forged: 1},
+		"what a stranger shows proves nothing":                    {kinds: 2, forged: 1},
 		"a peer that cannot be called is no failure of the route": {kinds: 2, losses: 1},
 	} {
 		t.Run(rule, func(t *testing.T) {

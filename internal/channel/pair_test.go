@@ -11,9 +11,9 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// link is two channels that are connected. Messages are delivered at once and in order. The
+// pair is two channels that are connected. Messages are delivered at once and in order. The
 // test decides how requests are answered.
-type link struct {
+type pair struct {
 	t      testing.TB
 	now    time.Time
 	ends   [2]end
@@ -39,9 +39,9 @@ type end struct {
 	held     []uint32
 }
 
-func newLink(t testing.TB, change ...func(*Config)) *link {
-	l := &link{t: t, now: time.Unix(1000, 0)}
-	for i := range l.ends {
+func newPair(t testing.TB, change ...func(*Config)) *pair {
+	p := &pair{t: t, now: time.Unix(1000, 0)}
+	for i := range p.ends {
 		cfg := Config{
 			Peer: "/job:peer/replica:0/task:0", Generation: 3, OwnIncarnation: uint64(i) + 1, PeerIncarnation: uint64(2 - i),
 			Rails: 1, Window: 16, PeerWindow: 16, Message: 12 << 10, PeerMessage: 12 << 10, Eager: 8 << 10, SendQueue: 64,
@@ -50,20 +50,20 @@ func newLink(t testing.TB, change ...func(*Config)) *link {
 		for _, f := range change {
 			f(&cfg)
 		}
-		ch, err := New(l.now, cfg)
+		ch, err := New(p.now, cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.ends[i].ch = ch
-		l.ends[i].respond = func(a Request) Response { t.Errorf("a request for %s", a.Key); return Response{} }
+		p.ends[i].ch = ch
+		p.ends[i].respond = func(a Request) Response { t.Errorf("a request for %s", a.Key); return Response{} }
 	}
-	l.ends[0].ch.Ready(l.now)
-	l.run()
-	l.trace = nil
-	for i := range l.ends {
-		l.ends[i].others = nil
+	p.ends[0].ch.Ready(p.now)
+	p.run()
+	p.trace = nil
+	for i := range p.ends {
+		p.ends[i].others = nil
 	}
-	return l
+	return p
 }
 
 // tickAndAct calls Tick when it is due, then Actions.
@@ -75,48 +75,48 @@ func tickAndAct(c *Channel, now time.Time) []Action {
 }
 
 // run carries out actions until there are none.
-func (l *link) run() {
+func (p *pair) run() {
 	for busy := true; busy; {
 		busy = false
-		for i := range l.ends {
-			for _, a := range tickAndAct(l.ends[i].ch, l.now) {
+		for i := range p.ends {
+			for _, a := range tickAndAct(p.ends[i].ch, p.now) {
 				busy = true
-				l.do(i, a)
+				p.do(i, a)
 			}
 		}
 	}
 }
 
 // wait advances the time by d, and runs at each deadline of either side.
-func (l *link) wait(d time.Duration) {
-	for until := l.now.Add(d); ; {
+func (p *pair) wait(d time.Duration) {
+	for until := p.now.Add(d); ; {
 		next := until
-		for i := range l.ends {
-			if at := l.ends[i].ch.Deadline(); !at.IsZero() && at.Before(next) {
+		for i := range p.ends {
+			if at := p.ends[i].ch.Deadline(); !at.IsZero() && at.Before(next) {
 				next = at
 			}
 		}
-		if next.After(l.now) {
-			l.now = next
+		if next.After(p.now) {
+			p.now = next
 		}
-		l.run()
-		if !l.now.Before(until) {
+		p.run()
+		if !p.now.Before(until) {
 			return
 		}
 		stuck := true
-		for i := range l.ends {
-			if at := l.ends[i].ch.Deadline(); at.IsZero() || at.After(l.now) {
+		for i := range p.ends {
+			if at := p.ends[i].ch.Deadline(); at.IsZero() || at.After(p.now) {
 				continue
 			}
 			stuck = false
-			l.t.Fatalf("side %d has a deadline that passes without effect", i)
+			p.t.Fatalf("side %d has a deadline that passes without effect", i)
 		}
 		_ = stuck
 	}
 }
 
-func (l *link) do(i int, a Action) {
-	e := &l.ends[i]
+func (p *pair) do(i int, a Action) {
+	e := &p.ends[i]
 	switch a.Kind {
 	case ActEnd:
 		a.Value = a.Value.Clone()
@@ -135,17 +135,17 @@ func (l *link) do(i int, a Action) {
 	case ActPlace:
 		a.Value = a.Value.Clone()
 		e.places = append(e.places, a)
-		if !l.manual {
-			e.ch.Place(l.now, a.ID, a.Attempt, e.dest())
+		if !p.manual {
+			e.ch.Place(p.now, a.ID, a.Attempt, e.dest())
 		}
 	case ActRequest:
 		a.Request.Key = slices.Clone(a.Request.Key)
 		e.requests = append(e.requests, a.Request)
-		if !l.manual {
-			e.ch.Respond(l.now, a.Request.ID, a.Request.Attempt, e.respond(a.Request))
+		if !p.manual {
+			e.ch.Respond(p.now, a.Request.ID, a.Request.Attempt, e.respond(a.Request))
 		}
 	case ActPost:
-		l.post(i, a.Post)
+		p.post(i, a.Post)
 	case ActTaken:
 		e.taken = a.Taken
 		e.others = append(e.others, a)
@@ -165,104 +165,104 @@ func (e *end) dest() Dest {
 	return d
 }
 
-func (l *link) post(i int, p Post) {
-	l.trace = append(l.trace, describe(i, &p))
-	if l.cut {
+func (p *pair) post(i int, w Post) {
+	p.trace = append(p.trace, describe(i, &w))
+	if p.cut {
 		return
 	}
-	to := l.ends[1-i].ch
-	switch p.Op {
+	to := p.ends[1-i].ch
+	switch w.Op {
 	case verbs.OpSend:
-		to.Message(l.now, p.Rail, append(slices.Clone(p.Message), make([]byte, p.Length)...))
+		to.Message(p.now, w.Rail, append(slices.Clone(w.Message), make([]byte, w.Length)...))
 	case verbs.OpWriteImm:
-		to.Imm(l.now, p.Rail, p.Imm)
+		to.Imm(p.now, w.Rail, w.Imm)
 	}
-	if e := &l.ends[i]; p.Signaled && e.hold {
-		e.held = append(e.held, p.Slot)
-	} else if p.Signaled {
-		e.ch.Sent(l.now, p.Rail, p.Slot)
+	if e := &p.ends[i]; w.Signaled && e.hold {
+		e.held = append(e.held, w.Slot)
+	} else if w.Signaled {
+		e.ch.Sent(p.now, w.Rail, w.Slot)
 	}
 }
 
-func describe(i int, p *Post) string {
+func describe(i int, w *Post) string {
 	s := []string{">", "<"}[i]
-	if p.Rail > 0 {
-		s += fmt.Sprint(p.Rail)
+	if w.Rail > 0 {
+		s += fmt.Sprint(w.Rail)
 	}
 	switch {
-	case p.Op == verbs.OpSend:
-		kind, _ := wire.KindOf(p.Message)
+	case w.Op == verbs.OpSend:
+		kind, _ := wire.KindOf(w.Message)
 		s += kind.String()
-	case p.Length == 0:
+	case w.Length == 0:
 		s += "PROBE"
-	case p.Op == verbs.OpWrite:
-		s += fmt.Sprintf("WRITE %d", p.Length)
+	case w.Op == verbs.OpWrite:
+		s += fmt.Sprintf("WRITE %d", w.Length)
 	default:
-		s += fmt.Sprintf("IMM %d", p.Length)
+		s += fmt.Sprintf("IMM %d", w.Length)
 	}
 	return s
 }
 
 // expect compares what was posted since the last call: ">" is from side 0, "<" from side 1.
-func (l *link) expect(want ...string) {
-	l.t.Helper()
-	if got := strings.Join(l.trace, ", "); got != strings.Join(want, ", ") {
-		l.t.Errorf("posted: %s\nwant:   %s", got, strings.Join(want, ", "))
+func (p *pair) expect(want ...string) {
+	p.t.Helper()
+	if got := strings.Join(p.trace, ", "); got != strings.Join(want, ", ") {
+		p.t.Errorf("posted: %s\nwant:   %s", got, strings.Join(want, ", "))
 	}
-	l.trace = nil
+	p.trace = nil
 }
 
 // receive starts a receive at side 0.
-func (l *link) receive(id uint64, key string) {
-	e := &l.ends[0]
+func (p *pair) receive(id uint64, key string) {
+	e := &p.ends[0]
 	r := Receive{ID: id, Attempt: 1, Responder: 2, Step: 1, Key: key}
 	if v, ok := e.ch.CachedMeta(key); ok {
 		d := e.dest()
 		r.Early, r.Value = &d, v
 	}
-	e.ch.Receive(l.now, r)
+	e.ch.Receive(p.now, r)
 }
 
 // last returns the ActEnd of the last receive of side 0.
-func (l *link) last() Action {
-	l.t.Helper()
-	if len(l.ends[0].ended) == 0 {
-		l.t.Fatal("no receive has ended")
+func (p *pair) last() Action {
+	p.t.Helper()
+	if len(p.ends[0].ended) == 0 {
+		p.t.Fatal("no receive has ended")
 	}
-	return l.ends[0].ended[len(l.ends[0].ended)-1]
+	return p.ends[0].ended[len(p.ends[0].ended)-1]
 }
 
 // respondWith makes side 1 respond with values of these sizes in turn.
-func (l *link) respondWith(sizes ...int64) {
+func (p *pair) respondWith(sizes ...int64) {
 	n := uint64(0)
-	l.ends[1].respond = func(Request) Response {
+	p.ends[1].respond = func(Request) Response {
 		n++
 		return Response{Value: valueOf(sizes[int(n-1)%len(sizes)]), Source: Source{Handle: n}}
 	}
 }
 
 // clean checks that every receive, request, destination, slot and share is released.
-func (l *link) clean() {
-	l.t.Helper()
-	for i := range l.ends {
-		e := &l.ends[i]
+func (p *pair) clean() {
+	p.t.Helper()
+	for i := range p.ends {
+		e := &p.ends[i]
 		if n := e.ch.receives.n; n > 0 {
-			l.t.Errorf("side %d has %d receives left", i, n)
+			p.t.Errorf("side %d has %d receives left", i, n)
 		}
 		if n := e.ch.requests.n; n > 0 {
-			l.t.Errorf("side %d has %d requests left", i, n)
+			p.t.Errorf("side %d has %d requests left", i, n)
 		}
 		if n := e.ch.shares.n; n > 0 {
-			l.t.Errorf("side %d has %d shares left", i, n)
+			p.t.Errorf("side %d has %d shares left", i, n)
 		}
 		if got := len(slices.Compact(slices.Sorted(slices.Values(e.freed)))); got != len(e.freed) || uint64(got) != e.handle {
-			l.t.Errorf("side %d returned destinations %v of %d", i, e.freed, e.handle)
+			p.t.Errorf("side %d returned destinations %v of %d", i, e.freed, e.handle)
 		}
 		if e.ch.slots.free.n != len(e.ch.slots.of) {
-			l.t.Errorf("side %d has slots that are not free", i)
+			p.t.Errorf("side %d has slots that are not free", i)
 		}
 		if e.ch.quarantined != 0 {
-			l.t.Errorf("side %d has %d bytes in quarantine", i, e.ch.quarantined)
+			p.t.Errorf("side %d has %d bytes in quarantine", i, e.ch.quarantined)
 		}
 	}
 }

@@ -6,21 +6,21 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// checkPieces refuses a serialised TensorProto, or VariantTensorDataProto, whose packed lists come in many
-// pieces, or whose messages are nested too deep. The parser copies a list for each further piece of it,
-// which takes time with the square of the pieces; writers of protobuf make one.
-func checkPieces(b []byte, variant bool) error {
+// checkPacked refuses a serialised TensorProto, or VariantTensorDataProto, whose packed lists come in many
+// parts, or whose messages are nested too deep. The parser copies a list for each further part of it,
+// which takes time with the square of the parts; writers of protobuf make one.
+func checkPacked(b []byte, variant bool) error {
 	most := maxCopies * int64(len(b))
 	switch n, deep := copies(b, variant, maxDepth); {
 	case deep:
 		return status.Errorf(status.InvalidArgument, "a TensorProto has messages nested more than %d deep", maxDepth)
 	case n > most+minCopies:
-		return status.Errorf(status.InvalidArgument, "a TensorProto of %d bytes has its lists in too many pieces: parsing it would copy %d bytes", len(b), n)
+		return status.Errorf(status.InvalidArgument, "a TensorProto of %d bytes has its lists in too many parts: parsing it would copy %d bytes", len(b), n)
 	}
 	return nil
 }
 
-// copies returns how many bytes on the wire of earlier pieces the parser copies.
+// copies returns how many bytes on the wire of earlier parts the parser copies.
 func copies(b []byte, variant bool, depth int) (n int64, deep bool) {
 	if depth == 0 {
 		return 0, true

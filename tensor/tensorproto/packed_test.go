@@ -16,8 +16,8 @@ func inField(number protowire.Number, b []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), b)
 }
 
-// TestListsInPiecesAreRefused: the parser would copy them with the square of the pieces.
-func TestListsInPiecesAreRefused(t *testing.T) {
+// TestListsInPartsAreRefused: the parser would copy them with the square of the parts.
+func TestListsInPartsAreRefused(t *testing.T) {
 	const n = 20_000 // 1.6 GB
 	list := append([]byte{0x08, 9, 0x12, 0}, bytes.Repeat(inField(fieldInt64s, []byte{1}), n)...)
 	variant := append([]byte{0x08, 21, 0x12, 0}, inField(fieldVariants, inField(fieldVariantTensors, list))...)
@@ -32,14 +32,14 @@ func TestListsInPiecesAreRefused(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		_, err := Unmarshal(b, tensor.Heap{})
 		runtime.ReadMemStats(&after)
-		if status.CodeOf(err) != status.InvalidArgument || !strings.Contains(err.Error(), "pieces") || after.TotalAlloc-before.TotalAlloc > 10<<20 {
+		if status.CodeOf(err) != status.InvalidArgument || !strings.Contains(err.Error(), "parts") || after.TotalAlloc-before.TotalAlloc > 10<<20 {
 			t.Errorf("%s: %v, %d bytes were allocated", name, err, after.TotalAlloc-before.TotalAlloc)
 		}
 	}
 	some := append([]byte{0x08, 9, 0x12, 4, 0x12, 2, 0x08, 3}, bytes.Repeat(inField(fieldInt64s, []byte{1}), 3)...)
 	x, err := Unmarshal(some, tensor.Heap{})
 	if err != nil {
-		t.Fatalf("three pieces: %v", err)
+		t.Fatalf("three parts: %v", err)
 	}
 	x.Release()
 }

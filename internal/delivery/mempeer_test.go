@@ -22,9 +22,10 @@ type memPeer struct {
 	mu          sync.Mutex // guards what follows
 	incarnation uint64
 	plain       bool
-	wire        string        // of the arrivals
+	transport   string        // of the arrivals
 	down        bool          // hellos are refused
 	deaf        bool          // hellos get no answer
+	refuses     chan error    // hellos get an answer from here; nil: their own one
 	delay       time.Duration // of a request and of an answer, each
 	broken      chan struct{} // closed when the connection breaks
 	faults      *rand.Rand    // breaks connections at random; nil for none
@@ -145,8 +146,13 @@ func (m *memPeer) set(f func()) {
 
 func (m *memPeer) Hello(ctx context.Context) (transport.Peer, error) {
 	m.mu.Lock()
-	down, deaf, who := m.down, m.deaf, transport.Peer{Tryst: !m.plain, Incarnation: m.incarnation}
+	refuses, down, deaf, who := m.refuses, m.down, m.deaf, transport.Peer{Tryst: !m.plain, Incarnation: m.incarnation}
 	m.mu.Unlock()
+	if refuses != nil {
+		if err := <-refuses; err != nil {
+			return transport.Peer{}, err
+		}
+	}
 	switch {
 	case deaf:
 		<-ctx.Done()
@@ -287,8 +293,8 @@ func (m *memPeer) recv(ctx context.Context, a *transport.Receive) (rendezvous.Va
 			}
 			return rendezvous.Value{}, err
 		}
-		if m.mu.Lock(); m.wire != "" {
-			a.Arrival.Transport, a.Arrival.Device = m.wire, "mem0"
+		if m.mu.Lock(); m.transport != "" {
+			a.Arrival.Transport, a.Arrival.Device = m.transport, "mem0"
 		}
 		m.mu.Unlock()
 		return ans.Value, ans.Err

@@ -12,20 +12,20 @@ import (
 // its network (RFC 4291, section 2.5.1).
 const hostBits = 64
 
-// Source returns the source of ctx's call (SourceOf), or "" outside of a call.
-func Source(ctx context.Context) string {
+// Address returns the address of the caller of ctx's call (AddressOf), or "" outside of a call.
+func Address(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
 		return ""
 	}
-	return SourceOf(p.Addr)
+	return AddressOf(p.Addr)
 }
 
-// SourceOf returns the host of a connection's remote address, to which the limits for
+// AddressOf returns the host of a connection's remote address, to which the limits for
 // connections and for unknown processes apply: the IPv4 address, or the IPv6 network, without
 // the port. It returns an address that is no IP address unchanged, for instance that of a
 // Unix socket.
-func SourceOf(a net.Addr) string {
+func AddressOf(a net.Addr) string {
 	address := a.String()
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
