@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks what deploy/ has with the tools of those who read it: check-deploy.sh VENV. It needs go, and the requirements of
+# Checks what deploy/ and .github/ have with the tools of those who read it: check-deploy.sh VENV. It needs go, and the requirements of
 # deploy/requirements.txt in the virtual environment VENV. systemd-analyze is a part of systemd; without it the check of the
 # unit is SKIPPED, and with REQUIRED set that is a failure. Files are made below build/deploy only.
 set -euo pipefail
@@ -81,14 +81,20 @@ unit() {
 check 'static build' build
 check 'roce without privileges' unprivileged
 check 'Containerfile' "$venv/bin/hadolint" deploy/Containerfile
+# cert-manager and the Prometheus operator: kubernetes-validate has no schema of their kinds, and passes them.
+check "types of other projects' kinds" "$go" -C tools/crds test -count=1 .
+check "tool for other projects' kinds" "$go" -C tools/crds build -o "$PWD/$out/crds" .
 for overlay in base overlays/roce overlays/rdma overlays/tls overlays/monitoring consumer; do
   file=$out/$(basename "$overlay").yaml
   check "kustomize $overlay" "$go" tool -modfile=tools/kustomize/go.mod kustomize build -o "$file" "deploy/kubernetes/$overlay"
   for version in $versions; do
     check "Kubernetes $version $overlay" "$venv/bin/kubernetes-validate" --strict -k "$version" "$file"
   done
+  check "other projects' kinds $overlay" "$out/crds" "$file"
 done
 check 'man pages' "$go" -C tools/man test -count=1 .
+# Without shellcheck and pyflakes, which not every machine has.
+check 'workflows' "$go" tool -modfile=tools/actions/go.mod actionlint -shellcheck= -pyflakes= .github/workflows/*.yml
 check 'alerts and dashboard' "$go" -C tools/rules test -count=1 .
 if command -v systemd-analyze >/dev/null; then
   check 'unit' unit

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,12 +15,14 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/tryst-rdma/tryst"
 	"github.com/tryst-rdma/tryst/internal/statusapi"
 	"github.com/tryst-rdma/tryst/internal/top"
+	"github.com/tryst-rdma/tryst/internal/transporttest"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/npy"
 )
@@ -121,7 +122,7 @@ type node struct {
 // startNodes starts three processes of a cluster, and returns when they have begun to exchange.
 func startNodes(t *testing.T) []*node {
 	t.Helper()
-	addresses, metrics := freeAddresses(t, 3), freeAddresses(t, 3)
+	addresses, metrics := transporttest.FreeAddresses(t, 3), transporttest.FreeAddresses(t, 3)
 	var nodes []*node
 	for i := range addresses {
 		nodes = append(nodes, startNode(t, i, addresses, metrics[i]))
@@ -166,6 +167,17 @@ func (n *node) kill() {
 	n.end()
 }
 
+// stop stops a process, as a debugger does, and goOn lets it go on.
+func (n *node) stop(t *testing.T) { n.signal(t, syscall.SIGSTOP) }
+func (n *node) goOn(t *testing.T) { n.signal(t, syscall.SIGCONT) }
+
+func (n *node) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	if err := n.cmd.Process.Signal(s); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // status returns what a process says.
 func (n *node) status(t *testing.T) *statusapi.Status {
 	t.Helper()
@@ -194,17 +206,4 @@ func model(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return path
-}
-
-func freeAddresses(t *testing.T, n int) (all []string) {
-	t.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		all = append(all, l.Addr().String())
-	}
-	return all
 }

@@ -3,8 +3,9 @@ package top
 import "time"
 
 const (
-	// every is the time between two requests to a process, and fetchTimeout bounds one.
-	every        = time.Second
+	// every is the time between two requests to a process, so that what a process finds within a second and a half shows within two;
+	// fetchTimeout bounds one.
+	every        = 500 * time.Millisecond
 	fetchTimeout = 5 * time.Second
 	// maxBody is the largest status that is read: 1,000 peers take 400 KB.
 	maxBody = 32 << 20

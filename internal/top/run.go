@@ -27,7 +27,7 @@ func Run(ctx context.Context, c Client, addresses []string, in io.Reader, out io
 	return err
 }
 
-// fetchAll sends the status of a process each second, until ctx ends.
+// fetchAll sends the status of a process again and again, until ctx ends.
 func fetchAll(ctx context.Context, c Client, address string, send func(tea.Msg)) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

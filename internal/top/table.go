@@ -177,7 +177,7 @@ func (m *Model) peers(t *table) {
 			switch p.State {
 			case "up":
 				state.style = good
-			case "down":
+			case "down", statusapi.PeerSilent:
 				state.style = bad
 			case "connecting":
 				state.style = warn
@@ -210,10 +210,20 @@ func (m *Model) pulls(t *table) {
 			if p.Bytes > 0 {
 				part = float64(p.Sent) / float64(p.Bytes)
 			}
-			details := []string{"publication  " + clean(p.Publication), "version      " + p.Version, "puller       " + p.Puller, "address      " + p.Address, fmt.Sprintf("tensors      %d", p.Tensors)}
+			details := []string{"publication  " + clean(p.Publication), "version      " + p.Version, "puller       " + p.Puller, "address      " + p.Address, fmt.Sprintf("tensors      %d", p.Tensors), fmt.Sprintf("watchers     %d of the publication", watchersOf(s, p.Publication))}
 			t.add(details, words(short(s.Process.Task)), words(p.Publication), words(short(p.Puller)), words(p.Address), number(age(p.Seconds), p.Seconds), bytes(p.Sent), bytes(p.Bytes), number(bar(part, 10), part))
 		}
 	})
+}
+
+// watchersOf returns how many watchers a publication has.
+func watchersOf(s *statusapi.Status, publication string) int {
+	for _, p := range s.Publish.Publications {
+		if p.Name == publication && p.Current {
+			return p.Watchers
+		}
+	}
+	return 0
 }
 
 func (m *Model) steps(t *table) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,7 @@ func statuses() (a, b *statusapi.Status) {
 		{Task: task(10), Route: "tcp", State: "up", Counts: statusapi.Counts{SentPerSecond: 2_500_000}},
 	}
 	a.Limits = []statusapi.Limit{{Name: "pulls", Used: 95, Most: 100}, {Name: "memory", Used: 1 << 30, Unit: "bytes"}}
+	a.Publish.Publications = []statusapi.Publication{{Name: "m"}, {Name: "m", Current: true, Watchers: 3}}
 	a.Publish.Pulls = []statusapi.Pull{{Publication: "m", Puller: task(3), Address: "10.0.0.1:5", Bytes: 100, Sent: 25}}
 	a.Warnings = []statusapi.Warning{{Time: now.Add(-time.Hour), Level: "WARN", Message: "a thing", Count: 3, Attributes: []statusapi.Attribute{{Key: "reason", Value: "x"}}}}
 	a.History = &statusapi.History{Routes: []statusapi.RouteHistory{{Route: "shm", Sent: []int64{0, 1, 8}, Received: []int64{0, 0, 0}}}}
@@ -54,6 +56,16 @@ func keys(m Model, names ...string) Model {
 		m = m.Update(Key(k))
 	}
 	return m
+}
+
+func TestPullShowsTheWatchersOfItsPublication(t *testing.T) {
+	m := model(120, 40)
+	for m.tab != tabPulls {
+		m = keys(m, "tab")
+	}
+	if detail := screen(keys(m, "enter")); !strings.Contains(detail, "watchers     3 of the publication") {
+		t.Error(detail)
+	}
 }
 
 func screen(m Model) string { return ansi.Strip(strings.Join(m.Lines(), "\n")) }
@@ -88,6 +100,17 @@ func TestBothSidesOfAWaitAreOneLine(t *testing.T) {
 	}
 	if detail := screen(keys(m, "enter")); !strings.Contains(detail, "seen by   "+task(0)+", "+task(1)) {
 		t.Errorf("\n%s", detail)
+	}
+}
+
+// TestSilentPeerShows: in the peers, with the reason, and it does not count as up.
+func TestSilentPeerShows(t *testing.T) {
+	a, _ := statuses()
+	a.Peers[0].State, a.Peers[0].Error = statusapi.PeerSilent, "nothing has come for 1.0 s"
+	m := New([]string{"a:1"}).Update(Fetched{Address: "a:1", Time: a.Time, Status: a})
+	once := strings.Join(m.Once(160), "\n")
+	if !regexp.MustCompile(`worker:0 +worker:1 +silent .*nothing has come for 1.0 s`).MatchString(once) || !strings.Contains(once, "peers 1/3") {
+		t.Errorf("\n%s", once)
 	}
 }
 

@@ -74,6 +74,7 @@ func browse() error {
 	defer stop()
 	ctx, end := chromedp.NewContext(ctx)
 	defer end()
+	defer func() { _ = chromedp.Cancel(ctx) }() // it waits until Chromium has ended
 	console := make(chan string, 1000)
 	chromedp.ListenTarget(ctx, func(event any) {
 		text := ""

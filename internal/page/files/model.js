@@ -54,7 +54,7 @@ var tryst = (function () {
   // peers returns those that match each word of a filter, sorted by a field; numbers with the largest first.
   function peers(all, filter, by, reversed) {
     const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
-    const rank = { down: 0, connecting: 1, up: 2, gone: 3 };
+    const rank = { down: 0, silent: 1, connecting: 2, up: 3, gone: 4 };
     const list = all.filter((p) => {
       const text = [p.task, p.state, p.route, p.reason, p.error, p.device].join(" ").toLowerCase();
       return words.every((w) => text.includes(w));
@@ -70,7 +70,7 @@ var tryst = (function () {
   // circle places the busiest peers around this process, and says how thick each line is. The others are one point.
   function circle(all, most) {
     const busy = (p) => p.sent_bytes_per_second + p.received_bytes_per_second;
-    const rank = (p) => (p.state === "down" || p.state === "connecting" ? 1 : 0) + (p.waits > 0 ? 2 : 0);
+    const rank = (p) => (p.state !== "up" ? 1 : 0) + (p.waits > 0 ? 2 : 0);
     const order = all.filter((p) => p.state !== "gone").sort((a, b) => busy(b) - busy(a) || rank(b) - rank(a) || b.sent_bytes + b.received_bytes - a.sent_bytes - a.received_bytes);
     const shown = order.slice(0, most).sort((a, b) => a.task < b.task ? -1 : 1);
     const top = shown.reduce((m, p) => Math.max(m, p.sent_bytes_per_second, p.received_bytes_per_second), 1);

@@ -94,7 +94,7 @@
     badge.title = p.reason || "";
     facts(s);
     count("waits", s.waits.total, s.waits.oldest.some((w) => w.seconds >= 5));
-    count("peers", s.peers.filter((x) => x.state === "up").length + "/" + s.peers.length, s.peers.some((x) => x.state === "down" && x.error));
+    count("peers", s.peers.filter((x) => x.state === "up").length + "/" + s.peers.length, s.peers.some((x) => x.state === "silent" || x.state === "down" && x.error));
     count("pulls", s.publish.total_pulls); count("steps", s.steps.total);
     count("groups", s.groups.total, s.groups.oldest.some((g) => !g.complete)); count("warnings", s.warnings.length, s.warnings.some((w) => w.level === "ERROR"));
     waits(s); traffic(s); peers(s); pulls(s); steps(s); groups(s); limits(s); warnings(s); settings(s);
@@ -172,7 +172,7 @@
   function map(s) {
     const c = tryst.circle(s.peers, mapPeers), r = 118, mid = 160, drawing = [];
     for (const n of c.nodes) {
-      const x = mid + r * n.x, y = mid + r * n.y, color = n.peer.state === "up" ? "var(--" + n.peer.route + ",var(--dim))" : n.peer.state === "down" ? "var(--bad)" : "var(--warn)";
+      const x = mid + r * n.x, y = mid + r * n.y, color = n.peer.state === "up" ? "var(--" + n.peer.route + ",var(--dim))" : n.peer.state === "down" || n.peer.state === "silent" ? "var(--bad)" : "var(--warn)";
 
       if (n.peer.state !== "up") drawing.push(svg("line", { x1: mid, y1: mid, x2: x, y2: y, stroke: color, "stroke-width": 1, "stroke-dasharray": "3 4" }));
       else if (!n.sent && !n.received) drawing.push(svg("line", { x1: mid, y1: mid, x2: x, y2: y, stroke: "var(--line)", "stroke-width": 1.5 }));
@@ -196,7 +196,7 @@
   }
 
   function pulls(s) {
-    rows("publications-rows", s.publish.publications, (p) => p.name + "@" + p.version, (p) => [plain(p.name, "key"), plain(p.version.slice(0, 12) + (p.current ? "" : " (replaced)")), num(p.tensors), bytes(p.bytes), num(p.pulls)], "Nothing is published.");
+    rows("publications-rows", s.publish.publications, (p) => p.name + "@" + p.version, (p) => [plain(p.name, "key"), plain(p.version.slice(0, 12) + (p.current ? "" : " (replaced)")), num(p.tensors), bytes(p.bytes), num(p.pulls), num(p.watchers)], "Nothing is published.");
     rows("pulls-rows", s.publish.pulls, (p) => [p.puller, p.publication, p.version, p.since].join("|"), (p) => [
       plain(short(p.puller), "name"), plain(p.publication, "key"), plain(p.address), num(age(p.seconds)),
       { bar: p.bytes ? p.sent / p.bytes : 1, text: size(p.sent) + " of " + size(p.bytes), label: "pull of " + p.publication + " by " + short(p.puller) },

@@ -34,6 +34,12 @@ test("peers are filtered by words and sorted", () => {
   assert.equal(names(peers(some, "", "state", false)), "w:2,w:1,w:3");
   assert.equal(names(peers(some, "", "task", true)), "w:3,w:2,w:1");
 });
+test("a peer that is silent comes before those that answer, and is in the picture", () => {
+  const stopped = { ...some[2], task: "/job:w/replica:0/task:4", state: "silent", route: "shm" };
+  const all = [...some, { ...some[2], task: "/job:w/replica:0/task:5", state: "up" }, stopped];
+  assert.equal(names(peers(all, "", "state", false)), "w:2,w:4,w:1,w:5,w:3");
+  assert.equal(names(circle(all, 3).nodes.map((n) => n.peer)), "w:1,w:2,w:4");
+});
 test("the picture has the busiest peers, and those that are waited for", () => {
   const all = circle(some, 10);
   assert.equal(all.more, 0);
