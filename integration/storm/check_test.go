@@ -27,10 +27,12 @@ import (
 //     step. The error of an abort comes only from the step that was aborted, at its two ends.
 //  8. Unavailable comes only when the sender could not be reached for the peer timeout.
 //  9. DataLoss comes only from a process whose cache of responses is small, and stands for one
-//     value that is lost. ResourceExhausted comes only where verbs has no other way (fallback
+//     value that is lost. ResourceExhausted comes only where gRPC may not be used (fallback
 //     none), when registered memory does not suffice, and the value stays. No other error comes,
-//     and none from Send unless its context or, at this process, the step has ended. (6 to 9:
-//     error)
+//     and none from Send unless its context or, at this process, the step has ended. A SendWait
+//     finds space in time unless the receiver was out of reach meanwhile, or has ended the step.
+//     AlreadyExists comes only to a process that has restarted while the sender's cluster was
+//     without its task. (6 to 9: error)
 // 10. Every pull succeeds, with the right bytes. (pull)
 // 11. When SendWait says that the receiver has a value, the receiver has got it, unless its process
 //     is gone. When it says that this is not known, a process of the receiver has gone, or the step
@@ -39,6 +41,27 @@ import (
 // 12. A receive into memory of another size than the value's ends with InvalidArgument, and the value
 //     stays. (error) When a receive into memory has failed, the memory is free after a while, and is
 //     not written any more. (memory)
+//
+// Of versions:
+//
+//  13. Within an epoch a watch yields ascending numbers, each once, and none of an epoch that it had left. (older,
+//     repeated)
+//  14. A version that was yielded is whole: each block of it is of one content. (mixed) An Update that has not failed had
+//     begun with this content, at this task, for this name, and an epoch is one life of a publication. (invented) It was
+//     not replaced for longer than the pulls of an old version may go on. (old)
+//  15. The memory of a version stays as it is while the watcher has it, and in place from the return of an Apply to the
+//     next one. (written)
+//  16. When nobody makes versions any more, each watch has the newest one soon. (newest) A watch and an Apply end with
+//     their context. (watch)
+//  17. An Update ends in time, and with an error only if its context has ended or its number does not ascend. (update) At
+//     most two versions of a name have not given their memory back. (held)
+//
+// Of clusters:
+//
+//  18. When a task has left the cluster of a process, a receive there from it ends soon, with the error that says so, and
+//     no value comes from it; that error comes only then. In a step with such a task, rules 4, 7 and 11 take the process
+//     for one that has ended it. (left) SetCluster returns in time and without an error. (cluster) When the task is back,
+//     all rules are in force again.
 //
 // A process that was asked to stop may end its receives as it likes. What happens after the end of
 // the storm (kindOver) is not looked at, except pulls.
@@ -79,21 +102,24 @@ type span struct{ from, to int64 }
 
 // check is the state of a checker.
 type check struct {
-	seed   uint64
-	plan   func(step int64) plan
-	all    []record
-	blocks map[int][]span          // when a task could not be reached
-	halts  map[int][]span          // when a process of a task was stopped by SIGSTOP, in the order of time
-	lives  map[lifeID]span         // from down of the life before, to down
-	ups    map[lifeID]int64        // when it was up
-	leaves map[lifeID]int64        // when a life was asked to stop
-	ends   map[int64]map[int]int64 // when a task ended a step
-	closes map[int64]int64         // when all had done their part of a step
-	done   map[int64]map[int]int   // the process of a task that did all of its part of a step
-	edges  map[edgeID][]record     // records of a key
-	over   int64                   // when all was repaired and had had time to end
-	udp    bool                    // values go by roce alone
-	found  []violation
+	seed     uint64
+	plan     func(step int64) plan
+	all      []record
+	blocks   map[int][]span          // when a task could not be reached
+	halts    map[int][]span          // when a process of a task was stopped by SIGSTOP, in the order of time
+	lives    map[lifeID]span         // from down of the life before, to down
+	ups      map[lifeID]int64        // when it was up
+	leaves   map[lifeID]int64        // when a life was asked to stop
+	ends     map[int64]map[int]int64 // when a task ended a step
+	closes   map[int64]int64         // when all had done their part of a step
+	done     map[int64]map[int]int   // the process of a task that did all of its part of a step
+	edges    map[edgeID][]record     // records of a key
+	over     int64                   // when all was repaired and had had time to end
+	begins   map[int64]int64         // when a step had its first send or receive
+	sets     map[lifeID][]record     // the calls of SetCluster that have not returned
+	absences map[pair][]absence      // when a task was not in the cluster of another one
+	udp      bool                    // values go by roce alone
+	found    []violation
 }
 
 // checkLogs returns the breaches of the rules that the records show.
@@ -108,6 +134,7 @@ func checkWith(all []record, seed uint64, plan func(step int64) plan, udp bool) 
 		seed: seed, plan: plan, all: all, blocks: make(map[int][]span), halts: make(map[int][]span), lives: make(map[lifeID]span), ups: make(map[lifeID]int64),
 		leaves: make(map[lifeID]int64), ends: make(map[int64]map[int]int64), closes: make(map[int64]int64),
 		edges: make(map[edgeID][]record), done: make(map[int64]map[int]int), udp: udp,
+		begins: make(map[int64]int64), sets: make(map[lifeID][]record), absences: make(map[pair][]absence),
 	}
 	for _, r := range all {
 		if r.Kind == kindOver {
@@ -119,6 +146,8 @@ func checkWith(all []record, seed uint64, plan func(step int64) plan, udp bool) 
 		c.checkEdge(records)
 	}
 	c.checkPulls()
+	c.checkVersions()
+	c.checkSets()
 	slices.SortFunc(c.found, func(a, b violation) int { return int(a.at.At - b.at.At) })
 	return c.found
 }
@@ -146,6 +175,10 @@ func (c *check) index() {
 			l := c.lives[id]
 			l.to = r.At
 			c.lives[id] = l
+		case kindGone:
+			if !c.ended(r) {
+				c.gone(r)
+			}
 		case kindLeave:
 			c.leaves[id] = r.At
 		case kindFault, kindHeal:
@@ -180,11 +213,16 @@ func (c *check) index() {
 				continue
 			}
 			c.closes[r.Step] = r.At
+		case kindCluster, kindSet:
+			c.cluster(r)
 		case kindMem:
 			c.breach("memory", r, "%s", r.Text)
 		case kindSend, kindSent, kindTold, kindRecv, kindGot:
 			if c.ended(r) {
 				continue
+			}
+			if _, ok := c.begins[r.Step]; !ok {
+				c.begins[r.Step] = r.At
 			}
 			e := edgeID{r.Step, r.Edge}
 			c.edges[e] = append(c.edges[e], r)
@@ -211,8 +249,14 @@ func (c *check) livesOn(task int, at int64) bool {
 	return false
 }
 
-// endedBy reports whether one of the tasks had ended a step by a time.
+// endedBy reports whether one of the tasks had ended a step by a time, or may have since a task of the step had left its
+// cluster.
 func (c *check) endedBy(step, at int64, tasks ...int) bool {
+	return c.endedBySomebody(step, at, tasks...) || c.endedByLeaving(step, at, tasks...)
+}
+
+// endedBySomebody reports whether one of the tasks had ended a step by a time.
+func (c *check) endedBySomebody(step, at int64, tasks ...int) bool {
 	for _, t := range tasks {
 		if end, ok := c.ends[step][t]; ok && end <= at {
 			return true
@@ -235,6 +279,7 @@ func (c *check) checkError(began, r record) {
 	if c.stops(r) {
 		return
 	}
+	c.checkSort(r)
 	switch r.Code {
 	case status.Cancelled.String():
 		if r.Ctx != "context canceled" {
@@ -248,6 +293,10 @@ func (c *check) checkError(began, r record) {
 		if !c.endedBy(r.Step, r.At, r.Task, r.Peer) && !c.restarted(began, r) {
 			c.breach("error", r, "no process of task %d had gone, and neither end had ended the step", r.Peer)
 		}
+	case status.NotFound.String():
+		if !c.parted(pair{r.Task, r.Peer}, began.At, r.At) {
+			c.breach("error", r, "task %d was in the cluster", r.Peer)
+		}
 	case status.Unavailable.String():
 		if !c.unreached(r.At, r.Task, r.Peer) {
 			c.breach("error", r, "task %d could be reached within %v before", r.Peer, peerTimeout)
@@ -255,6 +304,10 @@ func (c *check) checkError(began, r record) {
 	case status.FailedPrecondition.String():
 		if !strings.Contains(r.Text, abortText) || !c.endedBy(r.Step, r.At, r.Task, r.Peer) {
 			c.breach("error", r, "neither end had aborted the step")
+		}
+	case status.AlreadyExists.String(): // the life before counts as connected, and the sender has no address to ask which one it is
+		if r.Life == firstLife || !c.parted(pair{r.Peer, r.Task}, began.At, r.At) {
+			c.breach("error", r, "the receiver was in the cluster of task %d, or is its first process", r.Peer)
 		}
 	case status.ResourceExhausted.String():
 		if !c.udp {
@@ -306,6 +359,19 @@ func (c *check) covered(at int64, least time.Duration, tasks ...int) int64 {
 		}
 	}
 	return at
+}
+
+// hindered reports whether calls between two tasks were impossible at any time of a span, or one was not in the cluster
+// of the other.
+func (c *check) hindered(from, to int64, one, other int) bool {
+	for _, t := range []int{one, other} {
+		for _, s := range c.blocks[t] {
+			if s.from <= to && s.to+int64(reconnects) >= from {
+				return true
+			}
+		}
+	}
+	return c.left(other, from, to) || c.parted(pair{one, other}, from, to) || c.parted(pair{other, one}, from, to)
 }
 
 // checkPulls checks the pulls.

@@ -70,6 +70,7 @@ func (k *edgeCheck) checkGot(r record) {
 	}
 	delete(k.open[id], r.Recv)
 	k.checkPrompt(r)
+	k.checkLeft(began, r)
 	switch {
 	case r.Code == status.DataLoss.String() && len(k.sent) > 0 && k.small(lifeID{k.from, k.sent[0].Life}):
 		k.losses++
@@ -127,7 +128,13 @@ func (k *edgeCheck) checkSent(r record) {
 	if !k.stops(r) && !own && !k.endedBy(r.Step, r.At, r.Task) {
 		k.breach("error", r, "Send failed although the step had not ended here")
 	}
+	if r.late(k.plan(r.Step)) && !k.stops(r) && !k.endedBy(r.Step, r.At, k.from, k.to) && !k.hindered(r.At-int64(churnTime), r.At, k.from, k.to) {
+		k.breach("error", r, "SendWait had no space for %v, and nothing kept the receiver from taking the values before", churnTime)
+	}
 }
+
+// late reports whether r is a SendWait that has waited for space for churnTime: its value never comes.
+func (r record) late(p plan) bool { return r.Code == status.DeadlineExceeded.String() && p.ender < 0 }
 
 // checkTold notes the outcome of a value that SendWait has sent.
 func (k *edgeCheck) checkTold(r record) {

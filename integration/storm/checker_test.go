@@ -60,6 +60,13 @@ func fails(t int64, id int, code, ctx string) []record {
 	return list
 }
 
+// waited is a SendWait whose deadline has passed.
+func waited() []record {
+	list := sends(second, 2, 1)
+	list[1].At, list[1].Code, list[1].Ctx = 8*second, "DeadlineExceeded", "context deadline exceeded"
+	return list
+}
+
 // doneBy is what the receiver writes at the end of its part.
 func doneBy(t int64) record { return record{At: t, Kind: kindDone, Task: 1, Life: 1, Step: 1} }
 
@@ -170,10 +177,19 @@ func TestChecker(t *testing.T) {
 		{"data loss", fails(second, 1, "DataLoss", ""), "error"},
 		{"data loss of a small cache stands for one value", join(restart(0, ms, 2*ms), by(2, sends(3*ms, 0, 1)), by(2, sends(5*ms, 0, 2)), loss, receives(3*second, 0, 2, 2), one(doneBy(5*second), closed(6*second))), ""},
 		{"data loss stands for no more", join(restart(0, ms, 2*ms), by(2, sends(3*ms, 0, 1)), by(2, sends(5*ms, 0, 2)), loss, one(doneBy(5*second), closed(6*second))), "lost"},
+		{"another process of the name, in the cluster", join(restart(1, ms, 2*ms), by(2, fails(second, 1, "AlreadyExists", ""))), "error"},
+		{"another process of the name, and the sender has no address", join(one(at(0, kindUp, 0, 1), record{Kind: kindSet, Task: 0, Life: 1, Tasks: []int{0}}), restart(1, ms, 2*ms), by(2, fails(second, 1, "AlreadyExists", ""))), ""},
 		{"no memory, with gRPC", fails(second, 1, "ResourceExhausted", ""), "error"},
 		{"an error while the receiver stops", join(fails(second, 1, "Aborted", ""), one(at(second, kindLeave, 1, 1))), ""},
 		{"a Send that failed", one(record{At: second, Kind: kindSent, Step: 1, Life: 1, Code: "Aborted"}), "error"},
 		{"a Send in a step that has ended", join(ends(ms, 0), one(record{At: second, Kind: kindSent, Step: 1, Life: 1, Code: "Aborted"})), ""},
+		{"a SendWait without space", waited(), "error"},
+		{"a SendWait without space, since the receiver has ended the step", join(waited(), ends(2*second, 1)), ""},
+		{"a SendWait without space while the receiver is down", join(waited(), restart(1, second, 9*second)), ""},
+		{"a SendWait without space, and the receiver was stopped", join(waited(), []record{
+			{At: 2 * second, Kind: kindFault, Task: 1, Text: "stopped by SIGSTOP", Blocks: true},
+			{At: 5 * second, Kind: kindHeal, Task: 1, Text: "stopped by SIGSTOP", Blocks: true},
+		}), ""},
 		{"an outcome", join(sends(ms, 0, 1), receives(second, 0, 1, 1), told(2*second, "")), ""},
 		{"an outcome of a value that was not received", join(both, told(2*second, "")), "told"},
 		{"an outcome of a value that a process may have had", join(both, told(2*second, ""), restart(1, 3*second, 4*second)), ""},

@@ -11,7 +11,12 @@
 //	 │  └─ cut, held, refused, slow ──────► proxy of each task, for gRPC and queue pairs over TCP
 //	 │                                      │ UDP packets dropped by a socket filter, for roce
 //	 │                                      │ sockets shut down, for shared memory
-//	 └────────────────────────────────► puller (this binary): pulls the files again and again
+//	 ├────────────────────────────────► puller (this binary): pulls the files again and again
+//	 └────────────────────────────────► watcher (this binary): watches the versions that the tasks make
+//
+// Each task makes versions of two publications at random times, in memory, and withdraws and publishes them again.
+// Watchers take them into buffers and in place, quickly and slowly, and are cancelled and begin again. Each block
+// of a version says which one it is of. Tasks leave the clusters of others, move to another port and come back.
 //
 // In the storm with all devices each life of a task has other ones, so that routes come and go by
 // faults and by restarts.

@@ -25,12 +25,12 @@ const (
 // fault is a kind of fault. do makes it and repairs it. It returns early when ctx has ended, with
 // everything repaired.
 type fault struct {
-	name   string
-	weight int
-	link   bool   // of the network of the task, not of its process
-	of     string // the kind of device that it breaks; "" for any world
-	blocks bool   // no call reaches the task meanwhile
-	do     func(s *storm, ctx context.Context, task int, d time.Duration, n int64)
+	name    string
+	weight  int
+	network bool   // of the network of the task, not of its process
+	of      string // the provider whose devices it breaks; "" for any world
+	blocks  bool   // no call reaches the task meanwhile
+	do      func(s *storm, ctx context.Context, task int, d time.Duration, n int64)
 }
 
 var faults = []fault{
@@ -61,7 +61,7 @@ var faults = []fault{
 		pause(ctx, d)
 		s.signal(task, syscall.SIGCONT)
 	}},
-	{name: "connections reset", weight: 25, link: true, do: func(s *storm, ctx context.Context, task int, _ time.Duration, n int64) {
+	{name: "connections reset", weight: 25, network: true, do: func(s *storm, ctx context.Context, task int, _ time.Duration, n int64) {
 		select {
 		case <-s.proxies[task].CutAfter(n):
 		case <-ctx.Done():
@@ -69,53 +69,53 @@ var faults = []fault{
 		}
 		s.proxies[task].Release()
 	}},
-	{name: "connections refused", weight: 10, link: true, blocks: true, do: func(s *storm, ctx context.Context, task int, d time.Duration, _ int64) {
+	{name: "connections refused", weight: 10, network: true, blocks: true, do: func(s *storm, ctx context.Context, task int, d time.Duration, _ int64) {
 		s.refuse(task, true)
 		<-s.proxies[task].CutAfter(0)
 		pause(ctx, d)
 		s.refuse(task, false)
 	}},
-	{name: "TCP held", weight: 12, link: true, blocks: true, do: func(s *storm, ctx context.Context, task int, d time.Duration, n int64) {
+	{name: "TCP held", weight: 12, network: true, blocks: true, do: func(s *storm, ctx context.Context, task int, d time.Duration, n int64) {
 		s.proxies[task].HoldAfter(n)
 		pause(ctx, d)
 		s.proxies[task].Release()
 	}},
-	{name: "TCP held, then reset", weight: 12, link: true, blocks: true, do: func(s *storm, ctx context.Context, task int, d time.Duration, n int64) {
+	{name: "TCP held, then reset", weight: 12, network: true, blocks: true, do: func(s *storm, ctx context.Context, task int, d time.Duration, n int64) {
 		s.proxies[task].HoldAfter(n)
 		pause(ctx, d)
 		<-s.proxies[task].CutAfter(0)
 		s.proxies[task].Release()
 	}},
-	{name: "TCP slow", weight: 8, link: true, blocks: true, do: func(s *storm, ctx context.Context, task int, d time.Duration, _ int64) {
+	{name: "TCP slow", weight: 8, network: true, blocks: true, do: func(s *storm, ctx context.Context, task int, d time.Duration, _ int64) {
 		s.proxies[task].Throttle(2 << 20)
 		pause(ctx, d)
 		s.proxies[task].Throttle(0)
 	}},
-	{name: "cut off, TCP and UDP", weight: 12, link: true, blocks: true, do: func(s *storm, ctx context.Context, task int, d time.Duration, n int64) {
+	{name: "cut off, TCP and UDP", weight: 12, network: true, blocks: true, do: func(s *storm, ctx context.Context, task int, d time.Duration, n int64) {
 		s.proxies[task].HoldAfter(n)
 		s.lose(ctx, task, d, 100)
 		s.proxies[task].Release()
 	}},
-	{name: "UDP cut", weight: 25, link: true, of: server.ProviderRoCE, do: func(s *storm, ctx context.Context, task int, d time.Duration, _ int64) { s.lose(ctx, task, d, 100) }},
-	{name: "UDP lossy", weight: 15, link: true, of: server.ProviderRoCE, do: func(s *storm, ctx context.Context, task int, d time.Duration, n int64) {
+	{name: "UDP cut", weight: 25, network: true, of: server.ProviderRoCE, do: func(s *storm, ctx context.Context, task int, d time.Duration, _ int64) { s.lose(ctx, task, d, 100) }},
+	{name: "UDP lossy", weight: 15, network: true, of: server.ProviderRoCE, do: func(s *storm, ctx context.Context, task int, d time.Duration, n int64) {
 		s.lose(ctx, task, d, 1+int(n%30))
 	}},
-	{name: "TCP of queue pairs cut", weight: 25, link: true, of: server.ProviderTCP, do: func(s *storm, _ context.Context, task int, _ time.Duration, _ int64) {
+	{name: "TCP of queue pairs cut", weight: 25, network: true, of: server.ProviderTCP, do: func(s *storm, _ context.Context, task int, _ time.Duration, _ int64) {
 		s.proxies[task].Refuse(tcp.Magic)
 		s.proxies[task].Refuse("")
 	}},
-	{name: "TCP of queue pairs refused", weight: 15, link: true, of: server.ProviderTCP, do: func(s *storm, ctx context.Context, task int, d time.Duration, _ int64) {
+	{name: "TCP of queue pairs refused", weight: 15, network: true, of: server.ProviderTCP, do: func(s *storm, ctx context.Context, task int, d time.Duration, _ int64) {
 		s.proxies[task].Refuse(tcp.Magic)
 		pause(ctx, d)
 		s.proxies[task].Refuse("")
 	}},
-	{name: "shared memory cut", weight: 25, link: true, of: server.ProviderSHM, do: func(s *storm, _ context.Context, task int, _ time.Duration, _ int64) {
+	{name: "shared memory cut", weight: 25, network: true, of: server.ProviderSHM, do: func(s *storm, _ context.Context, task int, _ time.Duration, _ int64) {
 		s.sever(task, false)
 	}},
-	{name: "shared memory taken away", weight: 10, link: true, of: server.ProviderSHM, do: func(s *storm, _ context.Context, task int, _ time.Duration, _ int64) {
+	{name: "shared memory taken away", weight: 10, network: true, of: server.ProviderSHM, do: func(s *storm, _ context.Context, task int, _ time.Duration, _ int64) {
 		s.sever(task, true) // until the process ends
 	}},
-	{name: "no descriptor left", weight: 12, link: true, blocks: true, do: func(s *storm, ctx context.Context, task int, d time.Duration, _ int64) {
+	{name: "no descriptor left", weight: 12, network: true, blocks: true, do: func(s *storm, ctx context.Context, task int, d time.Duration, _ int64) {
 		s.poor(task, true)
 		s.proxies[task].Refuse(tcp.Magic) // its connections are cut, and it can accept no other ones
 		s.proxies[task].Refuse("")
@@ -130,11 +130,11 @@ func (s *storm) makeFaults(ctx context.Context) {
 	var work sync.WaitGroup
 	defer work.Wait()
 	slots := make(chan struct{}, maxFaults)
-	var busy sync.Map // of a task's process or link: one fault at a time
+	var busy sync.Map // of a task's process or network: one fault at a time
 	number := int64(0)
 	for pause(ctx, time.Duration(r.ExpFloat64()*float64(faultPause))) && !s.failed() {
 		f, task, d, n := s.draw(r)
-		key := fmt.Sprint(task, f.link)
+		key := fmt.Sprint(task, f.network)
 		if _, is := busy.LoadOrStore(key, true); is {
 			continue
 		}
@@ -175,9 +175,9 @@ func (s *storm) draw(r *rand.Rand) (f fault, task int, d time.Duration, n int64)
 			break
 		}
 	}
-	task = r.IntN(tasks + 1)
-	if task == tasks {
-		if task = puller; f.link {
+	task = r.IntN(tasks + 2)
+	if task >= tasks {
+		if task = []int{puller, watcher}[task-tasks]; f.network {
 			task = r.IntN(tasks)
 		}
 	}

@@ -22,17 +22,20 @@ import (
 type storm struct {
 	t *testing.T
 	options
-	dir     string
-	model   string
-	cluster map[int]string
-	proxies []*transporttest.Proxy // by task
-	log     *logFile
-	work    sync.WaitGroup // goroutines that read from processes
+	dir       string
+	model     string
+	cluster   map[int]string
+	addresses [tasks][]string        // of the proxy of a task
+	proxies   []*transporttest.Proxy // by task
+	log       *logFile
+	work      sync.WaitGroup // goroutines that read from processes
 
 	mu       sync.Mutex // guards the fields below
 	lives    map[int]int
-	targets  map[int]string // where the tasks' processes listen
-	refused  map[int]bool   // tasks whose proxy resets connections
+	targets  map[int]string    // where the tasks' processes listen
+	refused  map[int]bool      // tasks whose proxy resets connections
+	views    [tasks][tasks]int // at which of its addresses a task is in the cluster of another one, or absent
+	places   [tasks]int        // at which of its addresses a task is
 	members  map[int]*member
 	open     map[int64]*openStep
 	last     int64         // the last step
@@ -50,6 +53,7 @@ type options struct {
 	script   []act // the faults, and when they have been made the storm ends; nil: by chance
 	steps    int64 // how many steps begin at most; 0: no limit
 	plant    plant
+	churn    bool // tasks leave clusters, move and come back
 }
 
 // openStep is a step that has begun and not ended.
@@ -98,6 +102,7 @@ func newStorm(t *testing.T, dir string, o options) *storm {
 	for i := range tasks {
 		s.proxies = append(s.proxies, transporttest.NewProxy(t))
 		s.cluster[i] = s.proxies[i].Addr()
+		s.addresses[i] = []string{s.proxies[i].Addr(), s.proxies[i].Listen(t)}
 	}
 	t.Cleanup(s.killAll)
 	var starts sync.WaitGroup
@@ -105,6 +110,7 @@ func newStorm(t *testing.T, dir string, o options) *storm {
 		starts.Go(func() { s.restart(task) })
 	}
 	starts.Go(func() { s.restart(puller) })
+	starts.Go(func() { s.restart(watcher) })
 	starts.Wait()
 	return s
 }
@@ -149,11 +155,14 @@ func (s *storm) isUp(m *member, address string) {
 	if m.leaves {
 		return
 	}
-	if m.task != puller {
+	if m.task < tasks {
 		s.targets[m.task] = address
 		s.targetLocked(m.task)
 	}
 	m.isUp = true
+	if m.task < tasks && !maps.Equal(m.view, s.viewLocked(m.task)) { // it has changed meanwhile
+		s.tellViewLocked(m)
+	}
 	s.log.write(record{Kind: kindUp, Task: m.task, Life: m.life})
 	close(m.up)
 	for _, id := range slices.Sorted(maps.Keys(s.open)) {
@@ -268,6 +277,9 @@ func (s *storm) run() {
 	ctx, cancel := context.WithTimeout(s.t.Context(), s.time)
 	defer cancel()
 	var faults sync.WaitGroup
+	if s.churn {
+		faults.Go(func() { s.changeClusters(ctx) })
+	}
 	switch {
 	case s.script != nil:
 		faults.Go(func() { defer cancel(); s.play(ctx) })
@@ -287,11 +299,15 @@ func (s *storm) run() {
 	since := time.Now()
 	s.drain()
 	s.t.Logf("after all was repaired, open steps ended within %v", time.Since(since).Round(time.Millisecond))
+	if !s.failed() {
+		s.settle()
+	}
 	s.log.write(record{Kind: kindOver})
 	if !s.failed() {
 		s.untilIdle()
 	}
 	s.stopIfUp(puller)
+	s.stopIfUp(watcher)
 	for task := range tasks {
 		s.stopIfUp(task)
 	}

@@ -22,9 +22,10 @@ type member struct {
 	up         chan struct{} // closed when it has said that it is up
 	exited     chan struct{} // closed when it has exited
 	closed     chan answer   // its answer to opClose
-	idle       chan answer   // its answer to opIdle
+	idle       chan answer   // its answer to opIdle, opStill or opSettle
 
 	// guarded by the storm's mutex
+	view   map[int]string // the last cluster that it was told
 	isUp   bool
 	leaves bool // it was killed or asked to stop
 }
@@ -38,9 +39,12 @@ func (s *storm) start(task int) (*member, error) {
 	defer s.mu.Unlock()
 	s.lives[task]++
 	m := &member{task: task, life: s.lives[task], up: make(chan struct{}), exited: make(chan struct{}), closed: make(chan answer, 1), idle: make(chan answer, 1)}
+	if task < tasks {
+		m.view = s.viewLocked(task)
+	}
 	set := settings{
 		Seed: s.seed, Task: task, Life: m.life, Dir: s.dir, Provider: s.world.provider(s.seed, task, m.life, s.faults), Fallback: s.fallback,
-		Cluster: s.cluster, Model: s.model, Storm: s.faults, Plant: s.plant,
+		Cluster: s.cluster, View: m.view, Model: s.model, Storm: s.faults, Churn: s.churn, Plant: s.plant,
 	}
 	if s.fallback == "grpc" && !s.world.same && m.life > firstLife && mix(s.seed, uint64(task), uint64(m.life))%7 == 0 { //nolint:gosec // only hashed
 		set.Provider = "" // a life without verbs among others
@@ -92,7 +96,7 @@ func (s *storm) listen(m *member, out io.Reader) {
 			s.isUp(m, a.Address)
 		case opStep:
 			s.isDone(m, a.Step)
-		case opIdle:
+		case opIdle, opStill, opSettle:
 			m.idle <- a
 		case opClose:
 			m.closed <- a
@@ -103,7 +107,7 @@ func (s *storm) listen(m *member, out io.Reader) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m.isUp = false
-	if m.task != puller {
+	if m.task < tasks {
 		s.targets[m.task] = "" // the port may soon be another process's
 		s.targetLocked(m.task)
 	}
@@ -143,7 +147,7 @@ func (s *storm) kill(task int) {
 	s.mu.Lock()
 	m := s.members[task]
 	s.leaveLocked(m)
-	if task != puller {
+	if task < tasks {
 		s.targets[task] = ""
 		s.targetLocked(task)
 	}
@@ -170,6 +174,9 @@ func (s *storm) stop(task int, final bool) {
 	}
 	select {
 	case a := <-m.closed:
+		if strings.Contains(a.Error, leftBehind) {
+			s.log.write(record{Kind: kindMem, Task: m.task, Life: m.life, Text: a.Error})
+		}
 		if a.Error != "" && (final || strings.Contains(a.Error, leftBehind)) {
 			s.fail("task %d life %d: stop: %s", task, m.life, a.Error)
 		}
@@ -194,26 +201,4 @@ func (s *storm) restart(task int) {
 }
 
 // untilIdle waits until no task holds anything for its peers.
-func (s *storm) untilIdle() {
-	s.mu.Lock()
-	var asked []*member
-	for task := range tasks {
-		if m := s.members[task]; m.isUp {
-			s.tellLocked(m, command{Op: opIdle})
-			asked = append(asked, m)
-		}
-	}
-	s.mu.Unlock()
-	late := time.After(idleTime + upTime)
-	for _, m := range asked {
-		select {
-		case a := <-m.idle:
-			if a.Error != "" {
-				s.fail("task %d life %d: after all steps have ended, %s", m.task, m.life, a.Error)
-			}
-		case <-m.exited: // a failure is noted
-		case <-late:
-			s.fail("task %d life %d does not answer", m.task, m.life)
-		}
-	}
-}
+func (s *storm) untilIdle() { s.ask(command{Op: opIdle}, s.tasksUp()) }

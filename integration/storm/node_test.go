@@ -27,22 +27,26 @@ type settings struct {
 	Seed       uint64
 	Task, Life int
 	Dir        string         // of the logs
-	Provider   string         // kinds of devices of the process; "" for gRPC alone
+	Provider   string         // the providers of the process; "" for gRPC alone
 	Fallback   string         // grpc or none
 	Cluster    map[int]string // addresses of the proxies, by task
 	Model      string         // the file that each task publishes
 	Storm      bool           // there are faults
 	Plant      plant          // a mistake to make, which the checker must find
+	Churn      bool           // tasks leave clusters and come back
+	View       map[int]string // of a task: the cluster that it begins with
 }
 
 // command is what the test tells a process, one JSON value a line.
 type command struct {
 	Op      op
 	Step    int64
-	Again   bool // of opStep: an earlier life of the task was in the step
-	Peer    int  // of opGone
-	Percent int  // of opLose
-	For     bool // of opSever: as long as the process lives; of opPoor: no longer
+	Again   bool           // of opStep: an earlier life of the task was in the step
+	Peer    int            // of opGone
+	Percent int            // of opLose
+	For     bool           // of opSever: as long as the process lives; of opPoor: no longer
+	Cluster map[int]string `json:",omitempty"` // of opCluster
+	Newest  []newest       `json:",omitempty"` // of opSettle
 }
 
 type op string
@@ -56,7 +60,11 @@ const (
 	opPoor  op = "poor"  // have no descriptor free; with For, have some again
 	opIdle  op = "idle"  // say when nothing is held for peers any more
 	opClose op = "close" // stop; answered at the end
-	opUp    op = "up"    // the answer that the process is up
+
+	opCluster op = "cluster" // another cluster is the present one
+	opStill   op = "still"   // make a last version of each name; answered with them
+	opSettle  op = "settle"  // of the watchers: say when you have the newest versions, or after a while
+	opUp      op = "up"      // the answer that the process is up
 )
 
 // answer is what a process tells the test.
@@ -65,6 +73,7 @@ type answer struct {
 	Step    int64
 	Address string
 	Error   string
+	Newest  []newest `json:",omitempty"`
 }
 
 // The settings of all processes. They make what is rare by default happen often: short timeouts,
@@ -116,10 +125,13 @@ func runNode(text string) {
 		os.Exit(exitStart)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	n := &node{settings: s, log: log, out: json.NewEncoder(os.Stdout), ctx: ctx, cancel: cancel, steps: make(map[int64]*part)}
-	if s.Task == puller {
+	n := &node{settings: s, log: log, out: json.NewEncoder(os.Stdout), ctx: ctx, cancel: cancel, steps: make(map[int64]*part), closed: make(chan struct{}), quiet: make(chan struct{}), clusters: make(chan command, maxClusters)}
+	switch s.Task {
+	case puller:
 		n.runPuller()
-	} else {
+	case watcher:
+		n.runWatcher()
+	default:
 		n.runTask()
 	}
 }
@@ -138,9 +150,18 @@ type node struct {
 	rich    func()            // gives back the descriptors that poor has taken; nil if it has not
 	pulls   map[string][]byte // of the puller: the contents of the file, by name
 
+	updaters []*updater
+	updates  sync.WaitGroup     // goroutines of updaters
+	still    context.CancelFunc // ends them
+	closed   chan struct{}      // closed when the server has closed
+	quiet    chan struct{}      // closed when watchers are to be quick
+	clusters chan command       // the clusters to come
+
 	mu    sync.Mutex // guards the fields below
 	out   *json.Encoder
 	steps map[int64]*part
+
+	isQuiet bool // quiet is closed
 }
 
 func (n *node) answer(a answer) {
@@ -169,6 +190,7 @@ func (n *node) config() server.Config {
 		c.Limits.KeptPerPeer, c.Limits.KeptTotal = keptPerPeer, keptTotal
 	}
 	c.GRPC.UnaryLimit, c.RDMA.EagerLimit, c.PeerTimeout = unaryLimit, eagerLimit, peerTimeout
+	c.Publications.ReplacedPulls = replacedPulls
 	c.GRPC.KeepaliveTime, c.GRPC.KeepaliveTimeout = keepaliveTime, time.Second
 	return c
 }
@@ -183,7 +205,7 @@ func (n *node) options() server.Options {
 func (n *node) start() error {
 	c, o := n.config(), n.options()
 	c.Task = cluster.Task{Job: job, Index: n.Task}.String()
-	spec, err := cluster.NewSpec(map[string]map[int]string{job: n.Cluster})
+	spec, err := cluster.NewSpec(map[string]map[int]string{job: n.View})
 	if err != nil {
 		return err
 	}
@@ -202,6 +224,7 @@ func (n *node) runTask() {
 		fmt.Fprintln(os.Stderr, "start:", err)
 		os.Exit(exitStart)
 	}
+	n.begins()
 	sockets := udpSockets()
 	n.answer(answer{Op: opUp, Address: n.server.Addr().String()})
 	in := json.NewDecoder(os.Stdin)
@@ -228,6 +251,10 @@ func (n *node) runTask() {
 			n.poor(!c.For)
 		case opIdle:
 			n.work.Go(n.idle)
+		case opStill:
+			n.work.Go(n.endUpdates)
+		case opCluster:
+			n.clusters <- c
 		case opClose:
 			n.stop(in)
 			return
@@ -257,6 +284,7 @@ const idleTime = 20 * time.Second
 
 // idle waits until this process holds nothing for its peers, and answers with what it holds else.
 func (n *node) idle() {
+	n.endVersions()
 	late := time.After(idleTime)
 	for a := (answer{Op: opIdle}); ; {
 		held := n.held()
@@ -286,6 +314,9 @@ func (n *node) held() string {
 			text += fmt.Sprintf("; %d bytes of received tensors are in use, %d in quarantine", m.Receiving.InUse, m.Quarantined)
 		}
 	}
+	if k := n.heldVersions(); k != 0 {
+		text += fmt.Sprintf("; the memory of %d versions that were withdrawn is not back", k)
+	}
 	return text
 }
 
@@ -297,7 +328,9 @@ func (n *node) stop(in *json.Decoder) {
 	defer cancel()
 	alone := context.AfterFunc(ctx, func() { os.Exit(exitAlone) }) // also a Close that hangs must end
 	err := n.server.Close(ctx)
+	close(n.closed)
 	n.cancel()
+	n.updates.Wait()
 	n.work.Wait()
 	if left := n.inUse(); left != 0 {
 		err = errors.Join(err, fmt.Errorf("%s%d bytes of tensors were never released", leftBehind, left))
@@ -319,7 +352,11 @@ func (n *node) stop(in *json.Decoder) {
 // inUse returns how many bytes of tensors are in use. gRPC forgets messages of connections that
 // break; then the garbage collector gives the memory back.
 func (n *node) inUse() int64 {
-	for late := time.After(upTime / 4); ; {
+	limit := upTime / 4
+	if n.Plant == plantLeak {
+		limit = plantedDrain // it never comes back
+	}
+	for late := time.After(limit); ; {
 		left := n.pool.Stats().InUse
 		if left == 0 {
 			return 0

@@ -8,12 +8,13 @@ import (
 	"time"
 )
 
-// tasks is the number of tasks of the cluster. master and puller stand for the processes that are
-// none of them.
+// tasks is the number of tasks of the cluster. master, puller and watcher stand for the processes that
+// are none of them.
 const (
-	tasks  = 4
-	master = 90
-	puller = 91
+	tasks   = 4
+	master  = 90
+	puller  = 91
+	watcher = 92
 )
 
 // plan is what a step does. All processes compute it from the seed and the step.
@@ -47,7 +48,7 @@ type value struct {
 	dead bool
 }
 
-// Sizes of values, in bytes: around the limits within which another way is taken. They are the
+// Sizes of values, in bytes: around the limits between the protocols. They are the
 // eager limit (8 KiB), the limit of one message over gRPC (unaryLimit), and what is spread over
 // two queue pairs.
 const (

@@ -3,6 +3,10 @@
 package storm_test
 
 import (
+	"slices"
+	"time"
+
+	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	"github.com/tryst-rdma/tryst/status"
 )
 
@@ -21,7 +25,48 @@ const (
 	plantWrong   plant = "wrong"   // the end of a receive is logged with another value
 	plantTold    plant = "told"    // the outcome of a value is logged as an error
 	plantTwice   plant = "twice"   // the end of a receive is logged twice
+
+	plantOlder  plant = "older"  // a version is logged again after the next one
+	plantRepeat plant = "repeat" // a version is logged twice
+	plantMix    plant = "mix"    // a version has a part of the one before
+	plantInvent plant = "invent" // a version is logged as one that nobody has made
+	plantOld    plant = "old"    // a version is logged long after it was replaced
+	plantWrite  plant = "write"  // the memory of a version is written while the watcher has it
+	plantStuck  plant = "stuck"  // watchers of a task take one version and no other
+	plantEnd    plant = "end"    // the end of a watch is logged as an error
+	plantRefuse plant = "refuse" // the end of an Update is logged as an error
+	plantHold   plant = "hold"   // an Update is logged with a version more in memory
+	plantLeak   plant = "leak"   // a version is never released
+
+	// of clusters
+	plantAlien   plant = "alien"   // a receive from a task that has left is logged with a value
+	plantUnsaid  plant = "unsaid"  // the error of a task that has left is logged without its kind
+	plantHang    plant = "hang"    // the end of such a receive is not logged
+	plantAway    plant = "away"    // a task that comes back is not taken
+	plantCluster plant = "cluster" // the end of SetCluster is logged as an error
 )
+
+// ofVersions reports whether a mistake is one with versions or clusters, and ofClusters with clusters.
+func (p plant) ofVersions() bool {
+	return p.ofClusters() || slices.Contains([]plant{plantOlder, plantRepeat, plantMix, plantInvent, plantOld, plantWrite, plantStuck, plantEnd, plantRefuse, plantHold, plantLeak}, p)
+}
+
+func (p plant) ofClusters() bool {
+	return slices.Contains([]plant{plantAlien, plantUnsaid, plantHang, plantAway, plantCluster}, p)
+}
+
+// Times of runs with planted mistakes of versions.
+const (
+	plantedTime    = 1500 * time.Millisecond
+	plantedOldTime = replacedPulls + oldTime + 3*time.Second // what is old takes as long
+)
+
+func (p plant) time() time.Duration {
+	if p == plantOld {
+		return plantedOldTime
+	}
+	return plantedTime
+}
 
 // every is how often a mistake is made: one of so many times that it could be. Most of the run is
 // right.
@@ -49,8 +94,53 @@ func (n *node) damage(b []byte) {
 // key would only be missing.
 func (n *node) hides(r record) bool { return r.Code == "" && n.strikes(plantLose) }
 
+// hangs reports whether the end of a receive from a task that has left is not logged.
+func (n *node) hangs(r record) bool { return r.Sort == sortLeft && n.strikes(plantHang) }
+
+// staysAway reports whether a cluster is not taken in which all tasks are.
+func (n *node) staysAway(r record) bool { return len(r.Tasks) == tasks && n.Plant == plantAway }
+
+// mix writes a part of the version before into one that has come.
+func (w *oneWatch) mix(v *checkpoint.Version) {
+	if w.last == nil || len(v.Tensors) == 0 || len(w.last.Tensors) == 0 || !w.n.strikes(plantMix) {
+		return
+	}
+	b := v.Tensors[0].Bytes()
+	copy(b[len(b)/page/2*page:], w.last.Tensors[0].Bytes()[:stampSize])
+}
+
+// yielded logs a version.
+func (w *oneWatch) yielded(r record) {
+	switch {
+	case w.n.strikes(plantInvent):
+		s := *r.Stamp
+		s.Serial += 1000
+		r.Stamp = &s
+	case w.n.Plant == plantOld && w.task == 1:
+		pause(w.parent, replacedPulls+oldTime+time.Second)
+	}
+	w.n.log.write(r)
+	if w.n.strikes(plantRepeat) {
+		w.n.log.write(r)
+	}
+	if w.last != nil && w.last.Epoch == r.Epoch && w.n.strikes(plantOlder) {
+		w.n.log.write(w.last.rec)
+	}
+}
+
 func (n *node) changed(r record) record {
 	switch {
+	case r.Kind == kindUpdated:
+		switch {
+		case n.strikes(plantHold):
+			r.Held = maxVersions + 1
+		case n.strikes(plantRefuse):
+			r.Code = status.Internal.String()
+		}
+	case r.Sort == sortLeft && n.strikes(plantAlien):
+		r.Code, r.Sort, r.Content = "", "", &content{Size: 100, Head: []byte("12345678")}
+	case r.Sort == sortLeft && n.strikes(plantUnsaid):
+		r.Sort = ""
 	case r.Kind == kindTold:
 		if r.Code == "" && n.strikes(plantTold) {
 			r.Code = status.Unavailable.String()

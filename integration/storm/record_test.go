@@ -30,6 +30,19 @@ const (
 	kindPull  kind = "pull"  // a pull will begin
 	kindHas   kind = "has"   // it has ended
 
+	kindUpdate    kind = "update"    // Update will be called with a version
+	kindUpdated   kind = "updated"   // it has returned
+	kindWithdraw  kind = "withdraw"  // Withdraw will be called
+	kindWithdrawn kind = "withdrawn" // it has returned
+	kindStill     kind = "still"     // the process makes no version of a name any more
+	kindWatch     kind = "watch"     // a watch will begin
+	kindYield     kind = "yield"     // it has yielded a version
+	kindApplied   kind = "applied"   // Apply has returned
+	kindKept      kind = "kept"      // the memory of a version will be given back, or written in place by the next one
+	kindUnwatch   kind = "unwatch"   // a watch has ended
+	kindCluster   kind = "cluster"   // SetCluster will be called
+	kindSet       kind = "set"       // it has returned; or the process has started with this cluster
+
 	kindUp    kind = "up"    // the process is up and its task's proxy leads to it
 	kindDown  kind = "down"  // the process will be killed or asked to stop
 	kindGone  kind = "gone"  // it has exited
@@ -37,6 +50,8 @@ const (
 	kindHeal  kind = "heal"  // it has ended
 	kindClose kind = "close" // all participants have done their part of the step
 	kindOver  kind = "over"  // all is repaired and has had time to end
+
+	kindQuiet kind = "quiet" // no process makes versions any more, and watchers have had time for the newest
 )
 
 // record is one line of a log. Which fields are set depends on the kind.
@@ -60,6 +75,18 @@ type record struct {
 	Again   bool     `json:"again,omitempty"`  // the life takes up a step in which an earlier life was
 	Blocks  bool     `json:"blocks,omitempty"` // no call reaches the task during the fault
 	Route   string   `json:"w,omitempty"`      // that brought the value: a device of its receiver, or grpc
+
+	// Of versions and clusters.
+	Name   string `json:"name,omitempty"`   // of the publication
+	Gen    int    `json:"gen,omitempty"`    // of an update, as in its stamp
+	Number uint64 `json:"number,omitempty"` // of the version; of an update that has not returned the one that it gets
+	Epoch  uint64 `json:"epoch,omitempty"`  // of the version
+	Stamp  *stamp `json:"stamp,omitempty"`  // of the content
+	Torn   string `json:"torn,omitempty"`   // what is wrong with the content
+	Held   int    `json:"held,omitempty"`   // how many versions of the name have not given their memory back
+	Place  bool   `json:"place,omitempty"`  // of a watch: in place
+	Tasks  []int  `json:"tasks,omitempty"`  // those of the cluster
+	Sort   string `json:"kind,omitempty"`   // of the error, if it is one of Aborted
 }
 
 // now reads the clock that all processes of a machine share.
@@ -90,6 +117,8 @@ func logOf(task int) string {
 		return "test"
 	case puller:
 		return "puller"
+	case watcher:
+		return "watcher"
 	}
 	return "task"
 }
@@ -163,7 +192,19 @@ func (r record) String() string {
 	if r.Again {
 		s += " again"
 	}
-	for _, t := range []string{r.Route, r.Code, r.Ctx, r.Text} {
+	if r.Name != "" {
+		s += fmt.Sprintf(" %s of task %d number %d epoch %x", r.Name, r.Peer, r.Number, r.Epoch)
+	}
+	if r.Stamp != nil {
+		s += " content: " + r.Stamp.String()
+	}
+	if r.Torn != "" {
+		s += " TORN: " + r.Torn
+	}
+	if r.Tasks != nil {
+		s += fmt.Sprintf(" tasks %v", r.Tasks)
+	}
+	for _, t := range []string{r.Route, r.Code, r.Sort, r.Ctx, r.Text} {
 		if t != "" {
 			s += " " + t
 		}

@@ -43,6 +43,10 @@ func history(all []record, at record) []record {
 		switch r.Kind {
 		case kindSend, kindSent, kindTold, kindRecv, kindGot, kindMem:
 			mine = mine && at.Step != 0
+		case kindUpdate, kindUpdated, kindWithdraw, kindWithdrawn, kindStill:
+			mine = at.Name != "" && r.Name == at.Name && r.Task == at.Peer && r.At > at.At-int64(around) && r.At < at.At+int64(time.Second)
+		case kindWatch, kindYield, kindApplied, kindKept, kindUnwatch:
+			mine = at.Name != "" && r.Task == at.Task && r.Life == at.Life && r.Recv == at.Recv && r.At > at.At-int64(around)
 		case kindEnds, kindClose, kindDone:
 			mine = r.Step == at.Step
 		case kindPull, kindHas:
@@ -79,6 +83,18 @@ func count(all []record) (text string, routes map[string]int) {
 			n["outcome: "+orOK(r.Code)]++
 		case kindHas:
 			n["pull: "+orOK(r.Code)]++
+		case kindUpdated:
+			n["update: "+orOK(r.Code)]++
+		case kindYield:
+			n["version: "+r.Name]++
+		case kindApplied:
+			n["apply: "+orOK(r.Code)]++
+		case kindUnwatch:
+			n["watch: "+orOK(r.Code)]++
+		case kindSet:
+			n["cluster: "+orOK(r.Code)]++
+		case kindWithdrawn:
+			n["withdraw: "+orOK(r.Code)]++
 		case kindFault:
 			name, _, _ := strings.Cut(r.Text, "; ")
 			n["fault: "+name]++

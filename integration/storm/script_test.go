@@ -84,18 +84,18 @@ func (s *storm) carried(ctx context.Context, route string, since int64) bool {
 	return false
 }
 
-// TestProcessesDieAndStop: over each kind of device, processes are killed, stopped and restarted
+// TestProcessesDieAndStop: over each provider, processes are killed, stopped and restarted
 // while values move, and the rules hold.
 func TestProcessesDieAndStop(t *testing.T) {
 	const short = 300 * time.Millisecond
 	for _, w := range worlds {
-		if len(w.kinds) != 1 || testing.Short() && w.kinds[0] == server.ProviderRoCE { // storms have roce alone, too
+		if len(w.providers) != 1 || testing.Short() && w.providers[0] == server.ProviderRoCE { // storms have roce alone, too
 			continue
 		}
 		w.same = true
 		route := w.carry[0]
 		t.Run(w.name, func(t *testing.T) {
-			runStorm(t, t.TempDir(), options{seed: 3, time: scriptTime, world: w, fallback: "grpc", faults: true, script: []act{
+			runStorm(t, logDir(t, t.Name()), options{seed: 3, time: scriptTime, world: w, fallback: "grpc", faults: true, script: []act{
 				{until: route},
 				{fault: "killed", task: 0, d: short},
 				{fault: "stopped by SIGSTOP", task: 1, d: 2 * short},
@@ -108,18 +108,18 @@ func TestProcessesDieAndStop(t *testing.T) {
 }
 
 // TestDescriptorsRunOut: a process has no descriptor free while values move, so that it can open no
-// connection and no memfd. Its receives go another way or fail, and nothing is lost. Afterwards the
+// connection and no memfd. Its receives take another route or fail, and nothing is lost. Afterwards the
 // device carries values again.
 func TestDescriptorsRunOut(t *testing.T) {
 	const d = 500 * time.Millisecond
 	for _, w := range worlds {
-		if len(w.kinds) != 1 || w.kinds[0] == server.ProviderRoCE { // roce opens nothing for a channel
+		if len(w.providers) != 1 || w.providers[0] == server.ProviderRoCE { // roce opens nothing for a channel
 			continue
 		}
 		w.same = true
 		route := w.carry[0]
 		t.Run(w.name, func(t *testing.T) {
-			runStorm(t, t.TempDir(), options{seed: 5, time: scriptTime, world: w, fallback: "grpc", faults: true, script: []act{
+			runStorm(t, logDir(t, t.Name()), options{seed: 5, time: scriptTime, world: w, fallback: "grpc", faults: true, script: []act{
 				{until: route},
 				{fault: "no descriptor left", task: 0, d: d, until: route},
 				{fault: "no descriptor left", task: allTasks, d: d, until: route},
@@ -131,13 +131,13 @@ func TestDescriptorsRunOut(t *testing.T) {
 // TestRoutesComeAndGo: shared memory is taken away, then TCP too, and processes that start again have
 // both. Values go over the best route that is left, and the rules hold.
 func TestRoutesComeAndGo(t *testing.T) {
-	w := world{name: "shm and tcp", kinds: []string{server.ProviderSHM, server.ProviderTCP}, same: true}
-	runStorm(t, t.TempDir(), options{seed: 4, time: scriptTime, world: w, fallback: "grpc", faults: true, script: []act{
+	w := world{name: "shm and tcp", providers: []string{server.ProviderSHM, server.ProviderTCP}, same: true}
+	runStorm(t, logDir(t, t.Name()), options{seed: 4, time: scriptTime, world: w, fallback: "grpc", faults: true, script: []act{
 		{until: shm.DeviceName},
 		{fault: "shared memory taken away", task: allTasks, until: "tcp0"},
 		{fault: "TCP of queue pairs refused", task: 0, d: 500 * time.Millisecond},
 		{fault: "TCP of queue pairs cut", task: 1},
-		{fault: "TCP of queue pairs cut", task: 2, until: wireGRPC},
+		{fault: "TCP of queue pairs cut", task: 2, until: routeGRPC},
 		{fault: "killed", task: allTasks, until: shm.DeviceName},
 	}})
 }

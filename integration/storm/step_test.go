@@ -38,6 +38,8 @@ const (
 	// againTime is how long a life that takes up a step waits for values: its earlier life may
 	// have had them.
 	againTime = 3 * time.Second
+	// churnTime is how long sends may wait where tasks come and go: longer than the peer timeout.
+	churnTime = 6 * time.Second
 	// retryPause is the pause after a receive that failed.
 	retryPause = 100 * time.Millisecond
 	// maxHasty is how many receives of a slot in a row end with their context.
@@ -108,12 +110,18 @@ func (p *part) endEarly() {
 	if !pause(p.ctx, p.plan.endAt) {
 		return
 	}
-	p.n.log.write(record{Kind: kindEnds, Step: p.step})
 	if p.plan.aborts {
-		p.n.server.AbortStep(p.step, status.New(status.FailedPrecondition, abortText))
-	} else {
-		p.n.server.EndStep(p.step)
+		p.abort()
+		return
 	}
+	p.n.log.write(record{Kind: kindEnds, Step: p.step})
+	p.n.server.EndStep(p.step)
+}
+
+// abort aborts the step.
+func (p *part) abort() {
+	p.n.log.write(record{Kind: kindEnds, Step: p.step})
+	p.n.server.AbortStep(p.step, status.New(status.FailedPrecondition, abortText))
 }
 
 // abortText is the error with which steps are aborted.
@@ -134,8 +142,11 @@ func pause(ctx context.Context, d time.Duration) bool {
 // send sends the values of an edge.
 func (p *part) send(i int, e edge) {
 	ctx, cancel := context.WithCancel(p.ctx)
-	if p.plan.ender >= 0 { // the receiver may have ended the step, and the bound keeps a SendWait
+	switch {
+	case p.plan.ender >= 0: // the receiver may have ended the step, and the bound keeps a SendWait
 		ctx, cancel = context.WithTimeout(p.ctx, againTime)
+	case p.n.Churn: // the sender may have left the cluster of the receiver, which does not ask for the value
+		ctx, cancel = context.WithTimeout(p.ctx, churnTime)
 	}
 	p.mu.Lock()
 	if e.to != e.from { // the receiver's entry
@@ -190,12 +201,15 @@ func (p *part) sendOne(ctx context.Context, i int, e edge, k int) {
 	}
 	r.Kind, r.Content = kindSent, nil
 	if err != nil {
-		r.Code, r.Text = status.CodeOf(err).String(), err.Error()
+		r.Code, r.Text, r.Sort = status.CodeOf(err).String(), err.Error(), sortOf(err)
 		if c := ctx.Err(); c != nil {
 			r.Ctx = c.Error()
 		}
 	}
 	p.n.log.write(r)
+	if r.late(p.plan) || r.Code == status.NotFound.String() {
+		p.abort() // it is lost, and the receiver may not know: one of the two has left, or its life begins later
+	}
 	if told != nil {
 		p.n.work.Go(func() { p.outcome(r, told) })
 	}
@@ -308,6 +322,8 @@ func (p *part) slot(ctx context.Context, i int, e edge, box *inbox) {
 		switch {
 		case ctx.Err() != nil, strings.Contains(err.Error(), abortText):
 			return
+		case sortOf(err) != "", status.CodeOf(err) == status.NotFound: // nothing comes any more
+			return
 		case p.plan.ender >= 0 && (p.plan.ender == e.from || p.plan.ender == e.to) && status.CodeOf(err) == status.Aborted:
 			return
 		case status.CodeOf(err) == status.InvalidArgument: // the value stays
@@ -348,12 +364,15 @@ func (p *part) receiveOne(ctx context.Context, i int, e edge, dst *tensor.Tensor
 			r.Ctx, r.Over = c.Error(), over.Load()
 		}
 		if err != nil {
-			r.Code, r.Text = status.CodeOf(err).String(), err.Error()
+			r.Code, r.Text, r.Sort = status.CodeOf(err).String(), err.Error(), sortOf(err)
 		} else {
 			r.Content, r.Route = content, route
 		}
 		if follows && n.hides(r) {
 			return errHidden
+		}
+		if n.hangs(r) {
+			return err
 		}
 		n.log.write(n.changed(r))
 		if n.strikes(plantTwice) {
@@ -385,6 +404,17 @@ func (p *part) receiveOne(ctx context.Context, i int, e edge, dst *tensor.Tensor
 
 // routeOf names the device of this process that a value came by, and the transport without one.
 func routeOf(a rendezvous.Arrival) string { return cmp.Or(a.Device, a.Transport) }
+
+// sortOf names the kind of an error after which nothing comes in its step any more; "" for others.
+func sortOf(err error) string {
+	switch {
+	case errors.Is(err, status.ErrTaskLeft):
+		return sortLeft
+	case errors.Is(err, status.ErrStepEnded):
+		return sortEnded
+	}
+	return ""
+}
 
 // errHidden is the result of a receive that the node pretends not to have made.
 var errHidden = errors.New("the receive is hidden from the log")

@@ -4,7 +4,6 @@ package storm_test
 
 import (
 	"os"
-	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -13,7 +12,7 @@ import (
 // defaultTime is how long all storms take together, without what is repaired at the end.
 const defaultTime = time.Minute
 
-// TestStorm runs a storm in each world: over gRPC, over each kind of device, and with all of them.
+// TestStorm runs a storm in each world: over gRPC, over each provider, and with all of them.
 // STORM_TIME is how long all take, STORM_SEED
 // repeats the steps and faults of an earlier one, STORM_DIR keeps the logs.
 func TestStorm(t *testing.T) {
@@ -33,17 +32,8 @@ func TestStorm(t *testing.T) {
 	t.Logf("STORM_SEED=%d", seed)
 	for _, w := range worlds {
 		t.Run(w.name, func(t *testing.T) {
-			dir := t.TempDir()
-			if keep := os.Getenv("STORM_DIR"); keep != "" {
-				dir = filepath.Join(keep, w.name)
-				if err := os.RemoveAll(dir); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.MkdirAll(dir, 0o700); err != nil {
-					t.Fatal(err)
-				}
-			}
-			o := options{seed: seed, time: d / time.Duration(len(worlds)), world: w, fallback: "grpc", faults: true}
+			dir := logDir(t, w.name)
+			o := options{seed: seed, time: d / time.Duration(len(worlds)), world: w, fallback: "grpc", faults: true, churn: true}
 			if w.name == "roce" && seed%4 == 3 {
 				o.fallback = "none" // without gRPC for values
 			}
