@@ -20,6 +20,8 @@ ALLOWED_SKIPS ?=
 BENCHARGS ?= --only verbs-recv,verbs-latency,verbs-idle --size 64KiB,1MiB,16MiB --inflight 4
 # The same for make bench-routes and make bench-peers.
 ROUTESARGS ?=
+# The same for make bench-versions, e.g. VERSIONSARGS='--only versions-bytes --pairs 5'.
+VERSIONSARGS ?=
 # A Python that has torch, for the rows of make bench-peers beside gloo; build/peers's when empty.
 TORCH_PYTHON ?=
 # The Python of make interop-old.
@@ -49,6 +51,7 @@ export RXE_VM_CMD = $(value CMD)
 
 TRYST := build/tryst
 bench := build/tryst-bench
+plot := build/tryst-plot
 softroce := build/bin/soft-roce
 # The endpoint in Go is measured without privileges: as root, drop all capabilities.
 unprivileged := $(shell test "$$(id -u)" != 0 || echo setpriv --inh-caps=-all --bounding-set=-all --no-new-privs)
@@ -181,28 +184,28 @@ build/venv-old/installed: integration/tensorflow/requirements-old.txt
 	@cp $< $@
 
 .PHONY: bench
-bench: $(bench) ## Run each benchmark and its baseline, results in build/bench/; fails when a target is missed
-	@$(bench) --check --json-dir build/bench
+bench: $(bench) $(plot) ## Run each benchmark and its baseline, results and pictures in build/bench/; fails when a target is missed
+	@$(bench) --check --json-dir build/bench --plot
 
 .PHONY: bench-roce
-bench-roce: $(bench) ## Compare verbs over the RoCEv2 endpoint in Go with gRPC, a UDP loop and sockets, results in build/bench-roce/; fails like bench
+bench-roce: $(bench) $(plot) ## Compare verbs over the RoCEv2 endpoint in Go with gRPC, a UDP loop and sockets, results in build/bench-roce/; fails like bench
 	@$(unprivileged) $(bench) --transport verbs --provider roce --only verbs-beside-grpc,verbs-small,verbs-udp-loop,verbs-step-recv,verbs-step-recvinto,verbs-step-reply,verbs-step-sendwait,verbs-idle --size 1MiB,16MiB --inflight 4 \
-		--check --json-dir build/bench-roce
+		--check --json-dir build/bench-roce --plot
 
 .PHONY: bench-tensorflow
-bench-tensorflow: build/venv/installed go-ready ## Compare the steps of a TensorFlow client with a task of Tryst and with one of TensorFlow, results in build/bench-tensorflow/
+bench-tensorflow: build/venv/installed $(plot) ## Compare the steps of a TensorFlow client with a task of Tryst and with one of TensorFlow, results in build/bench-tensorflow/
 	@mkdir -p build/bench-tensorflow
 	@TENSORFLOW_PYTHON=$(CURDIR)/build/venv/bin/python PATH="$(CURDIR)/build/venv/bin:$$PATH" $(GO) test -tags interop -count=1 -timeout=1h \
-		-run TestBenchTensorFlow ./integration/tensorflow -bench-tensorflow=$(CURDIR)/build/bench-tensorflow/table.md -v | grep '^|\|FAIL\|^ok'
+		-run TestBenchTensorFlow ./integration/tensorflow -bench-tensorflow=$(CURDIR)/build/bench-tensorflow/table.md -bench-plot=$(CURDIR)/$(plot) -v | grep '^|\|FAIL\|^ok'
 
 .PHONY: bench-routes
-bench-routes: $(bench) ## Compare shm, tcp and tcp with TLS with bare copies, sockets and gRPC, results in build/bench-routes/, then bench-pull; fails like bench
-	@status=0; $(unprivileged) $(bench) --routes --size 1MiB,16MiB --inflight 4 --check --json-dir build/bench-routes $(ROUTESARGS) || status=$$?; \
+bench-routes: $(bench) $(plot) ## Compare shm, tcp and tcp with TLS with bare copies, sockets and gRPC, results in build/bench-routes/, then bench-pull; fails like bench
+	@status=0; $(unprivileged) $(bench) --routes --size 1MiB,16MiB --inflight 4 --check --json-dir build/bench-routes --plot $(ROUTESARGS) || status=$$?; \
 		$(MAKE) --no-print-directory bench-pull && exit $$status
 
 .PHONY: bench-peers
-bench-peers: $(bench) build/peers/installed ## Compare shm and tcp with UCX and NIXL, which pip installs into build/peers (500 MB), and with gloo if that Python, or TORCH_PYTHON, has torch; results in build/bench-peers/; fails like bench
-	@$(unprivileged) $(bench) --peers build/peers --torch-python '$(TORCH_PYTHON)' --size 1MiB,16MiB --inflight 4 --check --json-dir build/bench-peers $(ROUTESARGS)
+bench-peers: $(bench) $(plot) build/peers/installed ## Compare shm and tcp with UCX and NIXL, which pip installs into build/peers (500 MB), and with gloo if that Python, or TORCH_PYTHON, has torch; results in build/bench-peers/; fails like bench
+	@$(unprivileged) $(bench) --peers build/peers --torch-python '$(TORCH_PYTHON)' --size 1MiB,16MiB --inflight 4 --check --json-dir build/bench-peers --plot $(ROUTESARGS)
 
 build/peers/installed: internal/bench/peers/requirements.txt
 	@python3 -m venv build/peers || { echo "make bench-peers needs Python 3.10 to 3.13 with venv: on Debian and Ubuntu, apt-get install python3-venv" >&2; exit 1; }
@@ -211,15 +214,20 @@ build/peers/installed: internal/bench/peers/requirements.txt
 
 # The result of a run with other work on the machine, or on another disk than that of build/, says little.
 .PHONY: bench-pull
-bench-pull: build go-ready ## Compare tryst pull of 548 MB with curl, cp and a copy in memory, results in build/bench-pull/; fails like bench
+bench-pull: build $(plot) ## Compare tryst pull of 548 MB with curl, cp and a copy in memory, results in build/bench-pull/; fails like bench
 	@$(GO) build -o $(bench)-pull ./internal/bench/cmd/tryst-bench-pull
-	@$(unprivileged) $(bench)-pull --tryst $(TRYST) --dir build/bench-pull/files --check --json-dir build/bench-pull
+	@$(unprivileged) $(bench)-pull --tryst $(TRYST) --dir build/bench-pull/files --check --json-dir build/bench-pull --plot
+
+.PHONY: bench-versions
+bench-versions: $(plot) ## Compare weights that change with the whole, with zstd and with a publication that is pulled, results in build/bench-versions/; fails like bench
+	@$(GO) build -o $(bench)-versions ./internal/bench/cmd/tryst-bench-versions
+	@$(unprivileged) $(bench)-versions --check --json-dir build/bench-versions --plot $(VERSIONSARGS)
 
 .PHONY: bench-rxe
-bench-rxe: vm-ready ## Compare verbs with perftest in the VM with Soft-RoCE, results in build/bench-rxe/; fails like bench
+bench-rxe: vm-ready $(plot) ## Compare verbs with perftest in the VM with Soft-RoCE, results in build/bench-rxe/; fails like bench
 	@CGO_ENABLED=1 CGO_CPPFLAGS='$(CGO_CPPFLAGS) -DSHIM_HEADERS' $(GO) build -o $(bench)-rxe ./internal/bench/cmd/tryst-bench
 	@$(softroce) vm $(rxeflags) -timeout $(TRYST_BENCH_TIMEOUT) -- $(bench)-rxe --transport verbs --rdma-device rxe0 --peer-rdma-device rxe1 \
-		--pairs 7 --pair-time 1s --pin --check --json-dir build/bench-rxe $(BENCHARGS)
+		--pairs 7 --pair-time 1s --pin --check --json-dir build/bench-rxe --plot $(BENCHARGS)
 
 ##
 ## Soft-RoCE: the kernel's RDMA devices without RDMA hardware
@@ -264,7 +272,7 @@ fmt: go-ready ## Format the code as lint requires
 	@$(golangci) fmt
 
 .PHONY: check-deploy
-check-deploy: go-ready build/check-deploy/installed ## Check the Containerfile, the Kubernetes manifests and the systemd unit in deploy/
+check-deploy: go-ready build/check-deploy/installed ## Check the Containerfile, the Kubernetes manifests, the dashboard and the systemd unit in deploy/, and the workflows
 	@REQUIRED='$(ALLOWED_SKIPS)' scripts/check-deploy.sh build/check-deploy
 
 build/check-deploy/installed: deploy/requirements.txt
@@ -273,8 +281,9 @@ build/check-deploy/installed: deploy/requirements.txt
 	@cp $< $@
 
 .PHONY: check-generated
-check-generated: go-ready ## Regenerate, and fail if that changes a file
+check-generated: go-ready ## Regenerate, and fail if that changes a file; check that the pictures of docs/ show their rows
 	@scripts/check-generated.sh
+	@cd tools/plot && $(GO) test -count=1 .
 
 .PHONY: ci
 ci: ## Run what the CI machine runs
@@ -297,6 +306,14 @@ go-ready:
 
 $(bench): go-ready FORCE
 	@$(GO) build -o $@ ./internal/bench/cmd/tryst-bench
+
+# Static, because make bench-rxe runs it in the VM.
+$(plot): go-ready FORCE
+	@cd tools/plot && CGO_ENABLED=0 $(GO) build -o $(CURDIR)/$@ .
+
+.PHONY: plots
+plots: $(plot) ## Draw the pictures of docs/performance.md from the rows beside them, docs/plots/*.jsonl
+	@$(plot) docs/plots/*.jsonl
 
 build/bin/testreport: go-ready FORCE
 	@$(GO) build -o $@ ./internal/testreport

@@ -3,15 +3,71 @@
 package tensorflow_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/tryst-rdma/tryst/internal/bench"
 )
 
-var benchOut = flag.String("bench-tensorflow", "", "measure steps with Tryst beside TensorFlow, and write the table to this file")
+var (
+	benchOut  = flag.String("bench-tensorflow", "", "measure steps with Tryst beside TensorFlow, and write the table to this file, and rows to tensorflow.jsonl beside it")
+	benchPlot = flag.String("bench-plot", "", "draw these rows by the tryst-plot at this path")
+)
+
+// benchRows makes the rows of one measurement as internal/bench has them: the task of TensorFlow is the baseline.
+func benchRows(t *testing.T, m measure, times, ratios map[string][]float64) (rows []bench.Row) {
+	t.Helper()
+	processor, load := bench.Machine()
+	row := func(job string) bench.Row {
+		return bench.Row{
+			Name: m.name, Inflight: 1, Count: int64(m.steps * rounds), P50: 1e6 * median(times[job]),
+			Baseline: "TensorFlow", Better: bench.Lower, Ratio: 1, OK: true, Load: load, Processor: processor,
+		}
+	}
+	for i, set := range sets {
+		target, err := strconv.ParseFloat(strings.Split(m.targets, ", ")[i], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sorted := slices.Sorted(slices.Values(ratios[set]))
+		r := row(set)
+		r.Transport, r.Ratio, r.Target = "kernels "+set, median(sorted), target
+		r.RatioQ1, r.RatioQ3 = sorted[len(sorted)/4], sorted[len(sorted)*3/4]
+		r.OK = r.Ratio <= target
+		rows = append(rows, row("tf"), r)
+	}
+	return rows
+}
+
+// saveRows writes them beside the table, and draws them.
+func saveRows(t *testing.T, rows []bench.Row) {
+	t.Helper()
+	path := filepath.Join(filepath.Dir(*benchOut), "tensorflow.jsonl")
+	lines := &bytes.Buffer{}
+	for _, r := range rows {
+		if err := json.NewEncoder(lines).Encode(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(path, lines.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if *benchPlot == "" {
+		return
+	}
+	if out, err := exec.CommandContext(t.Context(), *benchPlot, path).CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
 
 // measure is a kind of step of the program timed, and how much longer than with a task of TensorFlow
 // it may take with a task of Tryst, for each of the sets.
@@ -55,6 +111,7 @@ func TestBenchTensorFlow(t *testing.T) {
 	}
 	c.startTask(t, "tf", 0)
 	chief := c.startTask(t, "chief", 0)
+	var rows []bench.Row
 	table := &strings.Builder{}
 	fmt.Fprintf(table, "| step | TensorFlow | %s | target |\n| --- | ---: | ---: | ---: | ---: |\n", strings.Join(sets, " | "))
 	for _, m := range measures {
@@ -83,6 +140,7 @@ func TestBenchTensorFlow(t *testing.T) {
 			fmt.Fprintf(table, " %.3f ms, %.2f |", 1e3*median(times[set]), median(ratios[set]))
 		}
 		fmt.Fprintf(table, " %s |\n", m.targets)
+		rows = append(rows, benchRows(t, m, times, ratios)...)
 	}
 	if *benchOut == "" {
 		return
@@ -91,6 +149,7 @@ func TestBenchTensorFlow(t *testing.T) {
 		t.Fatal(err)
 	}
 	fmt.Print(table)
+	saveRows(t, rows)
 }
 
 // timed returns the median of the seconds of a step with a task of a job.

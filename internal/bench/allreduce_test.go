@@ -43,7 +43,7 @@ func startAll(t *testing.T, provider string) []*member {
 	return all
 }
 
-// obeyAll has all members take part, and returns their answers.
+// obeyAll lets all members take part, and returns their answers.
 func obeyAll(all []*member, r reduceRun) []state {
 	states := make([]state, len(all))
 	var members sync.WaitGroup

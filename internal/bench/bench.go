@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -135,7 +134,9 @@ type suite struct {
 	// second is where the second process of the benchmark is; nil for anywhere.
 	second *pin
 	load   float64 // of the machine, before the first benchmark
-	rows   []Row
+	// processor names its processors.
+	processor string
+	rows      []Row
 }
 
 // Run runs the benchmarks and returns the rows; after an error, those measured so far. It returns
@@ -149,7 +150,7 @@ func Run(ctx context.Context, o Options) (_ []Row, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	s := &suite{Options: o}
+	s := &suite{Options: o, processor: processorText(cpuInfo)}
 	s.measureLoad()
 	if o.From != "" {
 		rows := len(o.Transports) * len(o.Sizes) * len(o.Inflight)
@@ -200,9 +201,12 @@ func (s *suite) chosen() []benchmark {
 // Validate checks the options. An error is InvalidArgument.
 func (o Options) Validate() error { return o.complete() }
 
+// Transports returns the transports that can be measured. What the setting auto takes is one of them.
+func Transports() []string { return []string{grpctransport.Name, verbstransport.Name} }
+
 // complete sets the defaults and checks the options.
 func (o *Options) complete() error {
-	known := config.Transports()
+	known := Transports()
 	for _, name := range o.Transports {
 		if !slices.Contains(known, name) {
 			return status.Errorf(status.InvalidArgument, "unknown transport %q; want one of %s", name, strings.Join(known, ", "))
@@ -232,7 +236,7 @@ func (o *Options) complete() error {
 		o.many, o.waiting, o.idle, o.settle, o.silence, o.idlePeers = manyReceives, waitingKeys, idleTime, idleSettle, longPause, idlePeers
 	}
 	if o.loadFile == "" {
-		o.loadFile = "/proc/loadavg"
+		o.loadFile = loadFile
 	}
 	switch {
 	case slices.Min(o.Sizes) < 0:
@@ -271,7 +275,7 @@ func (s *suite) contest() contest { return contest{pairs: s.Pairs, time: s.PairT
 
 // add reports a row.
 func (s *suite) add(r Row) {
-	r.file, r.Load = cmp.Or(s.now.group, s.now.transport), s.load
+	r.file, r.Load, r.Processor = cmp.Or(s.now.group, s.now.transport), s.load, s.processor
 	s.rows = append(s.rows, r)
 	if s.Row != nil {
 		s.Row(r)

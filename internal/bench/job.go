@@ -84,10 +84,11 @@ func jobTarget(name, route string) float64 {
 // job is one run of RunJob.
 type job struct {
 	JobOptions
-	load  float64
-	model string // path of the checkpoint
-	size  int64  // of it
-	rows  []Row
+	load      float64
+	processor string
+	model     string // path of the checkpoint
+	size      int64  // of it
+	rows      []Row
 }
 
 // RunJob measures the whole job and returns the rows; after an error, those measured so far. It
@@ -96,7 +97,7 @@ func RunJob(ctx context.Context, o JobOptions) ([]Row, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	j := &job{JobOptions: o, load: loadAverage(o.loadFile)}
+	j := &job{JobOptions: o, load: loadAverage(o.loadFile), processor: processorText(cpuInfo)}
 	if j.load > quietLoad {
 		j.say("warning: %s, above %s: stop the other work on this machine and measure again", loadText(j.load), decimals(quietLoad))
 	}
@@ -133,7 +134,7 @@ func (o *JobOptions) complete() error {
 		o.Model = "gpt2"
 	}
 	if o.loadFile == "" {
-		o.loadFile = "/proc/loadavg"
+		o.loadFile = loadFile
 	}
 	switch {
 	case o.Tryst == "" || o.Dir == "":
@@ -183,31 +184,9 @@ func cpuOf(s sample) time.Duration  { return s.cpu }
 // jobSide does the whole job once.
 type jobSide func(context.Context) (sample, error)
 
-// turns runs both sides in turn, the baseline twice in each pair.
+// turns runs both sides in turn.
 func (j *job) turns(ctx context.Context, ours, baseline jobSide) (o, first, second samples, err error) {
-	for _, side := range []jobSide{baseline, ours} { // a warm-up
-		if _, err := side(ctx); err != nil {
-			return nil, nil, nil, err
-		}
-	}
-	for i := range j.Pairs {
-		order := []int{0, 1, 2}
-		if i%2 == 1 {
-			slices.Reverse(order)
-		}
-		var got [3]sample
-		for _, k := range order {
-			side := baseline
-			if k == 2 {
-				side = ours
-			}
-			if got[k], err = side(ctx); err != nil {
-				return nil, nil, nil, err
-			}
-		}
-		first, second, o = append(first, got[0]), append(second, got[1]), append(o, got[2])
-	}
-	return o, first, second, nil
+	return turns[sample](ctx, j.Pairs, ours, baseline)
 }
 
 // compare adds the rows of a contest: of ours, and of the baseline itself. what is the time that is
@@ -242,7 +221,7 @@ func (j *job) row(name string, seconds []float64, ratio spread) Row {
 }
 
 func (j *job) add(r Row) {
-	r.file, r.Load = "pull", j.load
+	r.file, r.Load, r.Processor = "pull", j.load, j.processor
 	j.rows = append(j.rows, r)
 	if j.Row != nil {
 		j.Row(r)

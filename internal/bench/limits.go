@@ -9,6 +9,9 @@ const (
 	DefaultPairs    = 15
 	DefaultPairTime = 300 * time.Millisecond
 
+	// plotTimeout bounds the drawing of pictures. It takes less than a second; on an emulated processor, some.
+	plotTimeout = time.Minute
+
 	// quietLoad is the highest load average of an idle machine.
 	quietLoad = 0.5
 
@@ -73,10 +76,43 @@ const (
 	// reserve.
 	wholeMemory = 12 << 30
 
+	// xorBlock is the length of the blocks in which versions are compared.
+	xorBlock = 1 << 20
+	// weightsSeed makes the same weights in each run.
+	weightsSeed = 43
+	// versionsArena is the registered memory of a publisher or a watcher: two sets, and more for a larger --size.
+	versionsArena = 16 << 30
+	// seedBits has room for the tensors of a model in the seeds of a version.
+	seedBits = 20
+	// memoryTick is how often the memory of a process is looked at. One look takes some ms.
+	memoryTick = 50 * time.Millisecond
+	// slowBits is the rate of the slow network: of two sites. On it a version of slowPart of the model takes seconds.
+	slowBits = 80e6
+	slowPart = 16
+	// proxyBuffer is what each socket of the slow network queues, and proxyPacket what it passes on at once: 1.6 ms.
+	// proxyTick is the shortest wait, and proxyBurst how far one that was idle is behind.
+	proxyBuffer = 64 << 10
+	proxyPacket = 16 << 10
+	proxyTick   = time.Millisecond
+	proxyBurst  = 10 * time.Millisecond
+	// slowPairs and fewPairs are how many pairs a contest has at most whose pairs take 30 s or 10 s.
+	slowPairs = 5
+	fewPairs  = 7
+	// stoppedTime is how long a rollout is stopped, and updateEvery how often a version comes meanwhile.
+	stoppedTime = 10 * time.Second
+	updateEvery = time.Second
+	// memoryUpdates is how many versions come while the memory is looked at.
+	memoryUpdates = 4
+	// backTries is how often a puller is stopped to see its memory come back.
+	backTries = 3
+
+	// smallRatio is from where a ratio has four decimals.
+	smallRatio = 0.1
+
 	// startWait bounds the start of the second process, which first fills its
 	// tensors, and answerWait one response of it.
 	startWait  = time.Minute
-	answerWait = time.Minute
+	answerWait = 2 * time.Minute
 	// deathWait bounds the time from the end of the connections of a process until
 	// its own end is detected.
 	deathWait = time.Second
@@ -92,4 +128,8 @@ const (
 var (
 	DefaultSizes    = []int64{8, 64 << 10, 1 << 20, 16 << 20}
 	DefaultInflight = []int{1, 4}
+	// plotShares are the shares of changed elements of a plot.
+	plotShares = []float64{0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1}
+	// backBounds are when memory is back at the latest, by route (docs/versions.md).
+	backBounds = map[string]time.Duration{"shm": 5 * time.Second, "tcp": 5 * time.Second, "grpc": 15 * time.Second}
 )

@@ -9,8 +9,11 @@ import (
 // unknownLoad stands for the load average of a system that does not report one.
 const unknownLoad = -1
 
+// loadFile has the load average of a Linux system (proc_loadavg(5)).
+const loadFile = "/proc/loadavg"
+
 // loadAverage returns the load average of the last minute from a file like
-// /proc/loadavg (proc_loadavg(5)): processes that run or wait for a disk.
+// loadFile: processes that run or wait for a disk.
 func loadAverage(file string) float64 {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func loadFile(t *testing.T, text string) string {
+func writeLoad(t *testing.T, text string) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "loadavg")
 	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
@@ -23,7 +23,7 @@ func TestLoadAverage(t *testing.T) {
 		"":                            unknownLoad,
 		"quiet":                       unknownLoad,
 	} {
-		if got := loadAverage(loadFile(t, text)); got != want {
+		if got := loadAverage(writeLoad(t, text)); got != want {
 			t.Errorf("%q: %v, want %v", text, got, want)
 		}
 	}
@@ -46,7 +46,7 @@ func TestRunReportsTheLoad(t *testing.T) {
 		{"", unknownLoad, "1 benchmark will take ", false},
 	} {
 		o := smoke(t, "local-match")
-		o.loadFile = loadFile(t, c.text)
+		o.loadFile = writeLoad(t, c.text)
 		var said []string
 		o.Progress = func(text string) { said = append(said, text) }
 		rows, err := Run(t.Context(), o)

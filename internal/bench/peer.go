@@ -35,6 +35,8 @@ type setup struct {
 	Reduce *memberSetup `json:"reduce,omitempty"`
 	// Step makes it one of the two tasks of a benchmark of steps.
 	Step *memberSetup `json:"step,omitempty"`
+	// Versions makes it a publisher of versions, or a watcher.
+	Versions *versionsSetup `json:"versions,omitempty"`
 	// TLS has certificates that both processes use; none without it.
 	TLS server.TLS `json:"tls"`
 	verbsSetup
@@ -59,10 +61,11 @@ type command struct {
 	Echo *echoCommand `json:"echo,omitempty"`
 	Used bool         `json:"used,omitempty"` // tell nothing but that, and Switches
 	// Resident reports the memory of the whole process, which takes some time.
-	Resident bool       `json:"resident,omitempty"`
-	Run      *bareRun   `json:"run,omitempty"`
-	Reduce   *reduceRun `json:"reduce,omitempty"`
-	Step     *stepRun   `json:"step,omitempty"`
+	Resident bool             `json:"resident,omitempty"`
+	Run      *bareRun         `json:"run,omitempty"`
+	Reduce   *reduceRun       `json:"reduce,omitempty"`
+	Step     *stepRun         `json:"step,omitempty"`
+	Versions *versionsCommand `json:"versions,omitempty"`
 }
 
 // sendCommand sends Count tensors of 8 bytes, of the names that edge gives.
@@ -89,6 +92,8 @@ type state struct {
 	Run *bareResult `json:"run,omitempty"`
 	// Rounds is how long each round of an all-reduce took at this member.
 	Rounds []time.Duration `json:"rounds,omitempty"`
+	// Versions is what came of a command to a publisher or a watcher.
+	Versions *versionsState `json:"versions,omitempty"`
 }
 
 const (
@@ -157,8 +162,8 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer) (err error) {
 	}
 }
 
-// second is what a second process is: a peer, one of the bare baselines, a member of an all-reduce, or
-// a task of a benchmark of steps.
+// second is what a second process is: a peer, one of the bare baselines, a member of an all-reduce,
+// a task of a benchmark of steps, or a publisher of versions or a watcher.
 type second interface {
 	hello() hello
 	obey(command) state
@@ -171,6 +176,8 @@ func startSecond(ctx context.Context, s setup) (second, error) {
 		return startMember(ctx, s)
 	case s.Step != nil:
 		return startStepper(ctx, s)
+	case s.Versions != nil:
+		return startVersions(ctx, *s.Versions)
 	case s.Bare == nil:
 		return startPeer(ctx, s)
 	case s.Bare.From == nil:

@@ -32,7 +32,7 @@ const (
 //go:embed peers/nixl.py
 var nixlProgram string
 
-// foreign is such a program, ready to run over one kind of transport of UCX.
+// foreign is such a program, ready to run over one transport of UCX.
 type foreign interface {
 	// how says which version it is and how it is run.
 	how() string
@@ -45,7 +45,7 @@ type foreign interface {
 // ofPeers lists the benchmarks beside programs of others.
 func ofPeers() (all []benchmark) {
 	for _, program := range []string{UCXTag, NIXLRead} {
-		for _, r := range []*route{overShm, overTCP} {
+		for _, r := range []*route{routeShm, routeTCP} {
 			all = append(all, benchmark{
 				name: peerPrefix + program + "-" + r.name, transport: verbstransport.Name, group: peersFile, route: r,
 				takes: func(s *suite) time.Duration {
@@ -55,7 +55,7 @@ func ofPeers() (all []benchmark) {
 			})
 		}
 	}
-	for _, r := range []*route{overShm, overTCP} {
+	for _, r := range []*route{routeShm, routeTCP} {
 		all = append(all, benchmark{
 			name: "allreduce-" + r.name, transport: verbstransport.Name, group: peersFile, route: r,
 			takes: func(s *suite) time.Duration { return membersTime + contests(len(s.Sizes))(s) },
@@ -98,7 +98,7 @@ func (s *suite) besideForeign(ctx context.Context, program string) error {
 	return nil
 }
 
-// foreignOf starts the program and has it run once. It is nil where it does not run.
+// foreignOf starts the program and lets it run once. It is nil where it does not run.
 func (s *suite) foreignOf(ctx context.Context, program string) (foreign, context.Context, error) {
 	f, within, err := s.startForeign(ctx, program, append([]int64{smallSize}, s.Sizes...))
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
-// route is one way between two processes, and the only one that both have while it is
+// route is how two processes reach each other, and the only one that both have while it is
 // measured.
 type route struct {
 	name     string
@@ -25,11 +25,11 @@ type route struct {
 }
 
 var (
-	overShm  = &route{name: "shm", provider: "shm"}
-	overTCP  = &route{name: "tcp", provider: "tcp"}
-	overTLS  = &route{name: "tls", provider: "tcp", tls: true}
-	overRoCE = &route{name: "roce", provider: server.ProviderRoCE}
-	overGRPC = &route{name: "grpc"}
+	routeShm  = &route{name: "shm", provider: "shm"}
+	routeTCP  = &route{name: "tcp", provider: "tcp"}
+	routeTLS  = &route{name: "tls", provider: "tcp", tls: true}
+	routeRoCE = &route{name: "roce", provider: server.ProviderRoCE}
+	routeGRPC = &route{name: "grpc"}
 )
 
 // routesFile is where the rows of routes are saved.
@@ -58,15 +58,15 @@ func ofRoutes() []benchmark {
 	}
 	steps := func(r *route) []benchmark { return ofSteps("route-"+r.name, all(benchmark{}, r)) }
 	return slices.Concat([]benchmark{
-		bandwidth("route-shm-copy", overShm, oneCopy, severalCopies),
-		all(benchmark{name: "route-shm-grpc", takes: perReceive(1), run: (*suite).bandwidthBesideGRPC}, overShm),
-		small("route-shm-small", overShm, (*suite).busyBesideGRPC),
-		small("route-shm-wait", overShm, func(s *suite, ctx context.Context) error { return s.smallBesideBare(ctx, UnixSocket, 0) }),
-		bandwidth("route-tcp", overTCP, plainTCP),
-		small("route-tcp-small", overTCP, func(s *suite, ctx context.Context) error { return s.smallBesideBare(ctx, RawTCP, tcpSmallTarget) }),
-		bandwidth("route-tls", overTLS, secretTCP),
-	}, steps(overShm), steps(overTCP), steps(overGRPC), []benchmark{
-		idle(overShm), idle(overTCP), idle(overRoCE), idle(overGRPC),
+		bandwidth("route-shm-copy", routeShm, oneCopy, severalCopies),
+		all(benchmark{name: "route-shm-grpc", takes: perReceive(1), run: (*suite).bandwidthBesideGRPC}, routeShm),
+		small("route-shm-small", routeShm, (*suite).busyBesideGRPC),
+		small("route-shm-wait", routeShm, func(s *suite, ctx context.Context) error { return s.smallBesideBare(ctx, UnixSocket, 0) }),
+		bandwidth("route-tcp", routeTCP, plainTCP),
+		small("route-tcp-small", routeTCP, func(s *suite, ctx context.Context) error { return s.smallBesideBare(ctx, RawTCP, tcpSmallTarget) }),
+		bandwidth("route-tls", routeTLS, secretTCP),
+	}, steps(routeShm), steps(routeTCP), steps(routeGRPC), []benchmark{
+		idle(routeShm), idle(routeTCP), idle(routeRoCE), idle(routeGRPC),
 	})
 }
 

@@ -15,7 +15,7 @@ import (
 func routes(t *testing.T, only ...string) Options {
 	o := smoke(t, only...)
 	o.Routes, o.idlePeers, o.Inflight, o.standIns = true, 2, []int{2}, make(map[string]string)
-	for _, provider := range []string{overShm.provider, overTCP.provider} {
+	for _, provider := range []string{routeShm.provider, routeTCP.provider} {
 		if !hasDevice(t, provider) {
 			t.Logf("no device of %s: %s stands in", provider, server.ProviderRoCE)
 			o.standIns[provider] = server.ProviderRoCE
@@ -107,7 +107,7 @@ func TestRouteThatIsMissing(t *testing.T) {
 // TestAnotherRouteIsNotMeasured in place of the one that was asked for.
 func TestAnotherRouteIsNotMeasured(t *testing.T) {
 	s := &suite{Options: routes(t)}
-	s.now = benchmark{name: "route-x", transport: "verbs", route: overRoCE}
+	s.now = benchmark{name: "route-x", transport: "verbs", route: routeRoCE}
 	err := s.withRoute(t.Context(), []int64{8}, func(ctx context.Context, p *session, targets []target) error {
 		s.now.route = &route{name: "ib", provider: server.ProviderLibibverbs}
 		return s.checkRoute(ctx, p.ours, targets[0])
@@ -115,7 +115,7 @@ func TestAnotherRouteIsNotMeasured(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `a receive over ib went over verbs, device "roce-`) {
 		t.Errorf("another device: %v", err)
 	}
-	s.now.route = overGRPC
+	s.now.route = routeGRPC
 	err = s.withRoute(t.Context(), []int64{8}, func(context.Context, *session, []target) error { return nil })
 	if err == nil || !strings.Contains(err.Error(), "a receive over grpc went over grpc") {
 		t.Errorf("gRPC in place of verbs: %v", err)
@@ -176,7 +176,7 @@ load average at the start 0.25
 // TestRawTCPHasAsManyConnectionsAsContents: of two queue pairs one carries messages alone.
 func TestRawTCPHasAsManyConnectionsAsContents(t *testing.T) {
 	s := &suite{Options: smoke(t)}
-	s.now = benchmark{transport: "verbs", route: overTCP}
+	s.now = benchmark{transport: "verbs", route: routeTCP}
 	for pairs, want := range map[int]int{0: 1, 1: 1, 2: 1, 3: 2, 5: 4} {
 		s.Client.RDMA.QueuePairs = pairs
 		if run := plainTCP.run(s, 16<<20, 4); run.Conns != want || run.Inflight != 4 || run.Baseline != RawTCP {

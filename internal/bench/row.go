@@ -1,12 +1,8 @@
 package bench
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"math"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/tryst-rdma/tryst/status"
@@ -55,9 +51,13 @@ type Row struct {
 	Target float64 `json:"target"`
 	// OK is false when the target is missed by more than noise.
 	OK bool `json:"ok"`
+	// Changed is the share of the elements that differ from the version before, in rows of versions.
+	Changed *float64 `json:"changed,omitempty"`
 	// Load is the machine's load average before the first benchmark; -1 where the
 	// system does not report one.
 	Load float64 `json:"load"`
+	// Processor is the model of the machine's processor, and how many of them the system has.
+	Processor string `json:"processor"`
 
 	file   string // where it is saved, without .jsonl
 	noise  bool   // the target is missed by no more than noise
@@ -140,27 +140,4 @@ func Missed(rows []Row) error {
 		}
 	}
 	return errors.Join(missed...)
-}
-
-// Save writes the rows into NAME.jsonl in dir, one object a line, one file for
-// each group of benchmarks. A file of an earlier run is replaced.
-func Save(dir string, rows []Row) error {
-	files := make(map[string]*bytes.Buffer)
-	for _, r := range rows {
-		if files[r.file] == nil {
-			files[r.file] = new(bytes.Buffer)
-		}
-		if err := json.NewEncoder(files[r.file]).Encode(r); err != nil {
-			return status.Errorf(status.Internal, "row %s: %w", r.Name, err)
-		}
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return status.Errorf(status.Unavailable, "cannot make the directory of the results: %w", err)
-	}
-	for name, b := range files {
-		if err := os.WriteFile(filepath.Join(dir, name+".jsonl"), b.Bytes(), 0o644); err != nil {
-			return status.Errorf(status.Unavailable, "cannot save the results: %w", err)
-		}
-	}
-	return nil
 }

@@ -23,7 +23,7 @@ func TestRowFields(t *testing.T) {
 	if err := json.Unmarshal(b, &object); err != nil {
 		t.Fatal(err)
 	}
-	want := strings.Fields(`allocs_per_op baseline better count gbytes_per_second inflight load name ok p50_us p90_us p99_us provider
+	want := strings.Fields(`allocs_per_op baseline better count gbytes_per_second inflight load name ok p50_us p90_us p99_us processor provider
 		ratio ratio_q1 ratio_q3 seconds size target transport`)
 	if got := slices.Sorted(maps.Keys(object)); !slices.Equal(got, want) {
 		t.Errorf("fields %v, want %v", got, want)
@@ -98,7 +98,7 @@ func TestSave(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "build", "bench")
 	rows := []Row{{Name: "a", file: "grpc", Better: Higher}, {Name: "b", file: "local"}, {Name: "c", file: "grpc", OK: true}}
 	for range 2 { // the second replaces the first
-		if err := Save(dir, rows); err != nil {
+		if _, err := Save(dir, rows); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -114,7 +114,7 @@ func TestSave(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "local.jsonl")); err != nil {
 		t.Error(err)
 	}
-	if err := Save(filepath.Join(dir, "grpc.jsonl"), rows); err == nil {
+	if _, err := Save(filepath.Join(dir, "grpc.jsonl"), rows); err == nil {
 		t.Error("a file in place of the directory is no error")
 	}
 }
@@ -143,5 +143,24 @@ func TestTable(t *testing.T) {
 				t.Errorf("line %d has no %q: %s", i, w, lines[i])
 			}
 		}
+	}
+}
+
+// TestResults: pictures need files, and a program that draws.
+func TestResults(t *testing.T) {
+	rows := []Row{{Name: "a", file: "grpc", Better: Higher}}
+	if err := (Results{}).Save(t.Context(), rows); err != nil {
+		t.Error(err)
+	}
+	if (Results{Plot: true}).Validate() == nil {
+		t.Error("pictures without files are taken")
+	}
+	t.Setenv("PATH", t.TempDir())
+	r := Results{Dir: t.TempDir(), Plot: true}
+	if err := r.Save(t.Context(), rows); err == nil || r.Validate() != nil || !strings.Contains(err.Error(), "make build/tryst-plot") {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(r.Dir, "grpc.jsonl")); err != nil {
+		t.Error(err)
 	}
 }

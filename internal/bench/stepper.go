@@ -211,6 +211,13 @@ func (w *stepWork) answer(ctx context.Context) error {
 			return err
 		}
 	}
+	if w.Call == callSendWait { // a program that waits for each value waits for the next one, too, until its step ends
+		w.step.RecvAsync(context.Background(), w.peer, edge(0), func(v tryst.Value, err error) {
+			if err == nil {
+				v.Tensor.Release()
+			}
+		})
+	}
 	return nil
 }
 

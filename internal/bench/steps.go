@@ -155,7 +155,7 @@ func (s *suite) stepsBesideSockets(ctx context.Context, call string) error {
 // blocks TCP.
 func (s *suite) socketBeside(size int64, poll string) string {
 	sockets := [2]string{RawTCP, SpinTCP}
-	if s.now.route == overShm && size < smallBlock {
+	if s.now.route == routeShm && size < smallBlock {
 		sockets = [2]string{UnixSocket, SpinUnix}
 	}
 	if poll == server.PollBusy {
@@ -325,7 +325,7 @@ func (t *stepTasks) side(r stepRun, rate *float64) side {
 	}
 }
 
-// run has both tasks do their part. After the error of one it does not wait for the other.
+// run lets both tasks do their part. After the error of one it does not wait for the other.
 func (t *stepTasks) run(ctx context.Context, r stepRun) (run, error) {
 	t.last++
 	r.Step, r.Device = t.last, t.device

@@ -44,7 +44,7 @@ func startSteppers(t *testing.T, provider string) (tasks []*stepper) {
 	return tasks
 }
 
-// runSteps has both tasks do their part, until one of them fails.
+// runSteps lets both tasks do their part, until one of them fails.
 func runSteps(t *testing.T, tasks []*stepper, r stepRun) (run, error) {
 	t.Helper()
 	ctx, fail := context.WithCancelCause(t.Context())
@@ -193,7 +193,7 @@ func rowsOfSteps(r *route, call, poll string) int {
 	s := &suite{}
 	s.Client.RDMA.Poll = poll
 	b := benchmark{transport: verbstransport.Name, route: r}
-	if r == overGRPC {
+	if r == routeGRPC {
 		b.transport = grpctransport.Name
 	}
 	rows := 0
@@ -205,7 +205,7 @@ func rowsOfSteps(r *route, call, poll string) int {
 		}
 	}
 	if call == callRecvInto {
-		rows += map[*route]int{overShm: len(s.pollsOf(b)), overGRPC: 2}[r] // the tails, and beside a gRPC call
+		rows += map[*route]int{routeShm: len(s.pollsOf(b)), routeGRPC: 2}[r] // the tails, and beside a gRPC call
 	}
 	return rows
 }
@@ -213,7 +213,7 @@ func rowsOfSteps(r *route, call, poll string) int {
 // TestFailureOfATaskIsReported, and the other one is not waited for.
 func TestFailureOfATaskIsReported(t *testing.T) {
 	s := &suite{Options: routes(t)}
-	s.now = benchmark{name: "x", transport: grpctransport.Name, route: overGRPC}
+	s.now = benchmark{name: "x", transport: grpctransport.Name, route: routeGRPC}
 	tasks, ctx, err := s.startSteps(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)

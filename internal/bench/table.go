@@ -19,7 +19,7 @@ func WriteTable(w io.Writer, rows []Row) error {
 		table = append(table, []string{
 			r.Name, r.who(), config.FormatSize(r.Size), strconv.Itoa(r.Inflight), r.perSecond(), blankZero("%.3f", r.GBytesPerSecond),
 			timeText(r.P50), timeText(r.P90), timeText(r.P99), fmt.Sprintf("%.1f", r.AllocsPerOp), r.beside(),
-			blankZero("%.2f", r.Ratio), r.quartiles(), r.target(), r.word(),
+			r.ratioText(), r.quartiles(), r.target(), r.word(),
 		})
 	}
 	if err := (console.Table{Width: console.Width(w), AlignRight: true}).Write(w, table...); err != nil {
@@ -61,12 +61,19 @@ func WriteTargets(w io.Writer, rows []Row) error {
 	return nil
 }
 
-// ratioText shows also small shares of a processor.
+// ratioText shows also small shares of a processor, or of bytes.
 func (r *Row) ratioText() string {
-	if r.Ratio < 0.1 {
-		return blankZero("%.4f", r.Ratio)
+	if r.Ratio == 0 {
+		return ""
 	}
-	return blankZero("%.2f", r.Ratio)
+	return ratioText(r.Ratio)
+}
+
+func ratioText(v float64) string {
+	if v < smallRatio {
+		return strconv.FormatFloat(v, 'f', 4, 64)
+	}
+	return decimals(v)
 }
 
 // figure is what a row is about: a bandwidth, operations in a second, the median of one, or how often
@@ -133,7 +140,7 @@ func (r *Row) quartiles() string {
 	if r.Ratio == 0 || r.RatioQ1 == r.RatioQ3 && (r.Baseline == OneCore || r.Baseline == OwnMedian) { // measured once
 		return ""
 	}
-	return fmt.Sprintf("%.2f to %.2f", r.RatioQ1, r.RatioQ3)
+	return ratioText(r.RatioQ1) + " to " + ratioText(r.RatioQ3)
 }
 
 func (r *Row) target() string {
@@ -141,9 +148,9 @@ func (r *Row) target() string {
 	case r.Target == 0:
 		return ""
 	case r.Better == Lower:
-		return fmt.Sprintf("<= %.2f", r.Target)
+		return "<= " + ratioText(r.Target)
 	}
-	return fmt.Sprintf(">= %.2f", r.Target)
+	return ">= " + ratioText(r.Target)
 }
 
 // word is the outcome.
@@ -168,7 +175,7 @@ func (r *Row) verdict() string {
 	case r.Better == Lower && r.Ratio <= r.Target, r.Better == Higher && r.Ratio >= r.Target:
 		return fmt.Sprintf("%s: %.1f allocations an operation", what, r.AllocsPerOp)
 	}
-	return fmt.Sprintf("%s: %.2f of %s, the target is %s", what, r.Ratio, r.Baseline, r.target())
+	return fmt.Sprintf("%s: %s of %s, the target is %s", what, ratioText(r.Ratio), r.Baseline, r.target())
 }
 
 func blankZero(format string, v float64) string {

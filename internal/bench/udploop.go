@@ -77,7 +77,7 @@ type loopEnd struct {
 	// The fields below are owned by the sending goroutine. The last place is for an ack.
 	headers  [loopSegments + 1][loopHeader]byte
 	trailers [loopSegments + 1][loopTrailer]byte
-	pieces   [3 * (loopSegments + 1)][]byte
+	buffers  [3 * (loopSegments + 1)][]byte
 	messages [2]ipv4.Message
 	n        int // number of messages
 }
@@ -121,13 +121,13 @@ func (e *loopEnd) fill(i int, kind byte, id, number uint32, content []byte) {
 	binary.LittleEndian.PutUint32(h[4:], id)
 	binary.LittleEndian.PutUint32(h[8:], number)
 	binary.LittleEndian.PutUint32(t, crc32.Update(crc32.ChecksumIEEE(h), crc32.IEEETable, content))
-	e.pieces[3*i], e.pieces[3*i+1], e.pieces[3*i+2] = h, content, t
+	e.buffers[3*i], e.buffers[3*i+1], e.buffers[3*i+2] = h, content, t
 }
 
 // add makes a message of the packets from first to before end, which fill has
 // written: a super-packet if control asks for one.
 func (e *loopEnd) add(to *net.UDPAddr, first, end int, control []byte) {
-	e.messages[e.n] = ipv4.Message{Buffers: e.pieces[3*first : 3*end], Addr: to, OOB: control}
+	e.messages[e.n] = ipv4.Message{Buffers: e.buffers[3*first : 3*end], Addr: to, OOB: control}
 	e.n++
 }
 

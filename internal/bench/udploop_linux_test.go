@@ -168,5 +168,5 @@ func sealed(packet []byte, change func([]byte)) []byte {
 	change(packet)
 	e := loopEnd{}
 	e.fill(0, packet[0], binary.LittleEndian.Uint32(packet[4:]), binary.LittleEndian.Uint32(packet[8:]), packet[loopHeader:len(packet)-loopTrailer])
-	return bytes.Join(e.pieces[:3], nil)
+	return bytes.Join(e.buffers[:3], nil)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/providers"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
+	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs"
 )
@@ -338,6 +339,7 @@ type verbsSetup struct {
 
 func (v verbsSetup) apply(c *server.Config) {
 	if v.Transport != verbstransport.Name {
+		c.Transport = grpctransport.Name
 		return
 	}
 	c.Transport, c.Fallback = v.Transport, server.FallbackNone // another transport would be measured in its place

@@ -36,10 +36,10 @@ func main() {
 // run executes one command line and returns its exit status.
 func run(ctx context.Context, out, progress io.Writer, args []string) int {
 	var (
-		o     bench.JobOptions
-		dir   string
-		lines bool
-		check bool
+		o       bench.JobOptions
+		results bench.Results
+		lines   bool
+		check   bool
 	)
 	flags := pflag.NewFlagSet("tryst-bench-pull", pflag.ContinueOnError)
 	flags.SortFlags = false
@@ -50,7 +50,8 @@ func run(ctx context.Context, out, progress io.Writer, args []string) int {
 	flags.StringSliceVar(&o.Routes, "routes", nil, "what carries the tensors: grpc, or a provider of verbs; `ROUTE,...` (default shm,tcp,grpc,roce)")
 	flags.StringSliceVar(&o.Only, "only", nil, "run only these contests: `NAME,...` of "+strings.Join(bench.JobNames(), ", "))
 	flags.IntVar(&o.Pairs, "pairs", bench.DefaultPairs, "how many pairs a contest has")
-	flags.StringVar(&dir, "json-dir", "", "also write the rows into pull.jsonl in `DIR`")
+	flags.StringVar(&results.Dir, "json-dir", "", "also write the rows into pull.jsonl in `DIR`")
+	flags.BoolVar(&results.Plot, "plot", false, "also draw pull.jsonl of --json-dir as pull.svg, by tryst-plot beside this program or on PATH; make build/tryst-plot builds it")
 	flags.BoolVar(&lines, "json", false, "write each row as one line of JSON")
 	flags.BoolVar(&check, "check", false, "fail when a target is missed by more than noise")
 	err := flags.Parse(args)
@@ -60,19 +61,22 @@ func run(ctx context.Context, out, progress io.Writer, args []string) int {
 	if err == nil && flags.NArg() > 0 {
 		err = fmt.Errorf("it takes no argument, and %q is one", flags.Arg(0))
 	}
+	if err == nil {
+		err = results.Validate()
+	}
 	if err != nil {
-		fmt.Fprintln(progress, "tryst-bench-pull:", err)
+		fmt.Fprintln(progress, "tryst-bench-pull:", status.From(err).Message())
 		return 2
 	}
 	o.Progress = func(text string) { fmt.Fprintln(progress, "bench: "+text) }
-	if err := measure(ctx, out, o, dir, lines, check); err != nil {
+	if err := measure(ctx, out, o, results, lines, check); err != nil {
 		fmt.Fprintln(progress, "tryst-bench-pull:", status.From(err).Message())
 		return 1
 	}
 	return 0
 }
 
-func measure(ctx context.Context, out io.Writer, o bench.JobOptions, dir string, lines, check bool) error {
+func measure(ctx context.Context, out io.Writer, o bench.JobOptions, results bench.Results, lines, check bool) error {
 	var written error // of the first row that could not be
 	if lines {
 		encoder := json.NewEncoder(out)
@@ -86,12 +90,7 @@ func measure(ctx context.Context, out io.Writer, o bench.JobOptions, dir string,
 	if !lines && len(rows) > 0 { // also what was measured before an error
 		written = bench.WriteTable(out, rows)
 	}
-	if err == nil {
-		err = written
-	}
-	if err == nil && dir != "" {
-		err = bench.Save(dir, rows)
-	}
+	err = errors.Join(err, written, results.Save(ctx, rows))
 	if err == nil && check {
 		err = bench.Missed(rows)
 	}

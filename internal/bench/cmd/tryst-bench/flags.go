@@ -20,7 +20,7 @@ import (
 // given is what the command line and the settings ask for.
 type given struct {
 	options bench.Options
-	dir     string // of the files of rows; "" for none
+	results bench.Results
 	json    bool
 	check   bool
 }
@@ -74,14 +74,15 @@ func parse(args []string, s streams) (given, error) {
 	flags.IntSliceVar(&o.Inflight, "inflight", bench.DefaultInflight, "how many receives are under way at once, `N,...`")
 	flags.IntVar(&o.Pairs, "pairs", bench.DefaultPairs, "how many pairs a contest has")
 	flags.DurationVar(&o.PairTime, "pair-time", bench.DefaultPairTime, "how long each of a pair runs")
-	flags.StringVar(&g.dir, "json-dir", "", "also write the rows into NAME.jsonl in `DIR`, a file for each transport")
+	flags.StringVar(&g.results.Dir, "json-dir", "", "also write the rows into NAME.jsonl in `DIR`, a file for each transport")
+	flags.BoolVar(&g.results.Plot, "plot", false, "also draw each NAME.jsonl of --json-dir as NAME.svg, by tryst-plot beside this program or on PATH; make build/tryst-plot builds it")
 	flags.BoolVar(&g.json, "json", false, "write each row as one line of JSON")
 	flags.BoolVar(&g.check, "check", false, "fail when a target is missed by more than noise")
 	flags.BoolVar(&o.Pin, "pin", false, "keep the processes of verbs-latency, those of its baselines too, on a processor each")
 	flags.StringVar(&o.Profile, "cpu-profile", "", "write CPU profiles of both processes into `DIR`, for go tool pprof")
 	flags.StringVar(&o.PeerDevice, "peer-rdma-device", "", "RDMA device of the second process, as --rdma-device; the same one when empty")
 	sources.RegisterFlags(flags, config.ForBench)
-	flags.Lookup(transportFlag).Usage = "transports to measure, `TRANSPORT,...` of " + strings.Join(config.Transports(), ", ")
+	flags.Lookup(transportFlag).Usage = "transports to measure, `TRANSPORT,...` of " + strings.Join(bench.Transports(), ", ")
 
 	if err := flags.Parse(args); errors.Is(err, pflag.ErrHelp) {
 		return g, err
@@ -97,7 +98,7 @@ func parse(args []string, s streams) (given, error) {
 	if err := errors.Join(problems...); err != nil {
 		return g, usageError{err}
 	}
-	if err := o.Validate(); err != nil {
+	if err := errors.Join(o.Validate(), g.results.Validate()); err != nil {
 		return g, usageError{err}
 	}
 	return g, nil
@@ -110,7 +111,7 @@ func complete(o *bench.Options, cfg *sources.Loaded, sizes []string) (problems [
 	if cfg != nil {
 		o.Client, _ = cfg.Given(config.ForClient)
 	}
-	if cfg != nil && len(o.Transports) == 0 {
+	if cfg != nil && len(o.Transports) == 0 && cfg.Transport != server.TransportAuto {
 		o.Transports = []string{cfg.Transport}
 	}
 	for _, text := range sizes {

@@ -116,12 +116,7 @@ func (s streams) execute(ctx context.Context, args []string) error {
 		}
 		written = write(s.out, rows)
 	}
-	if err == nil {
-		err = written
-	}
-	if err == nil && f.dir != "" {
-		err = bench.Save(f.dir, rows)
-	}
+	err = errors.Join(err, written, f.results.Save(ctx, rows))
 	if err == nil && f.check {
 		err = bench.Missed(rows)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -115,6 +116,7 @@ func TestWrongUsage(t *testing.T) {
 		{"--transport pigeon", `--transport "pigeon"`},
 		{"--from 2222", "--from"},
 		{"--from 127.0.0.1:1 --only local-match", "only recv"},
+		{"--plot", "set --json-dir"},
 		{"more", `"more"`},
 		{"peer x", `"peer"`},
 	} {
@@ -192,4 +194,40 @@ func TestBenchRefusesFlagsThatItIgnores(t *testing.T) {
 			t.Errorf("%s: exit status %d\n%s", flag, code, errs)
 		}
 	}
+}
+
+// TestAnInterruptedRunKeepsItsRows: what was measured before is in the files, and drawn.
+func TestAnInterruptedRunKeepsItsRows(t *testing.T) {
+	dir, bin := t.TempDir(), t.TempDir()
+	script := "#!/bin/sh\nshift\nfor f; do : >\"${f%.jsonl}.svg\"; done\n"
+	if err := os.WriteFile(filepath.Join(bin, "tryst-plot"), []byte(script), 0o755); err != nil { //nolint:gosec // it is run
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin)
+	t.Setenv(asCommand, "1")
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	s := streams{in: strings.NewReader(""), out: new(bytes.Buffer), err: writer(func(text string) {
+		if strings.Contains(text, "recv: ") {
+			stop()
+		}
+	}), env: []string{}}
+	if code := run(ctx, s, strings.Fields("--only local-match,recv --size 8 --inflight 1 --pairs 1 --pair-time 1ms --plot --json-dir "+dir)); code != exitFailed {
+		t.Errorf("exit status %d", code)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "local.jsonl"))
+	if err != nil || !strings.Contains(string(text), "local-match") || strings.Contains(string(text), "recv") {
+		t.Errorf("%v: %s", err, text)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "local.svg")); err != nil {
+		t.Error(err)
+	}
+}
+
+// writer calls a function with what is written.
+type writer func(text string)
+
+func (w writer) Write(p []byte) (int, error) {
+	w(string(p))
+	return len(p), nil
 }
