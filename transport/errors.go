@@ -3,6 +3,7 @@ package transport
 import (
 	"errors"
 
+	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/status"
 )
 
@@ -30,6 +31,11 @@ func (e *FallbackError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the reason.
 func (e *FallbackError) Unwrap() error { return e.Err }
+
+// TaskLeft is the error of a call here for a task that has left the cluster.
+func TaskLeft(task cluster.Task) *status.Error {
+	return status.Errorf(status.NotFound, "%v has left the cluster", task).WithKind(status.ErrTaskLeft)
+}
 
 // MovedError reports that an attempt has ended without a response because there is a better
 // route to the same process. The connection chooses the route of the next attempt.

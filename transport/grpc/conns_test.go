@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"math/big"
 	"net"
 	"reflect"
@@ -75,6 +76,22 @@ func TestH2HostPorts(t *testing.T) {
 	}
 	if got := len(c.Tasks()); got != 3 {
 		t.Errorf("got %d tasks, want 3", got)
+	}
+}
+
+// TestTaskThatHasJustLeftIsNotFound: who asks for the connection has seen the task in the cluster.
+func TestTaskThatHasJustLeftIsNotFound(t *testing.T) {
+	c := NewConns(ConnsOptions{})
+	defer c.Close()
+	task := func(i int) cluster.Task { return cluster.Task{Job: "w", Index: i} }
+	r := New(Options{Conns: c, Left: func(left cluster.Task) bool { return left == task(2) }})
+	for i, left := range map[int]bool{2: true, 3: false} {
+		if _, err := r.Conn(task(i)); status.CodeOf(err) != status.NotFound || errors.Is(err, status.ErrTaskLeft) != left {
+			t.Errorf("task %d: %v", i, err)
+		}
+	}
+	if err := r.Close(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

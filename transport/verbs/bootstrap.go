@@ -44,7 +44,7 @@ func (t *RdmaRemoteRendezvous) answer(ctx context.Context, address string, from 
 			"%v is the name of this process: it cannot be its own peer", from.Task)
 	}
 	for {
-		p, err := t.peerFrom(from.Task, address)
+		p, err := t.peerFrom(from.Task, address, handshake.Removed)
 		if errors.Is(err, errTransportClosed) {
 			err = handshake.Stopping(t.opts.Task)
 		}

@@ -2,12 +2,14 @@ package verbstransport_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/transporttest"
+	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
@@ -58,5 +60,29 @@ func TestAClientThatJoinsIsCalled(t *testing.T) {
 	meet(next, 300)
 	if n := len(from.transport.Connections()); n != 1 {
 		t.Errorf("%d records", n)
+	}
+}
+
+// TestTaskThatHasJustLeftIsNotFound: who asks for the connection has seen the task in the cluster.
+func TestTaskThatHasJustLeftIsNotFound(t *testing.T) {
+	task := cluster.Task{Job: "worker"}
+	c, ok := newCluster(clusterOptions{tune: func(_ cluster.Task, o *verbstransport.Options) {
+		o.Left = func(cluster.Task) bool { return true }
+	}})(t, []cluster.Task{task}).(*suiteCluster)
+	if !ok {
+		t.Fatal("it is no cluster of the suite")
+	}
+	c.tasks = nil
+	n, ok := c.Start(task, transporttest.NodeOptions{Incarnation: 1, Allocator: tensortest.NewAllocator(t)}).(*suiteNode)
+	if !ok {
+		t.Fatal("it is no node of the suite")
+	}
+	defer func() {
+		if err := n.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	if _, err := n.transport.Conn(task); status.CodeOf(err) != status.NotFound || !errors.Is(err, status.ErrTaskLeft) {
+		t.Errorf("%v", err)
 	}
 }

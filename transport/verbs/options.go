@@ -34,7 +34,7 @@ type Options struct {
 	// close it. Callable reports whether a task has an address that this process can call.
 	Bootstrap func(cluster.Task) (grpc.ClientConnInterface, error)
 	Callable  func(cluster.Task) bool
-	// Left reports whether a task has left the cluster: its calls are refused. Nil where none leaves. It is called
+	// Left reports whether a task has left the cluster: its calls are refused, and calls for it end. Nil where none leaves. It is called
 	// with locks of the transport held.
 	Left func(cluster.Task) bool
 	// GRPC returns the gRPC connection to a task, which is the fallback.

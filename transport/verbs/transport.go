@@ -10,7 +10,6 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/bootstrap"
 	"github.com/tryst-rdma/tryst/internal/delivery"
-	"github.com/tryst-rdma/tryst/internal/handshake"
 	"github.com/tryst-rdma/tryst/internal/idle"
 	"github.com/tryst-rdma/tryst/internal/wire"
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -202,13 +201,15 @@ func (t *RdmaRemoteRendezvous) all() []*peer {
 }
 
 // peer finds or makes the record of a task that this process connects to.
-func (t *RdmaRemoteRendezvous) peer(task cluster.Task) (*peer, error) { return t.peerFrom(task, "") }
+func (t *RdmaRemoteRendezvous) peer(task cluster.Task) (*peer, error) {
+	return t.peerFrom(task, "", transport.TaskLeft)
+}
 
-// peerFrom is peer for a task that has called from that address. The cluster bounds
-// the number of tasks with an address in it. The others are bounded per address of the caller and in
-// total: at a limit, records without a channel are dropped; if that is not enough, the new
-// peer is refused.
-func (t *RdmaRemoteRendezvous) peerFrom(task cluster.Task, address string) (*peer, error) {
+// peerFrom is peer for a task that has called from that address; left makes the error of one that has left the
+// cluster. The cluster bounds the number of tasks with an address in it. The others are bounded per address of the
+// caller and in total: at a limit, records without a channel are dropped; if that is not enough, the new peer is
+// refused.
+func (t *RdmaRemoteRendezvous) peerFrom(task cluster.Task, address string, left func(cluster.Task) *status.Error) (*peer, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
@@ -217,7 +218,7 @@ func (t *RdmaRemoteRendezvous) peerFrom(task cluster.Task, address string) (*pee
 	p := t.peers[task]
 	if p == nil {
 		if t.opts.Left != nil && t.opts.Left(task) {
-			return nil, handshake.Removed(task)
+			return nil, left(task)
 		}
 		client := !t.opts.Callable(task)
 		if client {

@@ -98,6 +98,7 @@ func Start(o Options) (*Part, error) {
 	})
 	p.GRPC = grpctransport.New(grpctransport.Options{
 		Self: o.Process, Conns: p.Conns, PeerTimeout: o.PeerTimeout, Logger: o.Logger,
+		Left: func(task cluster.Task) bool { return o.Left != nil && o.Left(task.String()) },
 	})
 	cache := o.Responses
 	cache.Left = o.Left
