@@ -34,9 +34,6 @@ func Int(i int64) *tfpb.AttrValue { return &tfpb.AttrValue{Value: &tfpb.AttrValu
 // Bool is an attribute of the kind bool.
 func Bool(b bool) *tfpb.AttrValue { return &tfpb.AttrValue{Value: &tfpb.AttrValue_B{B: b}} }
 
-// Float is an attribute of the kind float.
-func Float(f float32) *tfpb.AttrValue { return &tfpb.AttrValue{Value: &tfpb.AttrValue_F{F: f}} }
-
 // Shape is an attribute of the kind shape.
 func Shape(s tensor.Shape) *tfpb.AttrValue {
 	return &tfpb.AttrValue{Value: &tfpb.AttrValue_Shape{Shape: tensorproto.ShapeToProto(s)}}

@@ -72,9 +72,6 @@ func (s *Session) Devices() []Peer { return s.devices }
 // localities. The caller must not change them.
 func (s *Session) Attributes() []*tfpb.DeviceAttributes { return s.status }
 
-// Handle returns the session's name at the worker.
-func (s *Session) Handle() string { return s.handle }
-
 // Close ends the session, and with it its graphs; its variables too if it is isolated.
 func (s *Session) Close(ctx context.Context) error {
 	_, err := s.worker.DeleteWorkerSession(ctx, &tfpb.DeleteWorkerSessionRequest{SessionHandle: s.handle})
