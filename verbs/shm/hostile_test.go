@@ -486,12 +486,11 @@ func TestMappedBytesOfAPeerAreBounded(t *testing.T) {
 		t.Errorf("%d memfds are mapped", n)
 	}
 	x.reset()
-	wait(t, func() bool { return x.mapped() == 0 })
-	d.maps.mu.Lock()
-	defer d.maps.mu.Unlock()
-	if d.maps.bytes != 0 || len(d.maps.byPeer) != 0 {
-		t.Errorf("%d bytes still count, by process %v", d.maps.bytes, d.maps.byPeer)
-	}
+	wait(t, func() bool {
+		d.maps.mu.Lock()
+		defer d.maps.mu.Unlock()
+		return len(d.maps.list) == 0 && d.maps.bytes == 0 && len(d.maps.byPeer) == 0
+	})
 }
 
 // asleep reports whether a side says that it must be woken.
