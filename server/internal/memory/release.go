@@ -14,7 +14,7 @@ const (
 	// heapQuiet is after how many intervals without any transfer the Go heap is released: one
 	// more than the file cache and the pools need, whose memory is partly on the heap.
 	heapQuiet = 4
-	// heapSlack is how many bytes the heap may have grown beyond twice its last size without
+	// heapSlack is how many bytes the heap may have grown beyond 5/4 of its last size without
 	// being released. Less is not worth a garbage collection.
 	heapSlack = 16 << 20
 )
@@ -23,8 +23,9 @@ const (
 // collects garbage when the heap grows, or after two minutes, and returns its pages slowly
 // afterwards: after a burst the heap would stay as large as it was.
 //
-// It does nothing while the heap is smaller than about twice the least that it was since the last
-// time. So a program with a large heap of its own pays for one collection for each doubling at most.
+// It does nothing while the heap is smaller than about 5/4 of the least that it was since the last
+// time. So a program with a large heap of its own does not pay for a collection after each burst, and
+// what a release in the midst of much that ends later has found in use lets little garbage stay.
 type Release struct {
 	timer *idle.Timer
 	uses  atomic.Uint64
@@ -69,7 +70,7 @@ func (h *Release) sweep(time.Duration) (more bool) {
 		return true
 	}
 	h.quiet = 0
-	if size > 2*h.base+heapSlack {
+	if size > h.base+h.base/4+heapSlack {
 		h.release()
 		h.base = h.size()
 	}

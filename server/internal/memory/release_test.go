@@ -36,7 +36,7 @@ func TestHeapIsReleasedOnceAfterABurst(t *testing.T) {
 		if releases.Load() != 1 || h.timer.Running() {
 			t.Errorf("%d releases a minute after the burst, the timer runs: %v", releases.Load(), h.timer.Running())
 		}
-		heap.Store(2*h.base + heapSlack)
+		heap.Store(h.base + h.base/4 + heapSlack)
 		h.Used()
 		time.Sleep(time.Hour)
 		synctest.Wait()
