@@ -14,7 +14,7 @@ const (
 	// heapQuiet is after how many intervals without any transfer the Go heap is released: one
 	// more than the file cache and the pools need, whose memory is partly on the heap.
 	heapQuiet = 4
-	// heapSlack is how many bytes the heap may have grown beyond 5/4 of its last size without
+	// heapSlack is how many bytes the heap may have grown beyond twice its last size without
 	// being released. Less is not worth a garbage collection.
 	heapSlack = 16 << 20
 )
@@ -23,9 +23,10 @@ const (
 // collects garbage when the heap grows, or after two minutes, and returns its pages slowly
 // afterwards: after a burst the heap would stay as large as it was.
 //
-// It does nothing while the heap is smaller than about 5/4 of the least that it was since the last
-// time. So a program with a large heap of its own does not pay for a collection after each burst, and
-// what a release in the midst of much that ends later has found in use lets little garbage stay.
+// It does nothing while the heap is smaller than about twice the least that it was since the last
+// time. So a program with a large heap of its own pays for two collections for each doubling at most:
+// a release that finds much in use may have come in the midst of what ends later, and the next one
+// looks at the heap as if there had been none.
 type Release struct {
 	timer *idle.Timer
 	uses  atomic.Uint64
@@ -34,6 +35,7 @@ type Release struct {
 	seen  uint64 // uses at the last sweep
 	quiet int    // sweeps without a use since then
 	base  uint64 // bytes of the heap after the last release, or at a sweep since then if it was smaller
+	again bool   // the last release found much in use, and base is from before it
 
 	size    func() uint64
 	release func()
@@ -70,9 +72,13 @@ func (h *Release) sweep(time.Duration) (more bool) {
 		return true
 	}
 	h.quiet = 0
-	if size > h.base+h.base/4+heapSlack {
+	if most := 2*h.base + heapSlack; size > most {
 		h.release()
-		h.base = h.size()
+		if size = h.size(); size <= most || h.again {
+			h.base, h.again = size, false
+		} else {
+			h.again = true
+		}
 	}
 	return false
 }

@@ -36,7 +36,7 @@ func TestHeapIsReleasedOnceAfterABurst(t *testing.T) {
 		if releases.Load() != 1 || h.timer.Running() {
 			t.Errorf("%d releases a minute after the burst, the timer runs: %v", releases.Load(), h.timer.Running())
 		}
-		heap.Store(h.base + h.base/4 + heapSlack)
+		heap.Store(2*h.base + heapSlack)
 		h.Used()
 		time.Sleep(time.Hour)
 		synctest.Wait()
@@ -66,8 +66,10 @@ func TestHeapThatShrankIsReleasedAgain(t *testing.T) {
 			heap, releases uint64
 		}{
 			{600 << 20, 1}, // the program holds it
-			{40 << 20, 1},  // not any more
-			{400 << 20, 2}, // garbage
+			{600 << 20, 2}, // or did it only hold it during the release?
+			{600 << 20, 2}, // the program holds it
+			{40 << 20, 2},  // not any more
+			{400 << 20, 3}, // garbage
 		} {
 			heap.Store(c.heap)
 			h.Used()
