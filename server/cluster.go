@@ -115,9 +115,22 @@ func (n *node) nameLeft(name string) bool {
 // checkSent is called with the result of a send to a task that was in the cluster before it. If the task has left
 // meanwhile, the change may not have seen the value: the step ends here.
 func (s *Server) checkSent(before *membership.Snapshot, step int64, to cluster.Task, err error) error {
-	if err != nil || s.members.Now() == before || !s.left(to) {
+	if err != nil || s.members.Now() == before || !s.members.Now().Left(to) {
 		return err
 	}
 	s.manager.AbortStep(step, taskLeft(to))
 	return taskLeft(to)
+}
+
+// checkReceived is called with the error of a receive, or of the request for an incarnation, from a task that was in the
+// cluster before it. The connections to a task that leaves are closed before the steps with it end, so the error may be
+// that of the connection: the step ends here.
+func (s *Server) checkReceived(ctx context.Context, step int64, from cluster.Task, err error) error {
+	switch code := status.CodeOf(err); {
+	case code != status.Cancelled && code != status.Unavailable, status.IsFromPeer(err),
+		ctx.Err() != nil, s.manager.Err(step) != nil, !s.members.Now().Left(from):
+		return err
+	}
+	s.manager.AbortStep(step, taskLeft(from))
+	return taskLeft(from)
 }

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
+	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/certificates"
 	"github.com/tryst-rdma/tryst/internal/certificates/certtest"
 	"github.com/tryst-rdma/tryst/internal/proto/tensorflowgrpc"
@@ -183,6 +184,40 @@ func TestStepsWithATaskThatLeftEnd(t *testing.T) {
 		}
 		wantFloat(t, wait(t, other, "the receive of others"), 1)
 	})
+}
+
+// TestErrorOfAConnectionToATaskThatLeaves: it closes before the steps with the task end. The receive says that the task has
+// left, and its step ends.
+func TestErrorOfAConnectionToATaskThatLeaves(t *testing.T) {
+	a, b := twoTasks(t)
+	other := taskOf("worker", 7)
+	if err := a.SetCluster(t.Context(), map[string][]string{"worker": {a.Cluster()["worker"][a.Task().Index]}}); err != nil {
+		t.Fatal(err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for step, c := range []struct {
+		ctx  context.Context
+		from cluster.Task
+		err  error
+		left bool
+	}{
+		{t.Context(), b.Task(), status.New(status.Cancelled, "the client connection is closing"), true},
+		{t.Context(), b.Task(), status.New(status.Unavailable, "the connection is closed"), true},
+		{t.Context(), b.Task(), nil, false},
+		{t.Context(), b.Task(), status.New(status.InvalidArgument, "it does not fit"), false},
+		{t.Context(), b.Task(), status.New(status.Aborted, "another process").WithKind(status.ErrPeerRestarted), false},
+		{t.Context(), other, status.New(status.Unavailable, "no task that has left"), false},
+		{over, b.Task(), status.New(status.Cancelled, "the caller gave up"), false},
+	} {
+		err := a.checkReceived(c.ctx, int64(step), c.from, c.err)
+		if left := errors.Is(err, status.ErrTaskLeft); left != c.left || !left && err != c.err { //nolint:errorlint // it is the same error
+			t.Errorf("%v became %v", c.err, err)
+		}
+		if ended := errors.Is(a.StepErr(int64(step)), status.ErrTaskLeft); ended != c.left {
+			t.Errorf("%v: the step ended: %v", c.err, ended)
+		}
+	}
 }
 
 // stream sends a value from one process to another in steps, again and again, until an error.

@@ -16,14 +16,15 @@ import (
 // devices it has: CPU:0 alone if it is Tryst. Any device of another task is accepted, such as the
 // GPU of a TensorFlow worker.
 func (s *Server) checkDestination(method, name string, dst cluster.Device) error {
-	spec := s.members.Spec()
+	members := s.members.Now()
+	spec := members.Spec()
 	_, listed := spec.Address(dst.Task)
 	switch {
 	case dst.Task == s.task:
 		return s.ownDevice(method, name, s.Device(), dst, dst)
 	case spec.Len() == 0:
 		return nil
-	case s.members.Now().Left(dst.Task):
+	case members.Left(dst.Task):
 		return leftError(method, name, s.Device(), dst, dst.Task)
 	case !listed:
 		return status.Errorf(status.NotFound, "%s of %s: the cluster has no task %v", method, describe(name, s.Device(), dst), dst.Task)

@@ -143,7 +143,7 @@ func (e *Edge) recv(ctx context.Context, step int64, args rendezvous.Args) (v re
 	n, ok := e.s.incarnations.Known(e.peer)
 	if !ok {
 		if n, err = e.s.incarnations.Request(ctx, step, e.name, e.peer); err != nil {
-			return v, e.s.named(err, step, "Recv", e.peer, e.name)
+			return v, e.s.named(ctx, err, step, "Recv", e.peer, e.name)
 		}
 	}
 	v, err = e.recvFrom(ctx, step, n, args)
@@ -163,7 +163,7 @@ func (e *Edge) recvFrom(ctx context.Context, step int64, incarnation uint64, arg
 	}
 	v, err = e.s.manager.Find(step).Recv(ctx, key, args)
 	e.s.incarnations.NoteResult(ctx, step, e.peer, incarnation, err)
-	return v, e.explain(step, key, err)
+	return v, e.explain(ctx, step, key, err)
 }
 
 // RecvAsync is Server.RecvAsync from the peer.
@@ -189,7 +189,7 @@ func (e *Edge) recvElsewhere(ctx context.Context, step int64, args rendezvous.Ar
 		e.awaitThenRecv(ctx, step, func(n uint64, err error) {
 			if err != nil {
 				e.s.callbacks.run(func() {
-					done(rendezvous.Value{}, e.s.named(err, step, "RecvAsync", e.peer, e.name))
+					done(rendezvous.Value{}, e.s.named(ctx, err, step, "RecvAsync", e.peer, e.name))
 				})
 				return
 			}
@@ -246,6 +246,6 @@ func (e *Edge) start(ctx context.Context, step int64, incarnation uint64, args r
 	}
 	e.s.manager.Find(step).RecvAsync(ctx, key, args, func(v rendezvous.Value, _ rendezvous.Args, err error) {
 		e.s.incarnations.NoteResult(ctx, step, e.peer, incarnation, err)
-		done(v, e.explain(step, key, err))
+		done(v, e.explain(ctx, step, key, err))
 	})
 }

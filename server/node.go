@@ -173,7 +173,8 @@ func (n *node) connectPeers(set peers.Settings) (err error) {
 		n.loss.Touch()
 	})
 	n.peers, err = peers.Start(peers.Options{
-		Settings: set, Task: n.task, Process: n.process(), Local: n.self, Left: n.nameLeft, Allocator: n.allocator, Answers: n.budget.Answers,
+		Settings: set, Task: n.task, Process: n.process(), Local: n.self, Left: n.nameLeft, HasLeft: func(t cluster.Task) bool { return n.members.Now().Left(t) },
+		Allocator: n.allocator, Answers: n.budget.Answers,
 		Transfers: n.transfers, Connected: n.loss.TCP.Add, Disconnected: n.checkPeer, Logger: n.log,
 	})
 	if err != nil {

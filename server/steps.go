@@ -59,8 +59,8 @@ func (s *Server) Recv(ctx context.Context, step int64, from, name string) (rende
 
 // named returns the error of a receive that fails before its key is known: it names the method
 // and describes the key. The error that ended the step stays as it is.
-func (s *Server) named(err error, step int64, method string, src cluster.Device, name string) error {
-	if s.manager.Err(step) != nil {
+func (s *Server) named(ctx context.Context, err error, step int64, method string, src cluster.Device, name string) error {
+	if err = s.checkReceived(ctx, step, src.Task, err); s.manager.Err(step) != nil {
 		return err
 	}
 	return status.From(err).WithPrefix(method + " of " + describe(name, src, s.Device()))

@@ -22,6 +22,9 @@ type ConnsOptions struct {
 	// tasks that are not in it.
 	Spec    *cluster.Spec
 	Resolve func(cluster.Task) (address string, ok bool)
+	// Left reports whether a task without an address has left the cluster; nil where none leaves. It is called with
+	// locks held.
+	Left func(cluster.Task) bool
 	// Renamed says that the names in Spec are those of a session: peers know themselves by others.
 	// Otherwise a peer with another name is a mistake in the addresses.
 	Renamed bool
@@ -129,6 +132,9 @@ func (c *Conns) peer(task cluster.Task) (*peerConn, error) {
 		return p, nil
 	}
 	address, ok := c.addressLocked(task)
+	if !ok && c.opts.Left != nil && c.opts.Left(task) {
+		return nil, transport.TaskLeft(task)
+	}
 	if !ok {
 		return nil, status.Errorf(status.NotFound, "the cluster has no task %v", task)
 	}

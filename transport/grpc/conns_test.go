@@ -81,13 +81,17 @@ func TestH2HostPorts(t *testing.T) {
 
 // TestTaskThatHasJustLeftIsNotFound: who asks for the connection has seen the task in the cluster.
 func TestTaskThatHasJustLeftIsNotFound(t *testing.T) {
-	c := NewConns(ConnsOptions{})
-	defer c.Close()
 	task := func(i int) cluster.Task { return cluster.Task{Job: "w", Index: i} }
-	r := New(Options{Conns: c, Left: func(left cluster.Task) bool { return left == task(2) }})
+	c := NewConns(ConnsOptions{Left: func(left cluster.Task) bool { return left == task(2) }})
+	defer c.Close()
+	r := New(Options{Conns: c})
 	for i, left := range map[int]bool{2: true, 3: false} {
-		if _, err := r.Conn(task(i)); status.CodeOf(err) != status.NotFound || errors.Is(err, status.ErrTaskLeft) != left {
-			t.Errorf("task %d: %v", i, err)
+		_, err := r.Conn(task(i))
+		_, callErr := c.Worker(task(i))
+		for _, err := range []error{err, callErr} {
+			if status.CodeOf(err) != status.NotFound || errors.Is(err, status.ErrTaskLeft) != left {
+				t.Errorf("task %d: %v", i, err)
+			}
 		}
 	}
 	if err := r.Close(t.Context()); err != nil {

@@ -27,8 +27,6 @@ type Options struct {
 	// PeerTimeout is how long a peer may be unreachable before receives from it end with
 	// Unavailable; transport.DefaultPeerTimeout when 0.
 	PeerTimeout time.Duration
-	// Left reports whether a task has left the cluster; nil where none leaves. It is called with locks held.
-	Left func(cluster.Task) bool
 	// Logger logs when a peer is lost and when it is back; nil for no log.
 	Logger *slog.Logger
 }
@@ -99,9 +97,6 @@ func (t *RpcRemoteRendezvous) Waiting(most, visits int, skip func(edge string) b
 func (t *RpcRemoteRendezvous) Conn(task cluster.Task) (transport.Conn, error) {
 	p, err := t.opts.Conns.peer(task)
 	if err != nil {
-		if t.opts.Left != nil && t.opts.Left(task) {
-			err = transport.TaskLeft(task)
-		}
 		return nil, err
 	}
 	return &conn{transport: t, task: task, worker: p.worker, at: p.channel.at}, nil

@@ -44,7 +44,12 @@ func (c *conn) Hello(ctx context.Context) (transport.Peer, error) {
 		if known, ok := c.peer.known(); ok {
 			return known, nil
 		}
-		if why := c.peer.never(); why != nil && (c.peer.hasLeft() || c.peer.evidence() != before) {
+		why := c.peer.never()
+		switch {
+		case why == nil:
+		case c.peer.hasLeft():
+			return transport.Peer{}, why
+		case c.peer.evidence() != before:
 			return transport.Peer{}, status.Errorf(status.FailedPrecondition, "%s; the setting fallback is none, which allows no other connection", status.From(why).Message())
 		}
 		select {

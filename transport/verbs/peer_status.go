@@ -7,6 +7,7 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/handshake"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/route"
 )
 
@@ -74,7 +75,7 @@ func (p *peer) never() error {
 	defer p.mu.Unlock()
 	switch {
 	case p.ended != nil:
-		return handshake.Removed(p.task)
+		return transport.TaskLeft(p.task)
 	case p.active != nil, p.closing:
 		return nil
 	}

@@ -60,8 +60,10 @@ type Options struct {
 
 	Task    cluster.Task
 	Process transport.Process
-	// Left reports whether the task of a name has left the cluster.
-	Left func(name string) bool
+	// Left reports whether the task of a name has left the cluster, and every session: its requests are refused. HasLeft
+	// reports whether a task has left the cluster: it has no address.
+	Left    func(name string) bool
+	HasLeft func(cluster.Task) bool
 	// Local is the worker of this process.
 	Local     transport.Worker
 	Allocator tensor.Allocator
@@ -92,13 +94,12 @@ func Start(o Options) (*Part, error) {
 		p.Dial.Extra = append(p.Dial.Extra, grpc.WithStatsHandler(o.Stats))
 	}
 	p.Conns = grpctransport.NewConns(grpctransport.ConnsOptions{
-		Self: o.Task, Local: o.Local, Spec: o.Spec, Resolve: o.Resolve,
+		Self: o.Task, Local: o.Local, Spec: o.Spec, Resolve: o.Resolve, Left: o.HasLeft,
 		Allocator: o.Allocator, Log: o.Transfers, Dial: p.Dial, Idle: o.ReleaseAfter, Disconnected: o.Disconnected,
 		Responses: o.Answers,
 	})
 	p.GRPC = grpctransport.New(grpctransport.Options{
 		Self: o.Process, Conns: p.Conns, PeerTimeout: o.PeerTimeout, Logger: o.Logger,
-		Left: func(task cluster.Task) bool { return o.Left != nil && o.Left(task.String()) },
 	})
 	cache := o.Responses
 	cache.Left = o.Left
