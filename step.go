@@ -126,7 +126,8 @@ func (st *Step) RecvIntoAsync(ctx context.Context, from, name string, dst *tenso
 }
 
 // Rendezvous returns the rendezvous of the step, for callers that build their own
-// keys, such as keys of processes that are in no cluster.
+// keys, such as keys of processes that are in no cluster. It does not check destinations: what is sent
+// for a task that has left the cluster stays until the step ends.
 func (st *Step) Rendezvous() rendezvous.Rendezvous { return st.s.Rendezvous(st.id) }
 
 // Done returns a channel that is closed when the step has ended: by Close or Abort, by the end of
