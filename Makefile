@@ -9,7 +9,7 @@ export CGO_CPPFLAGS := $(strip $(filter-out -DSHIM_HEADERS,$(CGO_CPPFLAGS)) $(sh
 # The packages to test, fuzz and vet.
 PKG ?= ./...
 # go test ends the tests of a package that take longer: they hang.
-TEST_TIMEOUT ?= 15m
+TEST_TIMEOUT ?= 25m
 # More arguments for go test, e.g. TESTARGS='-run TestAbort -count=5'.
 TESTARGS ?=
 # More arguments for go test in make test-race, under the race detector alone.
