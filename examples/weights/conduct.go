@@ -12,10 +12,12 @@ import (
 )
 
 const (
-	// killAfter is how many versions the rollout that is killed has had by then.
+	// killAfter is how many versions the rollout that is killed has had by then; fewer if it has the last one.
 	killAfter = 3
 	// slowness is for how many versions of the trainer the slow rollout works with one.
 	slowness = 3
+	// killed is the name of the rollout that is killed.
+	killed = "killed"
 )
 
 // show is one run of all processes.
@@ -26,6 +28,7 @@ type show struct {
 	all     []*process
 	trainer *process
 	victim  *process // the rollout that is killed
+	back    bool     // it was started again, and has a version
 	table   *table
 }
 
@@ -35,7 +38,7 @@ func conduct(ctx context.Context, out io.Writer, o options) (err error) {
 	if o.updates < killAfter {
 		return fmt.Errorf("%d updates: at least %d are needed", o.updates, killAfter)
 	}
-	s := &show{options: o, out: out, lines: make(chan line), table: newTable("fast", "slow", "killed")}
+	s := &show{options: o, out: out, lines: make(chan line), table: newTable("fast", "slow", killed)}
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() {
 		cancel()
@@ -44,7 +47,7 @@ func conduct(ctx context.Context, out io.Writer, o options) (err error) {
 	if err := s.start(ctx); err != nil {
 		return err
 	}
-	for !s.table.all(uint64(o.updates)) {
+	for !s.back || !s.table.all(uint64(o.updates)) {
 		select {
 		case l := <-s.lines:
 			if err := s.take(ctx, l); err != nil {
@@ -75,7 +78,7 @@ func (s *show) start(ctx context.Context) (err error) {
 	if _, err := s.rollout(ctx, "slow", slowness*s.every); err != nil {
 		return err
 	}
-	s.victim, err = s.rollout(ctx, "killed", 0)
+	s.victim, err = s.rollout(ctx, killed, 0)
 	return err
 }
 
@@ -107,7 +110,7 @@ func (s *show) take(ctx context.Context, l line) (err error) {
 	switch {
 	case l.err != nil && l.from.killed:
 		fmt.Fprintln(s.out, "killed    is started again")
-		_, err = s.rollout(ctx, "killed", 0)
+		_, err = s.rollout(ctx, killed, 0)
 		return err
 	case l.err != nil:
 		return l.err
@@ -120,7 +123,12 @@ func (s *show) take(ctx context.Context, l line) (err error) {
 		return fmt.Errorf("a rollout wrote %q: %w", l.text, err)
 	}
 	fmt.Fprintf(s.out, "%-8s  version %d after %s: %s over %s\n", v.Rollout, v.Number, milliseconds(v.Lag), megabytes(v.Bytes), v.Route)
-	if s.table.add(v); l.from == s.victim && s.table.versions(v.Rollout) >= killAfter {
+	s.table.add(v)
+	switch {
+	case l.from != s.victim:
+		s.back = s.back || v.Rollout == killed
+	case s.victim.killed: // it wrote this before
+	case s.table.versions(killed) >= killAfter || v.Number == uint64(s.updates):
 		return s.victim.kill()
 	}
 	return nil

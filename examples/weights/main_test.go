@@ -66,6 +66,21 @@ func TestEachRolloutEndsWithTheLastVersion(t *testing.T) {
 	}
 }
 
+// TestTheOneThatIsKilledComesBackToTheLastVersion when it was too late for three of them.
+func TestTheOneThatIsKilledComesBackToTheLastVersion(t *testing.T) {
+	t.Parallel()
+	var stderr strings.Builder
+	c := command(t, "--route", "grpc", "--updates", "3", "--every", "1ms")
+	c.Stderr = &stderr
+	out, err := c.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s\n%s", err, out, &stderr)
+	}
+	if !regexp.MustCompile(`(?m)^killed    is started again$(.*\n)*killed    version 3 (.*\n)*killed +\d+ +3 `).Match(out) {
+		t.Errorf("the command printed\n%s", out)
+	}
+}
+
 func TestWrongFlagsAreErrors(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"--updates", "1"}, {"--route", "pigeon"}, {"--nonsense"}, {"trainer", "--listen", "nowhere"}} {
