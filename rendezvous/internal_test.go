@@ -57,7 +57,7 @@ func TestPublishedIsNotRestored(t *testing.T) {
 	v.Release()
 	select {
 	case <-released:
-	case <-time.After(time.Second):
+	case <-time.After(time.Minute):
 		t.Error("nobody publishes it any more, and it is not released")
 	}
 }

@@ -232,10 +232,11 @@ func TestScratchOfALongDeltaIsGivenBack(t *testing.T) {
 func TestMakingHasItsBoundOfTime(t *testing.T) {
 	tr := newTrainer(t, 1, 1<<20, 0)
 	tr.step(100)
+	before := time.Now()
 	tr.update()
-	m := tr.line().deltas.fresh
-	if left := time.Until(m.until); left > deltasWithin || left < deltasWithin/2 {
-		t.Errorf("it has %v", left)
+	least, until, most := before.Add(deltasWithin), tr.line().deltas.fresh.until, time.Now().Add(deltasWithin)
+	if until.Before(least) || until.After(most) {
+		t.Errorf("it has until %v, want %v to %v", until, least, most)
 	}
 	tr.made()
 }
