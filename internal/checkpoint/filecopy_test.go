@@ -51,6 +51,7 @@ func mirrorTwo(t *testing.T, first, second []*tensor.Tensor, between func(path s
 			}
 			between(path)
 			memory.n.Store(0)
+			h.told(t, 1, 1)
 			h.update(second, checkpoint.UpdateOptions{})
 			return nil
 		})

@@ -2,6 +2,7 @@ package checkpoint_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,6 +38,30 @@ func one(number uint64, behind int, by string) func(all []checkpoint.Watching) b
 	return func(all []checkpoint.Watching) bool {
 		return len(all) == 1 && all[0].Number == number && all[0].Behind == behind && all[0].By == by
 	}
+}
+
+// is waits until the client's one watch is as it should be.
+func (c *client) is(t *testing.T, what string, ok func(checkpoint.WatchState) bool) {
+	t.Helper()
+	for tick, end := time.NewTicker(time.Millisecond), time.After(20*time.Second); ; {
+		if all := c.Watches(); len(all) == 1 && ok(all[0]) {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-end:
+			t.Fatalf("never %s: %+v", what, c.Watches())
+		}
+	}
+}
+
+// told waits until the server knows that so many watchers have a version, and that they watch. Each opens another stream to say
+// so, between which nobody watches.
+func (h *host) told(t *testing.T, watchers int, number uint64) {
+	t.Helper()
+	h.watching(t, "with the version", func(all []checkpoint.Watching) bool {
+		return len(all) == watchers && !slices.ContainsFunc(all, func(w checkpoint.Watching) bool { return w.Number != number })
+	})
 }
 
 func TestWatchersAreShown(t *testing.T) {
@@ -95,27 +120,15 @@ func TestWatchesOfAProcess(t *testing.T) {
 		t.Errorf("%+v", all)
 	}
 	second := changed(t, first, 100)
+	h.told(t, 1, 1)
 	h.update(second, checkpoint.UpdateOptions{})
 	v2 := w.nextSame(t, second) // now it holds two, and can take none
 	h.update(changed(t, second, 101), checkpoint.UpdateOptions{})
-	is := func(what string, ok func(WatchState checkpoint.WatchState) bool) {
-		t.Helper()
-		for tick, end := time.NewTicker(time.Millisecond), time.After(20*time.Second); ; {
-			if all := c.Watches(); len(all) == 1 && ok(all[0]) {
-				return
-			}
-			select {
-			case <-tick.C:
-			case <-end:
-				t.Fatalf("never %s: %+v", what, c.Watches())
-			}
-		}
-	}
-	is("behind", func(s checkpoint.WatchState) bool {
+	c.is(t, "behind", func(s checkpoint.WatchState) bool {
 		return s.Number == 2 && s.NewestNumber == 3 && s.By == checkpoint.ByDeltas
 	})
 	h.grpc.Stop()
-	is("silent", func(s checkpoint.WatchState) bool { return !s.Silent.IsZero() })
+	c.is(t, "silent", func(s checkpoint.WatchState) bool { return !s.Silent.IsZero() })
 	w.stop()
 	v.Release()
 	v2.Release()
