@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
@@ -257,40 +258,42 @@ func TestMappedFiles(t *testing.T) {
 }
 
 func TestWithdraw(t *testing.T) {
-	h := serve(t)
-	path := writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), nil, model(t)...)
-	h.publish("m", path)
-	c := h.dial()
-	m, err := c.Describe(t.Context(), "m", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := 0
-	for x, err := range c.Pull(t.Context(), checkpoint.PullRequest{Publication: "m", Inflight: 1, InflightBytes: 1}) {
-		if n++; n == 1 {
-			x.Release()
-			if err := h.withdraw("m"); err != nil {
-				t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		h := serve(t)
+		path := writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), nil, model(t)...)
+		h.publish("m", path)
+		c := h.dial()
+		m, err := c.Describe(t.Context(), "m", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for x, err := range c.Pull(t.Context(), checkpoint.PullRequest{Publication: "m", Inflight: 1, InflightBytes: 1}) {
+			if n++; n == 1 {
+				x.Release()
+				if err := h.withdraw("m"); err != nil {
+					t.Fatal(err)
+				}
+				continue
 			}
-			continue
+			if err == nil { // the one that was under way
+				x.Release()
+				continue
+			}
+			mustBe(t, err, status.NotFound, "withdrawn", `"m"`)
 		}
-		if err == nil { // the one that was under way
-			x.Release()
-			continue
+		if n < 2 {
+			t.Error("the pull ended without an error")
 		}
-		mustBe(t, err, status.NotFound, "withdrawn", `"m"`)
-	}
-	if n < 2 {
-		t.Error("the pull ended without an error")
-	}
-	_, err = c.Describe(t.Context(), "m", "")
-	mustBe(t, err, status.NotFound, `"m"`, "there are none")
-	mustBe(t, h.withdraw("m"), status.NotFound)
-	if again := h.publish("m", path); again.Version != m.Version {
-		t.Errorf("published again it has version %s, not %s", again.Version, m.Version)
-	}
-	_, err = c.Describe(t.Context(), "m", "0123")
-	mustBe(t, err, status.NotFound, `"0123"`, m.Version)
+		_, err = c.Describe(t.Context(), "m", "")
+		mustBe(t, err, status.NotFound, `"m"`, "there are none")
+		mustBe(t, h.withdraw("m"), status.NotFound)
+		if again := h.publish("m", path); again.Version != m.Version {
+			t.Errorf("published again it has version %s, not %s", again.Version, m.Version)
+		}
+		_, err = c.Describe(t.Context(), "m", "0123")
+		mustBe(t, err, status.NotFound, `"0123"`, m.Version)
+	})
 }
 
 func TestUnknownNamesComeWithTheNearest(t *testing.T) {

@@ -367,15 +367,17 @@ func TestServerWithoutPublications(t *testing.T) {
 
 // A receive that fails only because the step ended waits for the reason.
 func TestPullTellsTheCause(t *testing.T) {
-	h := serve(t)
-	_, err := h.catalog.PublishTensors(t.Context(), "m", model(t)...)
-	must(t, err)
-	c := h.dial()
-	r := &aborting{Receiver: checkpoint.NewReceiver(c.manager), first: sync.OnceFunc(func() { go h.catalog.Close() })}
-	p := checkpoint.NewPuller(checkpoint.PullerOptions{Conn: c.conn, Task: h.session.Task, Receiver: r})
-	for _, err := range p.Pull(t.Context(), checkpoint.PullRequest{Retry: -1}) {
-		mustBe(t, err, status.Unavailable, `the server says: "the server is stopping"`)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		h := serve(t)
+		_, err := h.catalog.PublishTensors(t.Context(), "m", model(t)...)
+		must(t, err)
+		c := h.dial()
+		r := &aborting{Receiver: checkpoint.NewReceiver(c.manager), first: sync.OnceFunc(func() { go h.catalog.Close() })}
+		p := checkpoint.NewPuller(checkpoint.PullerOptions{Conn: c.conn, Task: h.session.Task, Receiver: r})
+		for _, err := range p.Pull(t.Context(), checkpoint.PullRequest{Retry: -1}) {
+			mustBe(t, err, status.Unavailable, `the server says: "the server is stopping"`)
+		}
+	})
 }
 
 // Without another reason it is told itself.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
 	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
@@ -61,31 +62,33 @@ func TestPullEnds(t *testing.T) {
 
 // TestPullCutOffByAWithdrawalIsNotComplete: also when it goes on asking.
 func TestPullCutOffByAWithdrawalIsNotComplete(t *testing.T) {
-	h, said, ended := ends(t)
-	var tensors []*tensor.Tensor
-	for i := range 20 {
-		tensors = append(tensors, named(t, fmt.Sprint("x", i), tensor.Uint8, 1000))
-	}
-	_, err := h.catalog.PublishTensors(t.Context(), "m", tensors...)
-	must(t, err)
-	n := 0
-	for x, err := range h.dial().Pull(t.Context(), checkpoint.PullRequest{Inflight: 1, InflightBytes: 1}) {
-		if err != nil {
-			mustBe(t, err, status.NotFound)
-			break
+	synctest.Test(t, func(t *testing.T) {
+		h, said, ended := ends(t)
+		var tensors []*tensor.Tensor
+		for i := range 20 {
+			tensors = append(tensors, named(t, fmt.Sprint("x", i), tensor.Uint8, 1000))
 		}
-		x.Release()
-		if n++; n == 2 {
-			_, err := h.catalog.Withdraw(t.Context(), "m")
-			must(t, err)
+		_, err := h.catalog.PublishTensors(t.Context(), "m", tensors...)
+		must(t, err)
+		n := 0
+		for x, err := range h.dial().Pull(t.Context(), checkpoint.PullRequest{Inflight: 1, InflightBytes: 1}) {
+			if err != nil {
+				mustBe(t, err, status.NotFound)
+				break
+			}
+			x.Release()
+			if n++; n == 2 {
+				_, err := h.catalog.Withdraw(t.Context(), "m")
+				must(t, err)
+			}
 		}
-	}
-	if e := <-ended; e.Code != status.NotFound || n == len(tensors) {
-		t.Errorf("%+v after %d tensors", e, n)
-	}
-	if said.count("outcome=withdrawn") != 1 || said.count("outcome=complete") != 0 {
-		t.Errorf("%q", said.all)
-	}
+		if e := <-ended; e.Code != status.NotFound || n == len(tensors) {
+			t.Errorf("%+v after %d tensors", e, n)
+		}
+		if said.count("outcome=withdrawn") != 1 || said.count("outcome=complete") != 0 {
+			t.Errorf("%q", said.all)
+		}
+	})
 }
 
 // TestResumedPullIsComplete when it has brought the rest, and its line has the bytes of the rest.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tryst-rdma/tryst/internal/checkpoint"
@@ -178,39 +179,43 @@ func TestPullsOfTheVersionBeforeGoOn(t *testing.T) {
 }
 
 func TestPullsOfAReplacedVersionEndWithinTheBound(t *testing.T) {
-	h := publisher(t, func(o *checkpoint.CatalogOptions) { o.ReplacedPulls = 10 * time.Millisecond })
-	first := h.update(weights(t, 1, 10, 10, 10), checkpoint.UpdateOptions{})
-	p := h.dial().pause(t, checkpoint.PullRequest{})
-	defer p.goOn()
-	h.update(weights(t, 2, 10, 10, 10), checkpoint.UpdateOptions{})
-	must(t, first.Wait(t.Context()))
-	p.goOn()
-	got := <-p.result
-	mustBe(t, got.err, status.FailedPrecondition, "newer version", "number 2", "number 1", "pull it again")
+	synctest.Test(t, func(t *testing.T) {
+		h := publisher(t, func(o *checkpoint.CatalogOptions) { o.ReplacedPulls = 10 * time.Millisecond })
+		first := h.update(weights(t, 1, 10, 10, 10), checkpoint.UpdateOptions{})
+		p := h.dial().pause(t, checkpoint.PullRequest{})
+		defer p.goOn()
+		h.update(weights(t, 2, 10, 10, 10), checkpoint.UpdateOptions{})
+		must(t, first.Wait(t.Context()))
+		p.goOn()
+		got := <-p.result
+		mustBe(t, got.err, status.FailedPrecondition, "newer version", "number 2", "number 1", "pull it again")
+	})
 }
 
 func TestUpdateWaitsWhileTwoVersionsAreInMemory(t *testing.T) {
-	h := publisher(t)
-	first := h.update(weights(t, 1, 10, 10, 10), checkpoint.UpdateOptions{})
-	p := h.dial().pause(t, checkpoint.PullRequest{})
-	h.update(weights(t, 2, 10, 10, 10), checkpoint.UpdateOptions{})
-	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	_, err := h.catalog.Update(short, "w", weights(t, 3, 10, 10, 10), checkpoint.UpdateOptions{})
-	mustBe(t, err, status.DeadlineExceeded, "2 versions", "1 pulls")
-	if l := h.catalog.List(); l[0].Number != 2 {
-		t.Errorf("after an update that gave up: %v", l)
-	}
-	third := make(chan *checkpoint.Lent)
-	go func() { third <- h.update(weights(t, 3, 10, 10, 10), checkpoint.UpdateOptions{}) }()
-	p.goOn()
-	if got := <-p.result; got.err != nil || got.number != 1 {
-		t.Errorf("the pull got %v", got)
-	}
-	if p := (<-third).Publication; p.Number != 3 {
-		t.Errorf("number %d", p.Number)
-	}
-	must(t, first.Wait(t.Context()))
+	synctest.Test(t, func(t *testing.T) {
+		h := publisher(t)
+		first := h.update(weights(t, 1, 10, 10, 10), checkpoint.UpdateOptions{})
+		p := h.dial().pause(t, checkpoint.PullRequest{})
+		h.update(weights(t, 2, 10, 10, 10), checkpoint.UpdateOptions{})
+		short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		_, err := h.catalog.Update(short, "w", weights(t, 3, 10, 10, 10), checkpoint.UpdateOptions{})
+		mustBe(t, err, status.DeadlineExceeded, "2 versions", "1 pulls")
+		if l := h.catalog.List(); l[0].Number != 2 {
+			t.Errorf("after an update that gave up: %v", l)
+		}
+		third := make(chan *checkpoint.Lent)
+		go func() { third <- h.update(weights(t, 3, 10, 10, 10), checkpoint.UpdateOptions{}) }()
+		p.goOn()
+		if got := <-p.result; got.err != nil || got.number != 1 {
+			t.Errorf("the pull got %v", got)
+		}
+		if p := (<-third).Publication; p.Number != 3 {
+			t.Errorf("number %d", p.Number)
+		}
+		must(t, first.Wait(t.Context()))
+	})
 }
 
 func TestUpdateDropsAVersionThatNobodyHasBegun(t *testing.T) {
@@ -230,21 +235,23 @@ func TestUpdateDropsAVersionThatNobodyHasBegun(t *testing.T) {
 }
 
 func TestWithdrawEndsPullsAndGivesMemoryBack(t *testing.T) {
-	h := publisher(t)
-	first := h.update(weights(t, 1, 10, 10, 10), checkpoint.UpdateOptions{})
-	p := h.dial().pause(t, checkpoint.PullRequest{})
-	second := h.update(weights(t, 2, 10, 10, 10), checkpoint.UpdateOptions{})
-	all, err := h.catalog.Withdraw(t.Context(), "w")
-	must(t, err)
-	must(t, all.Wait(t.Context()))
-	if !isDone(first) || !isDone(second) {
-		t.Error("the withdrawal is complete before its versions are")
-	}
-	p.goOn()
-	mustBe(t, (<-p.result).err, status.NotFound, "withdrawn")
-	if p := h.update(weights(t, 1, 10, 10, 10), checkpoint.UpdateOptions{}).Publication; p.Number != 1 || p.Epoch == first.Publication.Epoch {
-		t.Errorf("after a withdrawal: %+v", p)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		h := publisher(t)
+		first := h.update(weights(t, 1, 10, 10, 10), checkpoint.UpdateOptions{})
+		p := h.dial().pause(t, checkpoint.PullRequest{})
+		second := h.update(weights(t, 2, 10, 10, 10), checkpoint.UpdateOptions{})
+		all, err := h.catalog.Withdraw(t.Context(), "w")
+		must(t, err)
+		must(t, all.Wait(t.Context()))
+		if !isDone(first) || !isDone(second) {
+			t.Error("the withdrawal is complete before its versions are")
+		}
+		p.goOn()
+		mustBe(t, (<-p.result).err, status.NotFound, "withdrawn")
+		if p := h.update(weights(t, 1, 10, 10, 10), checkpoint.UpdateOptions{}).Publication; p.Number != 1 || p.Epoch == first.Publication.Epoch {
+			t.Errorf("after a withdrawal: %+v", p)
+		}
+	})
 }
 
 func TestUpdateEndsWithTheServer(t *testing.T) {
