@@ -170,8 +170,8 @@ func (c *Catalog) dismiss(stream grpc.ServerStreamingServer[trystpb.OpenResponse
 	err := stream.Send(&trystpb.OpenResponse{StepId: step, Gone: &trystpb.Gone{
 		Code: uint32(p.why.Code()), Message: status.ForPeer(p.why.Message()), Newer: newer,
 	}})
-	if err != nil {
-		return err
+	if err != nil { // the stream has ended: what the puller asked for may have been gone
+		return p.why
 	}
 	select {
 	case <-stream.Context().Done():
