@@ -102,7 +102,7 @@ func TestWrongSettingsAreTold(t *testing.T) {
 // TestPeerThatAnsweredBeforeHasGone: once a server has answered at an address, an error says first
 // that it has gone or is restarting, and does not guess at wrong settings.
 func TestPeerThatAnsweredBeforeHasGone(t *testing.T) {
-	server := new(testCluster).start(t, 0, nodeOptions{})
+	server := new(testCluster).start(t, 0, nodeOptions{listener: listenAgain(t)})
 	ch, err := dial(server.address, DialOptions{}, newFramePool(0), nil, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tryst-rdma/tryst/internal/logtest"
 	"github.com/tryst-rdma/tryst/internal/proto/tensorflowgrpc"
 	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
 	"github.com/tryst-rdma/tryst/internal/proto/trystgrpc"
@@ -78,8 +79,8 @@ func (g graphs) RegisterGraph(_ context.Context, req *tfpb.RegisterGraphRequest)
 }
 
 // guardedNode starts a server that takes graphs of 64 MiB, with the log that it writes.
-func guardedNode(t *testing.T, requestBytes int64) (n *node, nodes *int, stats *RequestStats, log *strings.Builder) {
-	nodes, stats, log = new(int), new(RequestStats), new(strings.Builder)
+func guardedNode(t *testing.T, requestBytes int64) (n *node, nodes *int, stats *RequestStats, log *logtest.Log) {
+	nodes, stats, log = new(int), new(RequestStats), new(logtest.Log)
 	n = new(testCluster).start(t, 0, nodeOptions{
 		tuning: ServerTuning{MaxGraph: 64 << 20, RequestBytes: requestBytes, Requests: stats, Logger: slog.New(slog.NewTextHandler(log, nil))},
 		wrap:   func(w transport.Worker) transport.Worker { return graphs{w, nodes} },
@@ -306,6 +307,7 @@ func TestCallsWithoutARequestCount(t *testing.T) {
 		}
 	}()
 	await(t, "calls are refused, and one address has its share", func() bool { return stats.Refused()["bytes"] > 0 && stats.Bytes() <= 3<<20 })
+	await(t, "the log says so", func() bool { return strings.Contains(log.String(), "takes no more calls") }) // after it is counted
 	if strings.Count(log.String(), "takes no more calls") != 1 {
 		t.Errorf("log: %s", log)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/delivery"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/worker"
+	"github.com/tryst-rdma/tryst/internal/transporttest"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
@@ -84,6 +85,16 @@ func (c *testCluster) set(t cluster.Task, address string) {
 func listen(t testing.TB) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// listenAgain listens at an address that no other socket takes by chance when the listener has closed.
+func listenAgain(t testing.TB) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", transporttest.FreeAddresses(t, 1)[0])
 	if err != nil {
 		t.Fatal(err)
 	}

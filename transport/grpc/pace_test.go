@@ -92,7 +92,7 @@ func TestACallEndsThePauseOfAnAttempt(t *testing.T) {
 // counts as not being connected to. A call ends that pause.
 func TestAPeerThatComesBackIsReachedByACall(t *testing.T) {
 	c := new(testCluster)
-	server := c.start(t, 0, nodeOptions{})
+	server := c.start(t, 0, nodeOptions{listener: listenAgain(t)})
 	server.close()
 	ch, err := dial(server.address, DialOptions{}, newFramePool(0), nil, nil)
 	if err != nil {
@@ -115,7 +115,7 @@ func TestAPeerThatComesBackIsReachedByACall(t *testing.T) {
 	}
 	listener, err := net.Listen("tcp", server.address)
 	if err != nil {
-		t.Skip("another process has taken the port: ", err)
+		t.Fatal(err)
 	}
 	back := c.start(t, 0, nodeOptions{listener: listener})
 	if err := hello(); err != nil {

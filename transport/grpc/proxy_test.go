@@ -19,7 +19,11 @@ type proxy struct {
 	backend  string
 	conns    map[net.Conn]struct{}
 	cutAfter int64 // value of down at which all connections are cut, once; 0 for never
+	cutNext  []int64
 	cuts     int
+	hold     int64         // value of down at which no more bytes are sent to the client; 0 for never
+	held     chan struct{} // closed when it is reached
+	released chan struct{}
 	slow     time.Duration // delay of each new connection
 	work     sync.WaitGroup
 }
@@ -88,6 +92,7 @@ func (p *proxy) serve(client net.Conn) {
 			if p.count(int64(n)) {
 				return
 			}
+			p.holdBack()
 			if _, err := client.Write(buf[:n]); err != nil {
 				return
 			}
@@ -107,8 +112,44 @@ func (p *proxy) count(n int64) (cut bool) {
 		return false
 	}
 	p.cutAfter = 0
+	if len(p.cutNext) > 0 {
+		p.cutAfter, p.cutNext = total+p.cutNext[0], p.cutNext[1:]
+	}
 	p.cutLocked()
 	return true
+}
+
+// holdBack waits for the release if the bytes of holdAt have passed.
+func (p *proxy) holdBack() {
+	p.mu.Lock()
+	if p.hold == 0 || p.down.Load() < p.hold {
+		p.mu.Unlock()
+		return
+	}
+	released := p.released
+	select {
+	case <-p.held:
+	default:
+		close(p.held)
+	}
+	p.mu.Unlock()
+	<-released
+}
+
+// holdAt holds back what the server sends after n more bytes. It returns a channel that is closed when they have passed,
+// and a function that lets everything pass again.
+func (p *proxy) holdAt(t testing.TB, n int64) (held <-chan struct{}, release func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hold, p.held, p.released = p.down.Load()+n, make(chan struct{}), make(chan struct{})
+	release = sync.OnceFunc(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.hold = 0
+		close(p.released)
+	})
+	t.Cleanup(release)
+	return p.held, release
 }
 
 func (p *proxy) cutLocked() {
@@ -128,11 +169,18 @@ func (p *proxy) cut() {
 	p.cutLocked()
 }
 
-// cutAt cuts all connections after n more bytes to the client.
-func (p *proxy) cutAt(n int64) {
+// cutAt cuts all connections after n more bytes to the client, and again after each of next more.
+func (p *proxy) cutAt(n int64, next ...int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.cutAfter = p.down.Load() + n
+	p.cutAfter, p.cutNext = p.down.Load()+n, next
+}
+
+// cutsMade returns how often connections were cut.
+func (p *proxy) cutsMade() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cuts
 }
 
 // setBackend changes the server of later connections, "" for none, and cuts all present ones.

@@ -42,7 +42,7 @@ func TestConnectionsWithoutAPlaceAreNotMade(t *testing.T) {
 	var c testCluster
 	p := newPlaces(1)
 	a, b := c.start(t, 0, nodeOptions{}), c.start(t, 1, nodeOptions{})
-	to := c.start(t, 2, nodeOptions{bounds: &Bounds{Place: p.take, Rest: 50 * time.Millisecond}})
+	to := c.start(t, 2, nodeOptions{bounds: &Bounds{Place: p.take, Rest: 500 * time.Millisecond}})
 	exchange := func(from *node, step int64) error {
 		x := float32s(t, tensor.Heap{}, tensor.Vector(1), 1)
 		defer x.Release()
