@@ -2,11 +2,11 @@ package server
 
 import (
 	"context"
-	"net"
 	"testing"
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/transporttest"
 )
 
 // TestCloseAtABreakLosesNoAcknowledgement: a receiver closes in the moment in which its channel breaks,
@@ -49,12 +49,7 @@ func TestCloseDoesNotWaitForAProcessThatWasKilled(t *testing.T) {
 // closeAfterKill reports whether the value was not acknowledged.
 func closeAfterKill(t *testing.T) (kept bool) {
 	front := newStoppable(t) // of the sender, for what the receiver sends
-	own, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := own.Addr().String()
-	own.Close()
+	address := transporttest.FreeAddresses(t, 1)[0]
 	spec, err := cluster.ParseSpec("worker=" + front.l.Addr().String() + "," + address)
 	if err != nil {
 		t.Fatal(err)

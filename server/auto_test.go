@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -28,6 +29,10 @@ func (w *verbsTown) auto(i int, change ...func(*Config)) Config {
 // Nothing of it is a warning.
 func TestAutoTakesTheBestRouteThatBothHave(t *testing.T) {
 	needsSharedMemory(t)
+	attempts(t, takesTheBestRoute)
+}
+
+func takesTheBestRoute(t *testing.T) error {
 	w := newVerbsTown(t, 4)
 	var log logtest.Log
 	one := &VerbsServer{start(t, w.auto(0), Options{Logger: log.Logger()})}
@@ -47,17 +52,20 @@ func TestAutoTakesTheBestRouteThatBothHave(t *testing.T) {
 		})
 	}
 	if n := one.Received(); n["verbs"] != 2 || n["grpc"] != 1 {
-		t.Errorf("received %v, want 2 over verbs and 1 over grpc: the first value of a peer waits for its channel", n)
+		return fmt.Errorf("received %v, want 2 over verbs and 1 over grpc: the first value of a peer waits for its channel", n)
 	}
 	if log.Count("level=WARN ")+log.Count("level=ERROR") != log.Count("without TLS") {
 		t.Errorf("auto warns:\n%s", log.String())
 	}
 	wantMetrics(t, one, `tryst_route{peer="/job:worker/replica:0/task:3",reason="optional",transport="grpc"} 1`)
+	return nil
 }
 
 // TestAutoDoesNotWaitForAPeerWithoutVerbs: the first receive from a peer that has gRPC alone, be it Tryst or TensorFlow,
 // waits for no handshake.
-func TestAutoDoesNotWaitForAPeerWithoutVerbs(t *testing.T) {
+func TestAutoDoesNotWaitForAPeerWithoutVerbs(t *testing.T) { attempts(t, doesNotWait) }
+
+func doesNotWait(t *testing.T) error {
 	w := newVerbsTown(t, 3)
 	one := start(t, w.auto(0), Options{})
 	plain := start(t, w.settings(1, func(c *Config) { c.Transport = TransportGRPC }), Options{})
@@ -78,8 +86,9 @@ func TestAutoDoesNotWaitForAPeerWithoutVerbs(t *testing.T) {
 	t.Logf("the first receive: %v from Tryst, %v from TensorFlow", tryst, tensorFlow)
 	const handshake = 900 * time.Millisecond // a receive waits for the first channel for a second
 	if tryst > handshake || tensorFlow > handshake {
-		t.Errorf("the first receive took %v from Tryst, %v from TensorFlow", tryst, tensorFlow)
+		return fmt.Errorf("the first receive took %v from Tryst, %v from TensorFlow", tryst, tensorFlow)
 	}
+	return nil
 }
 
 // TestAutoDoesNothingBeforeItIsNeeded: a server has registered no memory and called no peer when it has started.
@@ -259,18 +268,20 @@ func TestAutoOfAClient(t *testing.T) {
 		TransportAuto: {Route: "verbs", Over: "tcp"}, TransportVerbs: {Route: "verbs", Over: "tcp"},
 		TransportGRPC: {Route: "grpc", Reason: "Unimplemented: /job:worker/replica:0/task:0 does not serve verbs: its setting transport is grpc, or it is not Tryst"},
 	} {
-		t.Run(server, func(t *testing.T) {
+		pulls := func(t *testing.T) error {
 			s := start(t, settings(func(c *Config) { c.Transport, c.SHM = server, SHMOff }), Options{})
 			n := publishSome(t, s)
 			cl := dial(t, Config{Transport: TransportAuto}, s.Addr().String())
 			pullAll(t, cl)
 			if got := cl.Received(); got[want.Route] != n || len(got) != 1 {
-				t.Errorf("received %v, want %d over %s", got, n, want.Route)
+				return fmt.Errorf("received %v, want %d over %s", got, n, want.Route)
 			}
 			if l := cl.Links(); len(l) != 1 || l[0].Route != want.Route || l[0].Over != want.Over || l[0].Reason != want.Reason {
-				t.Errorf("the links are %+v", l)
+				return fmt.Errorf("the links are %+v", l)
 			}
-		})
+			return nil
+		}
+		t.Run(server, func(t *testing.T) { attempts(t, pulls) })
 	}
 }
 

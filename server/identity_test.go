@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	grpcstatus "google.golang.org/grpc/status"
@@ -124,7 +125,7 @@ func TestRefusedRequestHasNoEffect(t *testing.T) {
 			t.Run(name+", "+who, func(t *testing.T) {
 				key := good
 				change(&key, o)
-				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), soon)
 				defer cancel()
 				if _, err := c.RecvTensor(ctx, rawRequest(t, key, o)); err == nil || ctx.Err() != nil {
 					t.Errorf("it was not refused: %v", err)
@@ -235,7 +236,7 @@ func TestNobodyActsInAnothersName(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), soon)
 			defer cancel()
 			err := call(ctx, other)
 			if s := grpcstatus.Convert(err); s.Code() != codes.PermissionDenied || !strings.Contains(s.Message(), victim.String()) ||
@@ -343,8 +344,10 @@ func TestRequestsWhileAnAddressIsCalled(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	conns := [3]*grpc.ClientConn{}
-	for i := range conns {
+	for i := range conns { // now, since the address is called for a bounded time
 		conns[i] = dialRaw(t, a.Addr().String())
+		conns[i].Connect()
+		until(t, "a connection", func() bool { return conns[i].GetState() == connectivity.Ready })
 	}
 	task := taskOfName(t, at(1).Task)
 	if code, message, _ := hello(ctx, conns[0], task, 5); code != codes.OK {

@@ -178,7 +178,7 @@ func TestLinksOfAClientOverVerbs(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := w.settings(0).ForClient()
-	cfg.Cluster = nil
+	cfg.Cluster, cfg.Fallback = nil, FallbackNone // the channel may take longer than a receive waits for it
 	c, err := Dial(t.Context(), cfg, s.Addr().String(), Options{Provider: w.provider(9)})
 	if err != nil {
 		t.Fatal(err)

@@ -22,7 +22,7 @@ import (
 func TestFallbackNoneKnowsAnotherProcessOfThePeer(t *testing.T) {
 	needsSharedMemory(t)
 	w := newVerbsTown(t, 2)
-	s := start(t, w.settings(0, func(c *Config) { c.Fallback, c.PeerTimeout, c.Provider = FallbackNone, 4*time.Second, "tcp" }), Options{})
+	s := start(t, w.settings(0, func(c *Config) { c.Fallback, c.PeerTimeout, c.Provider = FallbackNone, 30*time.Second, "tcp" }), Options{})
 	for step, provider := range []string{"shm", "tcp", "shm"} {
 		p := start(t, w.auto(1, func(c *Config) { c.Provider = provider }), Options{})
 		x := float(t, float32(step))

@@ -77,7 +77,7 @@ func TestSilentConnectionDoesNotDelayClose(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-			case <-time.After(5 * time.Second): // gRPC would wait for 20 s
+			case <-time.After(12 * time.Second): // gRPC would wait for 20 s
 				t.Error("Close waits for the silent connection")
 				conn.Close()
 				if err := <-closed; err != nil {

@@ -62,16 +62,17 @@ func endStepThenClose(t *testing.T, a, b *Server) {
 	for i := range names {
 		go func() {
 			for n := 0; ; n++ {
-				late := ended.Load()
-				v, err := b.Recv(t.Context(), 1, a.Task().String(), name(i))
-				if err != nil {
-					ends <- outcome{err, late}
+				got := b.recv(1, a.Task().String(), name(i))
+				late := ended.Load() // it may have ended before this receive began
+				o := <-got
+				if o.err != nil {
+					ends <- outcome{o.err, late}
 					return
 				}
 				if n == 0 {
 					first.Done()
 				}
-				v.Tensor.Release()
+				o.v.Tensor.Release()
 			}
 		}()
 	}

@@ -297,7 +297,7 @@ func TestVerbsClientReceives(t *testing.T) {
 			return outcome{x, err}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
+		overVerbs := func(t *testing.T) error {
 			w := newVerbsTown(t, 1)
 			v := w.start(0)
 			c := w.settings(0).ForClient()
@@ -318,13 +318,33 @@ func TestVerbsClientReceives(t *testing.T) {
 				}
 				wantFloat(t, recv(t, cl, step, key), 2)
 			}
-			if got := cl.Received(); len(got) != 1 || got["verbs"] != 3 {
-				t.Errorf("received over %v, want 3 over verbs", got)
-			}
+			got := cl.Received()
 			if err := cl.Close(t.Context()); err != nil {
 				t.Error(err)
 			}
-		})
+			if len(got) != 1 || got["verbs"] != 3 {
+				return fmt.Errorf("received over %v, want 3 over verbs", got)
+			}
+			return nil
+		}
+		t.Run(name, func(t *testing.T) { attempts(t, overVerbs) })
+	}
+}
+
+// attempts runs a test, each time with servers of its own, until it returns nil. It is for what has to come in a time that
+// the product sets, such as a channel that a first receive waits a second for: on a busy machine it comes later now and then.
+func attempts(t *testing.T, test func(t *testing.T) error) {
+	t.Helper()
+	const most = 4
+	for n := range most {
+		err := test(t)
+		if err == nil {
+			return
+		}
+		if n == most-1 {
+			t.Fatalf("in each of %d attempts: %v", most, err)
+		}
+		t.Logf("attempt %d: %v", n, err)
 	}
 }
 

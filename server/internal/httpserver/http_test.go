@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tryst-rdma/tryst/internal/logtest"
+	"github.com/tryst-rdma/tryst/internal/transporttest"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/server/internal/listen"
 	"github.com/tryst-rdma/tryst/server/internal/overview"
@@ -58,7 +59,7 @@ func TestProfilesInProgressAreBounded(t *testing.T) {
 	codes := make(chan int)
 	for range 2 * maxProfiles {
 		go func() {
-			code, err := get("mutex?seconds=1") // the difference of two profiles, at any number at once
+			code, err := get("mutex?seconds=3") // the difference of two profiles, at any number at once
 			if err != nil {
 				t.Error(err)
 			}
@@ -123,12 +124,7 @@ func counted(t *testing.T, c prometheus.Counter) float64 {
 // TestStartFailsWhenAnAddressIsInUse: the error names the setting, and the other address is free again.
 func TestStartFailsWhenAnAddressIsInUse(t *testing.T) {
 	s, o := start(t)
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	metrics := free.Addr().String()
-	_ = free.Close()
+	metrics := transporttest.FreeAddresses(t, 1)[0]
 	again, err := Start(t.Context(), Options{MetricsAddress: metrics, PprofAddress: s.Addr(PprofKey).String(), Listeners: o.listeners, Metrics: prometheus.NewRegistry()})
 	if status.CodeOf(err) != status.Unavailable || !strings.Contains(err.Error(), PprofKey) {
 		t.Errorf("got %v, %v", again, err)
