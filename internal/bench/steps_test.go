@@ -145,12 +145,12 @@ func TestWrongValueIsAnError(t *testing.T) {
 // TestValueThatNeverComes: it ends the run when the time for it is over.
 func TestValueThatNeverComes(t *testing.T) {
 	tasks := startSteppers(t, "")
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
 	r := stepRun{Call: callRecv, Step: 1, Size: 8, Inflight: 16, Count: 3}
-	if _, err := tasks[1].run(ctx, stepRun{Call: callRecv, Step: 1, Size: 8, Inflight: 15, Count: 3}); err != nil {
+	if _, err := tasks[1].run(t.Context(), stepRun{Call: callRecv, Step: 1, Size: 8, Inflight: 15, Count: 3}); err != nil {
 		t.Fatal(err)
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
 	if _, err := tasks[0].run(ctx, r); status.CodeOf(err) != status.DeadlineExceeded {
 		t.Errorf("without the values of one name: %v", err)
 	}

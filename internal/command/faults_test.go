@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tryst-rdma/tryst/internal/transporttest"
 )
 
 // Everything that goes wrong outside gives one clear line and an exit status,
@@ -86,14 +88,7 @@ func TestPullFaults(t *testing.T) {
 }
 
 // closedPort returns an address where nobody listens.
-func closedPort(t *testing.T) string {
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lis.Close()
-	return lis.Addr().String()
-}
+func closedPort(t *testing.T) string { return transporttest.FreeAddresses(t, 1)[0] }
 
 func TestPullExistingTarget(t *testing.T) {
 	model := generate(t)
@@ -205,7 +200,7 @@ func TestPeerFallsSilent(t *testing.T) {
 	address := serve(t, large(t))
 	middle := proxy(t, address, 8<<20, func() {})
 	dir := t.TempDir()
-	failed(t, tryst(t, "pull", "--transport", "grpc", "--from", middle, "--out", filepath.Join(dir, "x.safetensors"), "--timeout", "1s", "large"), exitFailed,
+	failed(t, tryst(t, "pull", "--transport", "grpc", "--from", middle, "--out", filepath.Join(dir, "x.safetensors"), "--timeout", "5s", "large"), exitFailed,
 		"large", "deadline", "what has come is in "+filepath.Join(dir, "x.safetensors.part"))
 	partLeft(t, dir)
 }
@@ -213,12 +208,13 @@ func TestPeerFallsSilent(t *testing.T) {
 // A peer that takes connections and is no Tryst server.
 func TestPeerIsSomethingElse(t *testing.T) {
 	for name, c := range map[string]struct {
-		says  string
-		retry string
-		want  string
+		says    string
+		retry   string
+		timeout string
+		want    string
 	}{
-		"silent": {"", "0", "deadline"},
-		"HTTP/1": {"HTTP/1.1 400 Bad Request\r\n\r\n", "1h", "is an HTTP/1 server, not a Tryst server"},
+		"silent": {"", "0", "500ms", "deadline"},
+		"HTTP/1": {"HTTP/1.1 400 Bad Request\r\n\r\n", "1h", "1m", "is an HTTP/1 server, not a Tryst server"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -239,8 +235,8 @@ func TestPeerIsSomethingElse(t *testing.T) {
 			}()
 			t.Cleanup(func() { lis.Close(); <-done })
 			dir := t.TempDir()
-			failed(t, tryst(t, "pull", "--from", lis.Addr().String(), "--out", filepath.Join(dir, "x.safetensors"), "--timeout", "500ms", "--retry", c.retry), exitFailed, c.want)
-			failed(t, tryst(t, "keys", "--from", lis.Addr().String(), "--timeout", "500ms"), exitFailed, c.want)
+			failed(t, tryst(t, "pull", "--from", lis.Addr().String(), "--out", filepath.Join(dir, "x.safetensors"), "--timeout", c.timeout, "--retry", c.retry), exitFailed, c.want)
+			failed(t, tryst(t, "keys", "--from", lis.Addr().String(), "--timeout", c.timeout), exitFailed, c.want)
 			nothingLeft(t, dir)
 		})
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/discovery"
 	"github.com/tryst-rdma/tryst/internal/discovery/discoverytest"
 	"github.com/tryst-rdma/tryst/internal/providers"
+	"github.com/tryst-rdma/tryst/internal/transporttest"
 	"github.com/tryst-rdma/tryst/server"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs"
@@ -376,14 +377,7 @@ func start(t *testing.T, cfg server.Config, o server.Options) string {
 // nobody is an address where nobody listens.
 func nobody(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return l.Addr().String()
+	return transporttest.FreeAddresses(t, 1)[0]
 }
 
 // Peers are asked over gRPC, and those that do not answer fail with the reason.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -100,7 +101,7 @@ func TestRun(t *testing.T) {
 		source: "func TestA(*testing.T) { time.Sleep(20 * time.Millisecond) }",
 		budget: 10 * time.Millisecond,
 		ok:     true,
-		want:   []string{"longer than 10ms: p took 0 s\n", "1 passed, 0 failed, 0 skipped\n"},
+		want:   []string{"longer than 10ms: p took ", "1 passed, 0 failed, 0 skipped\n"},
 	}, {
 		name:   "keeps to its budget",
 		source: "func TestA(*testing.T) {}",
@@ -121,8 +122,12 @@ func TestRun(t *testing.T) {
 				write(t, file, text)
 				o.allowSkips = append(o.allowSkips, file)
 			}
+			timeout := "-timeout=2m"
+			if tt.name == "runs out of time" {
+				timeout = "-timeout=3s"
+			}
 			var out strings.Builder
-			ok, err := run(t.Context(), o, []string{"go", "test", "-C", dir, "-json", "-vet=off", "-count=1", "-timeout=5s", "./..."}, &out, &out)
+			ok, err := run(t.Context(), o, []string{"go", "test", "-C", dir, "-json", "-vet=off", "-count=1", timeout, "./..."}, &out, &out)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -173,8 +178,11 @@ func TestB(*testing.T) { os.Exit(1) }
 	if _, err := run(t.Context(), options{loadFile: file}, command, &out, &out); err != nil {
 		t.Fatal(err)
 	}
+	if !regexp.MustCompile(`--- FAIL: TestA/x \([0-9.]+s\) \(load average 9\.25\)\n`).MatchString(out.String()) {
+		t.Error("report lacks the load beside the failure of TestA/x")
+	}
 	for _, want := range []string{
-		"--- FAIL: TestA/x (0.00s) (load average 9.25)\n", "--- FAIL: TestB did not finish (load average 9.25)\n",
+		"--- FAIL: TestB did not finish (load average 9.25)\n",
 		"s (load average 9.25)\n", // FAIL, the package and its time
 		"load average: 1.50 at the start, 9.25 at the end; processors: ",
 	} {
