@@ -32,6 +32,7 @@ import (
 	trystpb "github.com/tryst-rdma/tryst/internal/proto/tryst"
 	"github.com/tryst-rdma/tryst/internal/proto/trystgrpc"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/master"
+	"github.com/tryst-rdma/tryst/internal/transporttest"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -40,6 +41,9 @@ import (
 
 // smallMemory is the memory of the server, in bytes.
 const smallMemory = 1 << 30
+
+// patience bounds what the server answers or gives back while it lives.
+const patience = time.Minute
 
 // memoryGroup is a memory control group for one process.
 type memoryGroup struct{ dir, usage string }
@@ -128,14 +132,9 @@ func startSmall(t *testing.T) *small {
 	if out, err := exec.Command(tool, "build", "-race=false", "-o", program, "../cmd/tryst").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	publication := filepath.Join(dir, "all.safetensors")
 	writePublication(t, publication)
-	s := &small{t: t, group: group, program: program, metrics: free.Addr().String(), ended: make(chan struct{}), log: new(bytes.Buffer)}
-	_ = free.Close()
+	s := &small{t: t, group: group, program: program, metrics: transporttest.FreeAddresses(t, 1)[0], ended: make(chan struct{}), log: new(bytes.Buffer)}
 	file := filepath.Join(dir, "address")
 	ctx, cancel := context.WithTimeout(context.Background(), 12*time.Minute)
 	cmd := exec.CommandContext(ctx, "sh", "-c", `echo $$ > "$0" && ulimit -n 4096 && exec "$@"`, filepath.Join(group.dir, "cgroup.procs"),
@@ -198,7 +197,7 @@ func (s *small) honest(when string) {
 	s.alive(when)
 	conn := s.dial("127.0.0.99")
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if _, err := healthpb.NewHealthClient(conn).Check(ctx, new(healthpb.HealthCheckRequest)); err != nil {
 		s.t.Errorf("%s: health: %v", when, err)
@@ -270,7 +269,7 @@ func (s *small) fill(session *master.Session, elements int64, copies int, variab
 	}
 	out := g.Add("size", "Size", master.Attrs{"T": float, "out_type": master.Type(tensor.Int32)}, append([]string{filled}, after...)...)
 	g.Fetch("out", out, tensor.Int32)
-	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
 	p, err := session.Register(ctx, g)
 	if err != nil {
@@ -397,7 +396,7 @@ func (s *small) fillAll(step, size int64, copies int) {
 	}
 	select {
 	case <-full:
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		t.Error("no receive was refused")
 	}
 	s.honest("while receives wait")

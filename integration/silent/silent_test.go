@@ -206,18 +206,23 @@ func TestTopOnceShowsAStoppedPeer(t *testing.T) {
 		for _, load := range loadsOf(route)[1:] {
 			t.Run(route+"/"+load, func(t *testing.T) {
 				t.Parallel()
-				o, p := start(t, route, load)
-				p.stop()
-				begin := time.Now()
-				lines := top.Once(t.Context(), o.client, []string{o.metrics}).Once(160)
-				took := time.Since(begin).Round(time.Millisecond)
-				i := slices.IndexFunc(lines, func(l string) bool {
-					return strings.Contains(l, "worker:1") && strings.Contains(l, statusapi.PeerSilent)
-				})
-				if i < 0 {
-					t.Fatalf("after %v:\n%s", took, strings.Join(lines, "\n"))
+				for n := 1; ; n++ {
+					o, p := start(t, route, load)
+					p.stop()
+					begin := time.Now()
+					lines := top.Once(t.Context(), o.client, []string{o.metrics}).Once(160)
+					took := time.Since(begin).Round(time.Millisecond)
+					i := slices.IndexFunc(lines, func(l string) bool {
+						return strings.Contains(l, "worker:1") && strings.Contains(l, statusapi.PeerSilent)
+					})
+					switch {
+					case i >= 0:
+						t.Logf("after %v: %s", took, lines[i])
+						return
+					case n == 3: // a machine may be so busy that the server answers before it knows
+						t.Fatalf("after %v:\n%s", took, strings.Join(lines, "\n"))
+					}
 				}
-				t.Logf("after %v: %s", took, lines[i])
 			})
 		}
 	}

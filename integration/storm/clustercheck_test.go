@@ -14,8 +14,9 @@ import (
 const (
 	// setTime bounds a SetCluster: its channels to tasks that leave are closed, also to one that is stopped.
 	setTime = 15 * time.Second
-	// logged is how much later than a receive has ended its process may write so.
-	logged = time.Second
+	// logged is how much later than a receive has ended its process may write so: it looks at the whole value before that,
+	// and all processes share the processors.
+	logged = 3 * time.Second
 )
 
 // pair is a task, and one that is in its cluster or not.

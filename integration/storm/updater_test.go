@@ -29,8 +29,9 @@ const (
 	repeats  = 0.08
 	// comesBack is how long after Close the memory of versions may be away.
 	comesBack = 3 * time.Second
-	// settles is how long Done may be behind the room for the next version.
-	settles = 100 * time.Millisecond
+	// settles is for how many looks, a millisecond or more apart, Done may be behind the room for the next version. It is no
+	// time: a process that was stopped or had to wait for a processor goes on with a look at what is by then.
+	settles = 200
 )
 
 // updater makes the versions of a name.
@@ -191,17 +192,12 @@ func (u *updater) lend(serial int, lent *checkpoint.Lent, tensors []*tensor.Tens
 		defer u.mu.Unlock()
 		delete(u.lent, serial)
 	})
-	for late := time.After(settles); ; {
-		held := u.held()
-		if held <= maxVersions {
-			return held
-		}
-		select {
-		case <-late:
-			return held
-		case <-time.After(time.Millisecond):
-		}
+	held := u.held()
+	for look := 0; held > maxVersions && look < settles; look++ {
+		<-time.After(time.Millisecond)
+		held = u.held()
 	}
+	return held
 }
 
 // held returns how many versions have not given their memory back.

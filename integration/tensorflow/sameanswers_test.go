@@ -38,11 +38,10 @@ func (bed *testbed) answerers() map[string]answerer {
 	}
 }
 
-// request requests a value in a step that the worker has not run, and returns the error. A request
-// that waits ends after a short time.
-func (a answerer) request(t testing.TB, key string) error {
+// request requests a value in a step that the worker has not run, and returns the error.
+func (a answerer) request(t testing.TB, key string, limit time.Duration) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	r, err := a.worker.RecvTensor(ctx, &tfpb.RecvTensorRequest{StepId: master.NewStep(), RendezvousKey: key})
 	if err == nil {
@@ -60,15 +59,15 @@ func TestSameAnswers(t *testing.T) {
 			key := func(src string) string {
 				return rendezvous.CreateKey(src, a.incarnation, a.other, "x", rendezvous.FrameIter{})
 			}
-			waits := status.DeadlineExceeded
-			wantError(t, a.request(t, key(a.device)), waits, "")
-			wantError(t, a.request(t, key(a.other)), waits, "") // the value of another task
+			const waits, brief = status.DeadlineExceeded, 300 * time.Millisecond
+			wantError(t, a.request(t, key(a.device), brief), waits, "")
+			wantError(t, a.request(t, key(a.other), brief), waits, "") // the value of another task
 			parts := strings.Split(key(a.device), ";")
 			parts[1] = strings.ToUpper(parts[1])
-			wantError(t, a.request(t, strings.Join(parts, ";")), waits, "")
-			wantError(t, a.request(t, key(strings.Replace(a.device, "CPU:0", "GPU:7", 1))), status.InvalidArgument, "/device:GPU:7 unknown device.")
+			wantError(t, a.request(t, strings.Join(parts, ";"), brief), waits, "")
+			wantError(t, a.request(t, key(strings.Replace(a.device, "CPU:0", "GPU:7", 1)), soon), status.InvalidArgument, "/device:GPU:7 unknown device.")
 			parts[1] = "1"
-			wantError(t, a.request(t, strings.Join(parts, ";")), status.Aborted, "RecvTensor expects a different device incarnation: 1 vs. ")
+			wantError(t, a.request(t, strings.Join(parts, ";"), soon), status.Aborted, "RecvTensor expects a different device incarnation: 1 vs. ")
 		})
 	}
 }

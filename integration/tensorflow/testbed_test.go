@@ -12,6 +12,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/tensorflow/master"
+	"github.com/tryst-rdma/tryst/internal/transporttest"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
 	"github.com/tryst-rdma/tryst/transport"
@@ -49,7 +50,7 @@ func start(t testing.TB, o options) *testbed {
 
 	// TensorFlow needs our address before we know its own. So a listener reserves the port until
 	// our server listens.
-	reserved, err := net.Listen("tcp", "127.0.0.1:0")
+	reserved, err := net.Listen("tcp", transporttest.FreeAddresses(t, 1)[0])
 	if err != nil {
 		t.Fatal(err)
 	}
