@@ -1,7 +1,6 @@
 package tryst_test
 
 import (
-	"net"
 	"testing"
 	"time"
 
@@ -13,14 +12,7 @@ import (
 // TestInterruptedReportsAnOutage: why the pull waits and for how long at most, and that it goes on.
 func TestInterruptedReportsAnOutage(t *testing.T) {
 	ctx := t.Context()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	address := freeAddresses(1)[0]
 	c, err := tryst.Dial(ctx, address, tryst.Config{})
 	if err != nil {
 		t.Fatal(err)
