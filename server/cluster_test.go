@@ -267,17 +267,19 @@ func TestLargeTransfersWithATaskThatLeavesEnd(t *testing.T) {
 		}
 		small := float(t, 1)
 		defer small.Release()
+		begin := time.Now()
 		out, in := startStream(a, b, 1000, large[0]), startStream(b, a, 2000, large[1])
 		other := startStream(c, a, 3000, small)
 		until(t, "all are under way", func() bool { return min(out.received.Load(), in.received.Load(), other.received.Load()) > 1 })
-		begin := time.Now()
+		underWay := time.Since(begin) // what is slow for the first values is so for the last ones: the race detector, a busy machine
+		begin = time.Now()
 		w.set(a, 0, 2)
 		for name, s := range map[string]*stream{"to the task": out, "from the task": in} {
 			if err := wait(t, s.err, name); !errors.Is(err, status.ErrTaskLeft) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		if took := time.Since(begin); took > 5*time.Second {
+		if took := time.Since(begin); took > 5*time.Second+underWay {
 			t.Errorf("they ended after %v", took)
 		}
 		t.Logf("they ended after %v", time.Since(begin))
