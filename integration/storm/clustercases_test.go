@@ -53,7 +53,7 @@ func TestClusterChecker(t *testing.T) {
 		{"its error does not say so, since the step was ended", join(gone, one(record{At: second + ms, Kind: kindEnds, Task: 0, Life: 1, Step: 1}), receive(second, 2*second+100*ms, "Aborted", sortEnded)), ""},
 		{"it never ends", join(gone, receives(second, 0, 1, 1)[:1]), "ends"},
 		{"a value that was under way", join(gone, sent, value(second, 2*second+ms/2)), ""},
-		{"a value that comes late", join(gone, sent, value(second, 3500*ms)), "left"},
+		{"a value that comes late", join(gone, sent, value(second, 5500*ms)), "left"},
 		{"a later receive", join(gone, receive(3*second, 3*second+ms, "NotFound", sortLeft)), ""},
 		{"a later receive with another error", join(gone, receive(3*second, 3*second+ms, "Aborted", sortEnded)), "left"},
 		{"a later receive ends with its context", join(gone, with(receive(3*second, 3*second+ms, "Cancelled", ""), func(r *record) { r.Ctx = "context canceled" })), ""},
