@@ -73,8 +73,9 @@ func TestPeerThatKeepsAnArenaIsBanned(t *testing.T) {
 func TestSlowPeerBansNoOther(t *testing.T) {
 	for _, full := range []bool{false, true} {
 		t.Run(fmt.Sprintf("full socket %v", full), func(t *testing.T) {
+			t.Parallel() // it waits for dropTime, which is long enough for the others on a busy machine
 			p := New(Options{})
-			p.dropTime = time.Second
+			p.dropTime = 3 * time.Second
 			x := newTestEnd(t, p, 1<<20)
 			var own []*qp
 			var peers []*testEnd

@@ -37,15 +37,15 @@ func TestRequestsExecutedBeforeTheEndComplete(t *testing.T) {
 // TestPostedReceiveEndsRetriesOfAStoppedResponder: the requester's RNR retries end when the receive is
 // posted, and not when the responder's goroutine gets to the request.
 func TestPostedReceiveEndsRetriesOfAStoppedResponder(t *testing.T) {
-	const delay = 5 * time.Millisecond
+	t.Parallel() // it waits
 	x, y := newPair(t, New(Options{}), 1<<16)
-	x.retryWithoutReceive(6, delay)
+	x.retryWithoutReceive()
 	x.post(x.to(y, 1, verbs.OpWriteImm, 0, 64, 0))
 	y.qp.pollUntil(t, func() bool { return y.qp.resp.stalled })
 	y.qp.drive.Lock()
 	y.recv(2, 0, 8)
-	began := time.Now()
-	wait(t, func() bool { return time.Since(began) > 20*delay })
+	over := retriesAreOver()
+	wait(t, func() bool { return time.Now().After(over) })
 	y.qp.drive.Unlock()
 	x.ends(1, verbs.StatusOK)
 	y.ends(2, verbs.StatusOK)

@@ -161,21 +161,30 @@ func TestCloseWaitsForTheSlice(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := New(Options{})
-			closed, once := make(chan error, 1), false
-			var early atomic.Bool
+			closed := make(chan error, 1)
+			var begun, ended, early atomic.Bool
 			var o operation
+			var x, y *testEnd
 			p.inSlices(func() {
-				if once {
+				if !begun.CompareAndSwap(false, true) {
 					return
 				}
-				once = true
-				go func() { closed <- o.close() }()
+				go func() {
+					err := o.close()
+					ended.Store(true)
+					closed <- err
+				}()
 				for range 2000 {
 					runtime.Gosched()
 				}
-				early.Store(len(closed) > 0)
+				early.Store(ended.Load())
 			})
-			x, y := newPair(t, p, 8*sliceSize)
+			p.afterSlices(func() { // else a busy machine may copy all slices before Close begins
+				for begun.Load() && !ended.Load() && x.qp.stopping.Load()+y.qp.stopping.Load() == 0 && t.Context().Err() == nil {
+					runtime.Gosched()
+				}
+			})
+			x, y = newPair(t, p, 8*sliceSize)
 			// Both are connected. The empty message has no slice.
 			x.post(verbs.SendWR{ID: 9, Op: verbs.OpWrite, Signaled: true})
 			x.ends(9, verbs.StatusOK)

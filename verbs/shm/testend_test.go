@@ -150,11 +150,18 @@ func (x *testEnd) ends(id verbs.WRID, want verbs.Status) {
 	}
 }
 
-// retryWithoutReceive changes how often and how fast the end retries when its peer has no receive.
-func (e *testEnd) retryWithoutReceive(times uint8, delay time.Duration) {
+// rnrDelay is long enough for tests that post a receive before seven of them are over, on a busy machine, too.
+const rnrDelay = 200 * time.Millisecond
+
+// retriesAreOver is when the retries of retryWithoutReceive would be over that begin now.
+func retriesAreOver() time.Time { return time.Now().Add(10 * rnrDelay) }
+
+// retryWithoutReceive makes the end retry six times, every rnrDelay, when its peer has no receive. Nothing else ends its
+// requests.
+func (e *testEnd) retryWithoutReceive() {
 	e.t.Helper()
 	e.qp.mu.Lock()
 	defer e.qp.mu.Unlock()
-	e.qp.machine.EnterRTS(&verbs.RTSAttr{RNRRetry: times, MaxReadAtomic: maxReadAtomic}, 0)
-	e.qp.req.rnrDelay = delay
+	e.qp.machine.EnterRTS(&verbs.RTSAttr{RNRRetry: 6, MaxReadAtomic: maxReadAtomic}, 0)
+	e.qp.req.rnrDelay, e.qp.req.timeout = rnrDelay, time.Hour
 }
