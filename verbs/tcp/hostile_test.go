@@ -45,9 +45,15 @@ func newHandmade(t testing.TB, n int) *handmade {
 // offerHandmade connects the victim's queue pair to the peer, which has not called yet.
 func offerHandmade(t testing.TB, n int) *handmade {
 	t.Helper()
+	return offerHandmadeFor(t, n, 0)
+}
+
+// offerHandmadeFor is offerHandmade with another time for greetings than the default.
+func offerHandmadeFor(t testing.TB, n int, greeting time.Duration) *handmade {
+	t.Helper()
 	h := &handmade{t: t, gid: verbs.GID{1: 1}, number: 100}
 	h.secret[0] = 1
-	h.victim = newSide(t, Options{ListenOn: "127.0.0.1:0", GreetingTime: time.Second}, n)
+	h.victim = newSide(t, Options{ListenOn: "127.0.0.1:0", GreetingTime: greeting}, n)
 	v := h.victim
 	v.check(v.path.Init(v.qp))
 	own := frame.Endpoint{Secret: h.secret}
@@ -139,7 +145,7 @@ func closed(t testing.TB, c net.Conn) {
 // TestStrangersAreClosed: whatever a foreign host sends, or does not send, its connection ends,
 // and the device works.
 func TestStrangersAreClosed(t *testing.T) {
-	h := offerHandmade(t, 4096)
+	h := offerHandmadeFor(t, 4096, time.Second)
 	magic := []byte(Magic)
 	for name, b := range map[string][]byte{
 		"nothing": nil, "http": []byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n" + strings.Repeat("x", 200)),

@@ -100,7 +100,7 @@ func TestStoppedPeerFailsAlthoughItsKernelTakesBytes(t *testing.T) {
 // patience for a slow peer is not needed.
 func TestKilledPeerFailsWithinTheRetries(t *testing.T) {
 	s := newSide(t, Options{}, 1<<20)
-	s.path.Retry = 1
+	s.path.Retry, s.path.Timeout = 1, verbs.TimeoutCode(time.Second) // while it lives it may wait for a processor
 	p, peer := s.child()
 	s.post(s.writeTo(peer, 1, 8))
 	s.expect(1, verbs.StatusOK)

@@ -21,6 +21,7 @@ import (
 func TestReaderGoesOnWhileTheWriterIsBlocked(t *testing.T) {
 	h := newHandmade(t, 32<<20)
 	v := h.victim
+	v.patient()
 	for i := range 2 { // more than all buffers between the two take
 		wr := v.send(verbs.WRID(i), 64, 32<<20-64) // the receives have the memory before it
 		v.post(wr)
@@ -62,6 +63,13 @@ func TestReaderWaitsForNoRoomInACompletionQueue(t *testing.T) {
 	if _, err := small.Poll(make([]verbs.WC, 4)); err == nil || !strings.Contains(err.Error(), "overran") {
 		t.Errorf("the queue that overran: %v", err)
 	}
+}
+
+// patient makes a side that is connected wait longer for signs of life: a slow machine is no stopped peer.
+func (s *side) patient() {
+	s.qp.mu.Lock()
+	defer s.qp.mu.Unlock()
+	s.qp.machine.req.unit = time.Second
 }
 
 // TestRNRStopsOneDirectionOnly: while a message waits for a receive, the requests of the other
@@ -150,9 +158,7 @@ func TestWindowCloseEndsAWriteUnderWay(t *testing.T) {
 func TestRegionCloseEndsASendUnderWay(t *testing.T) {
 	h := newHandmade(t, 4096)
 	v := h.victim
-	v.qp.mu.Lock()
-	v.qp.machine.req.unit = time.Second // a slow machine is no stopped peer
-	v.qp.mu.Unlock()
+	v.patient()
 	const n = 32 << 20
 	mem, later := bytes.Repeat([]byte{1}, n), bytes.Repeat([]byte{2}, n)
 	mr, err := v.pd.RegisterMemory(mem, verbs.AccessLocalWrite)
