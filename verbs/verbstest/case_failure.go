@@ -340,7 +340,11 @@ func (e *end) fails(id verbs.WRID, since time.Time, least time.Duration) {
 	e.w.Helper()
 	e.expect(id, verbs.StatusRetryExceeded)
 	_, most := e.retryTime()
-	if d := time.Since(since); d < least || d > e.w.scaled(most+time.Second) {
+	slack := time.Second
+	if !e.w.env.Virtual {
+		slack = soon // on a busy machine a process may rest for a second
+	}
+	if d := time.Since(since); d < least || d > e.w.scaled(most+slack) {
 		e.w.Errorf("failed after %v, want %v to %v", d, least, e.w.scaled(most))
 	}
 	e.waitState(verbs.StateErr)
@@ -362,9 +366,10 @@ func sentIntoInit(w *world) {
 	b.stateIs(verbs.StateInit)
 }
 
-// destroyedPeer: a device that learns of the end of the peer's queue pair may fail at once.
+// destroyedPeer: a device that learns of the end of the peer's queue pair may fail at once. There are many retries, since
+// the peer responds at first.
 func destroyedPeer(w *world) {
-	a, b := w.pair(w.expires(3))
+	a, b := w.pair(w.expires(6))
 	a.sendsTo(b)
 	w.noError(b.qp.Close())
 	start := time.Now()
@@ -374,9 +379,9 @@ func destroyedPeer(w *world) {
 }
 
 // brokenPeer: a queue pair in ERR does not respond. The two have exchanged something: a device that connects later than RTS may
-// learn at once that there is nobody to connect to.
+// learn at once that there is nobody to connect to. For that there are many retries.
 func brokenPeer(w *world) {
-	a, b := w.pair(w.expires(1))
+	a, b := w.pair(w.expires(6))
 	a.sendsTo(b)
 	b.recv(1, 0, 8)
 	w.noError(b.qp.ToErr())

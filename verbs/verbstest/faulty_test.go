@@ -63,7 +63,7 @@ func TestSuiteFindsBugs(t *testing.T) {
 		t.Run(string(m.bug), func(t *testing.T) {
 			for _, name := range m.cases {
 				only := "^TestFaulty$/^" + strings.ReplaceAll(name, "/", "$/^") + "$"
-				cmd := exec.CommandContext(t.Context(), self, "-test.run="+only, "-test.v", "-test.timeout=1m")
+				cmd := exec.CommandContext(t.Context(), self, "-test.run="+only, "-test.v", "-test.timeout=10m")
 				cmd.Env = append(os.Environ(), bugEnv+"="+string(m.bug))
 				out, err := cmd.CombinedOutput()
 				if err == nil || !strings.Contains(string(out), "--- FAIL: TestFaulty/"+name) {
