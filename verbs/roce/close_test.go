@@ -139,7 +139,7 @@ func TestMemoryOfAClosedRegionIsFree(t *testing.T) {
 		x.post(x.to(y, verbs.WRID(2+i), verbs.OpWrite, 0, 8, 0))
 		x.ends(verbs.WRID(2+i), verbs.StatusOK)
 	}
-	for range 10 {
+	for range 200 {
 		runtime.GC()
 		select {
 		case <-freed:
