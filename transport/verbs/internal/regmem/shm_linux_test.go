@@ -18,7 +18,7 @@ import (
 
 const mib = 1 << 20
 
-var path = verbs.Path{Port: 1, Access: verbs.AccessRemoteWrite, MTU: verbs.MTU4096, Timeout: 14, Retry: 6, RNRRetry: 6, MinRNRTimer: verbs.DefaultMinRNRTimer}
+var path = verbs.Path{Port: 1, Access: verbs.AccessRemoteWrite, MTU: verbs.MTU4096, Timeout: verbs.TimeoutCode(time.Second), Retry: 6, RNRRetry: 6, MinRNRTimer: verbs.DefaultMinRNRTimer}
 
 // process is one end of a queue pair, with its memory.
 type process struct {
