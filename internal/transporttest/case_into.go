@@ -322,7 +322,7 @@ func intoCuts(w *world) {
 	faults := w.faults(from)
 	w.warm(from, to)
 	for i := range uint64(3) {
-		faults.Throttle(2 * mib) // the second cut comes before the end of the transfer
+		faults.Throttle(mib) // the second cut comes before the end of the transfer, on a busy machine, too
 		cut := faults.CutAfter(200 * kib)
 		from.send(1, k, w.blob(i, mib))
 		r, _ := to.recvInto(w.ctx, 1, k, d)

@@ -40,6 +40,8 @@ func stopReceiver(w *world) {
 	from.waiting(0)
 }
 
+// stopReceiverTransferring: the rest of the value comes after its receive has ended. It must not come before: a busy
+// machine takes long to get to the stop.
 func stopReceiverTransferring(w *world) {
 	from, to := w.pair()
 	faults := w.faults(from)
@@ -50,9 +52,16 @@ func stopReceiverTransferring(w *world) {
 	r := to.recv(1, k)
 	w.waitClosed("the transfer is in progress", stuck)
 	faults.Throttle(8 * mib)
-	faults.Release()
-	to.stop()
-	r.ended(status.Cancelled, status.Aborted)
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		to.stop()
+	}()
+	func() {
+		defer w.waitClosed("the receiver has stopped", stopped)
+		defer faults.Release()
+		r.ended(status.Cancelled, status.Aborted)
+	}()
 	from.keeps(0)
 }
 

@@ -49,7 +49,7 @@ func TestSuiteFindsFaults(t *testing.T) {
 		t.Run(string(f.fault), func(t *testing.T) {
 			for _, name := range f.cases {
 				only := "^TestFaulty$/^" + strings.ReplaceAll(name, "/", "$/^") + "$"
-				cmd := exec.CommandContext(t.Context(), self, "-test.run="+only, "-test.v", "-test.timeout=2m")
+				cmd := exec.CommandContext(t.Context(), self, "-test.run="+only, "-test.v", "-test.timeout=10m")
 				cmd.Env = append(os.Environ(), faultEnv+"="+string(f.fault))
 				out, err := cmd.CombinedOutput()
 				if err == nil || !strings.Contains(string(out), "--- FAIL: TestFaulty/"+name) {
