@@ -2,6 +2,7 @@ package verbstransport_test
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -45,12 +46,17 @@ func TestPeerThatStopsIsNoAlarm(t *testing.T) {
 	}})
 	from, to := s.pair()
 	s.both(from, to, "before")
+	channels := func(n int) {
+		s.until(fmt.Sprint(n, " channels are logged"), func() bool { return strings.Count(all.of(0), "go over verbs") == n })
+	}
+	channels(1)
 	to.stop()
 	stopped := `msg="the peer has stopped" peer=` + to.task.String() + ` reason="Unavailable: ` + to.task.String() + ` says: \"` + to.task.String() + ` is stopping\""`
 	s.until("the stop is logged", func() bool { return strings.Contains(all.of(0), stopped) })
 	again := s.start(1)
 	from.meets(again)
 	s.both(from, again, "after")
+	channels(2)
 	again.stop()
 	s.until("the second stop is logged", func() bool { return strings.Count(all.of(0), stopped) == 2 })
 	from.stop()

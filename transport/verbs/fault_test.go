@@ -402,9 +402,9 @@ func TestFatalDeviceEvent(t *testing.T) {
 
 // TestFatalDeviceEventWithoutFallback: a receive without fallback ends with the reason.
 func TestFatalDeviceEventWithoutFallback(t *testing.T) {
-	s := newStage(t, clusterOptions{require: true})
+	s := newStage(t, clusterOptions{require: true, parallel: true}) // it waits for the peer timeout
 	from := s.start(0)
-	to := s.startWith(1, transporttest.NodeOptions{PeerTimeout: 300 * time.Millisecond})
+	to := s.startWith(1, transporttest.NodeOptions{PeerTimeout: 3 * time.Second}) // more than Hello over gRPC takes
 	from.meets(to)
 	r := to.recv(1, from.key(to, "v"))
 	from.waiting(1)
@@ -485,9 +485,10 @@ func TestV17SlowPeer(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
 			to.recvCtx(ctx, 1, late).fails(status.DeadlineExceeded)
-			if l := to.connectionTo(s.tasks[0]); l.Verbs || l.Reason == nil {
-				t.Errorf("%+v: want a reason why there is no channel", l)
-			}
+			s.until("there is a reason why there is no channel", func() bool {
+				l := to.connectionTo(s.tasks[0])
+				return !l.Verbs && l.Reason != nil
+			})
 			from := s.start(0)
 			k := from.key(to, "v")
 			r := to.recv(1, k)

@@ -191,7 +191,7 @@ func TestReceiverThatNeverAcknowledges(t *testing.T) {
 // TestChannelIsAHello: a peer that gRPC does not reach is known as soon as its first
 // channel is up.
 func TestChannelIsAHello(t *testing.T) {
-	s, victim, said := newVictim(t, transporttest.NodeOptions{PeerTimeout: 2 * time.Second})
+	s, victim, said := newVictim(t, transporttest.NodeOptions{})
 	p := newHostilePeer(s, 1, victim, said)
 	r := p.VictimRecv("v")
 	p.Open()
