@@ -1,7 +1,5 @@
 package transporttest
 
-import "time"
-
 // slowCases: a slow peer is not treated as gone.
 func slowCases() []testCase {
 	return []testCase{
@@ -17,7 +15,7 @@ func lateValue(w *world) {
 	k := w.key(from, to, "v")
 	r := to.recv(1, k)
 	from.waiting(1)
-	w.pass(2 * shortTimeout * time.Duration(w.suite.TimeScale))
+	w.pass(2 * w.shortTimeout())
 	from.sendNumber(1, k, 7)
 	r.mustBeNumber(7)
 }
@@ -27,8 +25,8 @@ func slowTransfer(w *world) {
 	faults := w.faults(from)
 	w.warm(from, to)
 	k := w.key(from, to, "v")
-	// The transfer takes three times the peer timeout (with Slow 1).
-	faults.Throttle(int64(mib / (3 * shortTimeout).Seconds() / float64(w.suite.TimeScale)))
+	// The transfer takes three times the peer timeout.
+	faults.Throttle(int64(mib / (3 * w.shortTimeout()).Seconds()))
 	from.send(1, k, w.blob(1, mib))
 	to.recv(1, k).mustBeBlob(1, mib)
 }
