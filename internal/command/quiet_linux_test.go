@@ -90,12 +90,14 @@ func TestQuietPublisherGivesItsMemoryBack(t *testing.T) {
 			model := oneTensor(t)
 			p, address, metrics := quietServer(t, transport, model)
 			before := resident(t, p, "VmRSS")
-			for range 2 {
+			// The peak: on a slow machine the memory has gone back before the pull ends. There a pull may also have little
+			// of it at once.
+			small := func() bool { return 10*resident(t, p, "VmHWM") < 22*before }
+			for i := 0; i < 2 || i < 8 && small(); i++ {
 				did(t, tryst(t, "pull", "--from", address, "--transport", transport, "--provider", "roce", "--inflight", "32", "--out", t.TempDir()+"/x.safetensors"))
 			}
-			// The peak: on a slow machine the memory has gone back before the pull ends.
-			if burst := resident(t, p, "VmHWM"); 2*burst < 5*before {
-				t.Fatalf("at most %d bytes were resident in pulls of 160 MiB, %d before: the burst is too small to test anything", burst, before)
+			if small() {
+				t.Fatalf("at most %d bytes were resident in pulls of 160 MiB, %d before: the burst is too small to test anything", resident(t, p, "VmHWM"), before)
 			}
 			if _, all := metric(t, metrics, "tryst_pulls"); !strings.Contains(all, `tryst_kept_bytes{what="file_cache"`) {
 				t.Error("the metrics do not say what the file cache keeps")
