@@ -170,7 +170,7 @@ func (c *Catalog) dismiss(stream grpc.ServerStreamingServer[trystpb.OpenResponse
 	err := stream.Send(&trystpb.OpenResponse{StepId: step, Gone: &trystpb.Gone{
 		Code: uint32(p.why.Code()), Message: status.ForPeer(p.why.Message()), Newer: newer,
 	}})
-	if err != nil { // the stream has ended: what the puller asked for may have been gone
+	if err != nil { // the puller has ended the stream: a receive may have told it that the version is gone
 		return p.why
 	}
 	select {

@@ -79,7 +79,8 @@ func TestH2HostPorts(t *testing.T) {
 	}
 }
 
-// TestTaskThatHasJustLeftIsNotFound: who asks for the connection has seen the task in the cluster.
+// TestTaskThatHasJustLeftIsNotFound: the task was in the cluster when the receive began, and
+// has left when it looks for a connection.
 func TestTaskThatHasJustLeftIsNotFound(t *testing.T) {
 	task := func(i int) cluster.Task { return cluster.Task{Job: "w", Index: i} }
 	c := NewConns(ConnsOptions{Left: func(left cluster.Task) bool { return left == task(2) }})

@@ -63,7 +63,8 @@ func TestAClientThatJoinsIsCalled(t *testing.T) {
 	}
 }
 
-// TestTaskThatHasJustLeftIsNotFound: who asks for the connection has seen the task in the cluster.
+// TestTaskThatHasJustLeftIsNotFound: the task was in the cluster when the receive began, and
+// has left when it looks for a connection.
 func TestTaskThatHasJustLeftIsNotFound(t *testing.T) {
 	task := cluster.Task{Job: "worker"}
 	c, ok := newCluster(clusterOptions{tune: func(_ cluster.Task, o *verbstransport.Options) {

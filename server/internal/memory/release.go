@@ -24,9 +24,9 @@ const (
 // afterwards: after a burst the heap would stay as large as it was.
 //
 // It does nothing while the heap is smaller than about twice the least that it was since the last
-// time. So a program with a large heap of its own pays for two collections for each doubling at most:
-// a release that finds much in use may have come in the midst of what ends later, and the next one
-// looks at the heap as if there had been none.
+// time. A release that finds more than that in use leaves this bound as it was, once: what is in use
+// may end soon after. So a program with a large heap of its own pays for two releases for each
+// doubling at most.
 type Release struct {
 	timer *idle.Timer
 	uses  atomic.Uint64

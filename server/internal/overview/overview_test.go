@@ -115,7 +115,7 @@ func TestOneSnapshotServesAll(t *testing.T) {
 	})
 }
 
-// TestSnapshotIsNotOlderThanAChange: readers who are told of a change see it.
+// TestSnapshotIsNotOlderThanAChange: a reader that is told of a change sees it.
 func TestSnapshotIsNotOlderThanAChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		taken, changed := 0, time.Time{}
