@@ -125,7 +125,7 @@ func TestMirrorReplacesAPartOfAnOlderVersion(t *testing.T) {
 	c := h.dial()
 	h.update(weights(t, 1, 10, 10, 10), checkpoint.UpdateOptions{})
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := c.Save(ctx, checkpoint.PullRequest{Publication: "w", Inflight: 1, Received: func(checkpoint.PulledTensor) { cancel() }}, checkpoint.SaveOptions{Out: out})
+	_, err := c.Save(ctx, checkpoint.PullRequest{Publication: "w", Inflight: 1, InflightBytes: 1, Received: func(checkpoint.PulledTensor) { cancel() }}, checkpoint.SaveOptions{Out: out})
 	mustBe(t, err, status.Cancelled)
 	readFile(t, out+".part")
 	h.update(weights(t, 2, 10, 10, 10), checkpoint.UpdateOptions{})
