@@ -5,6 +5,7 @@ package archtest
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"go/ast"
 	"go/build/constraint"
 	"go/parser"
@@ -15,6 +16,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -57,27 +59,52 @@ func (f goFile) imports() []string {
 // root is the module's directory: two above this package.
 func root(t *testing.T) string {
 	t.Helper()
-	dir, err := filepath.Abs("../..")
+	dir, err := findRoot()
 	if err != nil {
 		t.Fatal(err)
-	}
-	mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.HasPrefix(mod, []byte("module "+module+"\n")) {
-		t.Fatalf("%s/go.mod is not that of %s", dir, module)
 	}
 	return dir
 }
 
-// tree parses all Go files of the module. It skips nested modules, testdata, build/, the directories that the go tool ignores,
-// and files with the build constraint "ignore".
+func findRoot() (string, error) {
+	dir, err := filepath.Abs("../..")
+	if err != nil {
+		return "", err
+	}
+	mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	if err != nil {
+		return "", err
+	}
+	if !bytes.HasPrefix(mod, []byte("module "+module+"\n")) {
+		return "", fmt.Errorf("%s/go.mod is not that of %s", dir, module)
+	}
+	return dir, nil
+}
+
+// tree returns all Go files of the module, parsed. No test changes them.
 func tree(t *testing.T) []goFile {
 	t.Helper()
-	top := root(t)
-	var files []goFile
-	err := filepath.WalkDir(top, func(name string, d fs.DirEntry, err error) error {
+	files, err := parsedTree()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) == 0 {
+		t.Fatal("no Go file found")
+	}
+	return files
+}
+
+// parsedTree is parseTree, once for all tests.
+var parsedTree = sync.OnceValues(parseTree)
+
+// parseTree parses all Go files of the module. It skips nested modules, testdata, build/, the directories that the go tool ignores,
+// and files with the build constraint "ignore".
+func parseTree() (files []goFile, err error) {
+	top, err := findRoot()
+	if err != nil {
+		return nil, err
+	}
+	err = filepath.WalkDir(top, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -114,13 +141,7 @@ func tree(t *testing.T) []goFile {
 		files = append(files, s)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(files) == 0 {
-		t.Fatal("no Go file found")
-	}
-	return files
+	return files, err
 }
 
 // parse parses one file.
