@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/tryst-rdma/tryst/tensor"
@@ -21,13 +22,13 @@ import (
 
 // process is a Python process of the test.
 type process struct {
-	cmd    *exec.Cmd
+	pid    int
 	stdin  io.WriteCloser
 	stdout *bufio.Reader
 	mu     sync.Mutex // guards stderr
 	stderr bytes.Buffer
 	killed bool
-	waited sync.Once
+	ended  sync.WaitGroup
 }
 
 // knownTypes has the types that this TensorFlow knows: an old one lacks some.
@@ -74,32 +75,42 @@ func startWorker(t testing.TB, args ...string) (*process, string) {
 
 func startPython(t testing.TB, args ...string) *process {
 	t.Helper()
-	python := os.Getenv("TENSORFLOW_PYTHON")
-	if python == "" {
-		t.Fatal("TENSORFLOW_PYTHON is not set to a Python with TensorFlow: run make interop")
-	}
-	p := &process{cmd: exec.Command(python, args...)}
-	p.cmd.Stderr = p
-	stdin, err := p.cmd.StdinPipe()
+	from, err := theStarter()
 	if err != nil {
 		t.Fatal(err)
 	}
-	stdout, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
+	p := &process{}
+	pipe := func() (r, w *os.File) {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r, w
 	}
-	p.stdin, p.stdout = stdin, bufio.NewReader(stdout)
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	stdin, toStdin := pipe()
+	ofStdout, stdout := pipe()
+	ofStderr, stderr := pipe()
+	p.stdin, p.stdout = toStdin, bufio.NewReader(ofStdout)
+	p.pid, err = from.start(args, stdin, stdout, stderr)
+	stdin.Close()
+	stdout.Close()
+	stderr.Close()
+	p.ended.Go(func() { // only the process has the other side of its standard error
+		_, _ = io.Copy(p, ofStderr)
+		ofStderr.Close()
+	})
 	t.Cleanup(func() {
 		p.stop()
+		ofStdout.Close()
 		if t.Failed() {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			t.Logf("%s wrote:\n%s", args[0], &p.stderr)
 		}
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	return p
 }
 
@@ -110,16 +121,15 @@ func (p *process) Write(b []byte) (int, error) {
 	return p.stderr.Write(b)
 }
 
+// stop closes the standard input of the process, and waits until it has ended.
 func (p *process) stop() {
-	p.waited.Do(func() {
-		p.stdin.Close()
-		_ = p.cmd.Wait()
-	})
+	p.stdin.Close()
+	p.ended.Wait()
 }
 
 // kill kills the process.
 func (p *process) kill() {
 	p.killed = true
-	_ = p.cmd.Process.Kill()
+	_ = syscall.Kill(p.pid, syscall.SIGKILL)
 	p.stop()
 }
