@@ -108,7 +108,7 @@ clean: ## Remove build/
 ##
 
 # Tests that run without the race detector: it finds nothing where one goroutine runs pure machines, parsers or kernels, in the growth of
-# costs and memory, in programs that are built without it, or in mistakes that are planted to test the tests. They took a third of its time.
+# costs and memory, in shares of a link, in programs that are built without it, or in mistakes that are planted to test the tests. They took a third of its time.
 searches := \
 	Search SearchWithoutRuleA SearchWithoutReached SearchWithoutConfirmation SearchWithoutRuleB SearchWithoutRuleC SearchWithoutChange \
 	SearchWithoutRuleD SearchWithoutRuleE SearchWithoutClose SearchOfWaits SearchFindsEachRuleOfWaits \
@@ -117,13 +117,15 @@ planted := PlantedMistakes PlantedMistakesOfVersions
 raceless := $(searches) $(planted) SuiteFindsFaults \
 	EventCostDoesNotGrow QuadraticWorkIsFound AnswersOfAHostileServerAreBounded CompressedRequestsAreBounded CompressedResponsesAreBounded \
 	CompressedRequestIsRefused LegitimateGraphs FunctionsWithGrowingAttributesAreBounded BytesBesideZstdAndTheWhole \
+	TurnsAreFairWithReverseTraffic QueuePairsShareADevice TwoSendersIntoOneReceiver \
 	KernelsComputeWhatTensorFlowComputes SmallServerLives PeakMemoryOfOneGibibyte RunScript \
 	EachContestOfVersions BenchmarksOfRoutes BenchmarksOfTheDeviceInSoftware AllReduceBesideGloo AllReduceWithoutTorch
 # Tests that are shorter with -short or under the race detector. They run again at full length, and so do the parts of the suites that differ.
 # The planted mistakes take ten minutes, so RACEARGS=-short leaves it at those of make test.
 long := $(searches) \
-	RoceSizes RoceLarge TCPSuite SharedSuite SharedAndTCPSuite TCPWithTLSSuite SuitesUnderTheFilterOfContainers MemoryOfOneGibibyte \
-	PeakMemoryOfOneGibibyte MemoryOfAStoppedPullerComesBack PullerThatReadsOnASecondConnectionIsCut CacheRaces RequesterStress \
+	RoceSizes RoceLarge RoceSuiteIPv6 SuiteRequired SuiteBlocking SuiteTwoQueuePairs SuiteSideBySide \
+	TCPSuite SharedSuite SharedAndTCPSuite TCPWithTLSSuite SuitesUnderTheFilterOfContainers MemoryOfOneGibibyte PeakMemoryOfOneGibibyte \
+	MemoryOfAStoppedPullerComesBack PullerThatReadsOnASecondConnectionIsCut CacheRaces RequesterStress \
 	RequesterTenThousandAtOnce KernelsEndWithAnErrorForWhatDoesNotFit ChangedGraphsDoNoHarm ChangedGraphsAreCutOrRefused SearchOfVersions \
 	BytesBesideZstdAndTheWhole WatchersFollowATrainerByDeltas PullSurvivesAResetAtAnyByte ProducerStaysWithinItsBound
 longparts := Suite/^(Cut|Size)$$|Suite//^(Cut|Size)$$

@@ -279,10 +279,10 @@ func TestMemoryOfEndedSessions(t *testing.T) {
 		}
 		return residentMiB(t, server.cmd.Process.Pid)
 	}
-	before := leave(10)
+	before := leave(50) // some allocators of the library take memory for each thread that has not run before
 	after := leave(50)
-	t.Logf("%d MiB after 10 sessions, %d MiB after 60", before, after)
+	t.Logf("%d MiB after 50 sessions, %d MiB after 100", before, after)
 	if after > before+150 {
-		t.Errorf("%d MiB after 10 sessions, %d MiB after 60: they leave %d MiB", before, after, 50*24)
+		t.Errorf("%d MiB after 50 sessions, %d MiB after 100: they leave %d MiB", before, after, 50*24)
 	}
 }

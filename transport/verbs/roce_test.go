@@ -53,7 +53,7 @@ func TestRoceSuite(t *testing.T) {
 
 // TestRoceSuiteIPv6 is TestRoceSuite over IPv6.
 func TestRoceSuiteIPv6(t *testing.T) {
-	transporttest.Run(t, transporttest.Suite{New: newCluster(overRoce(t, local6)), MaxSize: 4 << 20, Registered: true, Parallel: true})
+	transporttest.Run(t, transporttest.Suite{New: newCluster(overRoce(t, local6)), MaxSize: 4 << 20, Registered: true, Parallel: true, Only: smoke()})
 }
 
 var (

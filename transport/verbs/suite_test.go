@@ -33,7 +33,7 @@ const retryTime = 50 * time.Millisecond
 func TestSuiteRequired(t *testing.T) {
 	o := tuned(clusterOptions{require: true}, func(o *verbstransport.Options) { o.Backoff = 20 * time.Millisecond })
 	transporttest.Run(t, transporttest.Suite{New: newCluster(o), MaxSize: largest, Registered: true, Parallel: true,
-		Only: []string{"Order", "Content", "Size", "Memory", "Into", "Abort", "Cancel", "Step", "Cut", "Stop"}})
+		Only: smoke("Order", "Content", "Size", "Memory", "Into", "Abort", "Cancel", "Step", "Cut", "Stop")})
 }
 
 // TestSuite runs the suite of all transports over devices in memory.
@@ -51,7 +51,7 @@ func TestSuiteSideBySide(t *testing.T) {
 // TestSuiteBlocking: the callers that wait for their receives poll.
 func TestSuiteBlocking(t *testing.T) {
 	transporttest.Run(t, transporttest.Suite{New: newCluster(clusterOptions{}), MaxSize: largest, Registered: true, Parallel: true,
-		Blocking: true, Only: []string{"Content", "Into", "Abort", "Cancel", "Cut", "Peer", "Stop"}})
+		Blocking: true, Only: smoke("Content", "Into", "Abort", "Cancel", "Cut", "Peer", "Stop")})
 }
 
 // TestSuiteTwoQueuePairs: large contents use two queue pairs at once, and either may be
@@ -59,7 +59,7 @@ func TestSuiteBlocking(t *testing.T) {
 func TestSuiteTwoQueuePairs(t *testing.T) {
 	o := tuned(clusterOptions{require: true, gate: true}, func(o *verbstransport.Options) { o.Rails, o.Backoff = 2, gateBackoff })
 	transporttest.Run(t, transporttest.Suite{New: newCluster(o), MaxSize: largest, Registered: true, Parallel: true,
-		Only: []string{"Order", "Content", "Size", "Memory", "Into", "Abort", "Cancel", "Step", "Peer", "Slow", "Stop"}})
+		Only: smoke("Order", "Content", "Size", "Memory", "Into", "Abort", "Cancel", "Step", "Peer", "Slow", "Stop")})
 }
 
 type clusterOptions struct {
