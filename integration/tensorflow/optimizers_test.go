@@ -10,6 +10,7 @@ import (
 // TestOptimisersOfTheKernelSetGo trains with variables on a Tryst ps, with the losses of the same training with
 // a TensorFlow ps: a dense model, an embedding, and one with rows of one element, as linear models have.
 func TestOptimisersOfTheKernelSetGo(t *testing.T) {
+	t.Parallel()
 	chief := startBoth(t)
 	for _, optimizer := range []string{
 		"ftrl", "ftrl shrinkage", "adadelta", "rmsprop", "centered rmsprop", "proximal sgd", "proximal adagrad", "adagrad dual averaging",

@@ -12,6 +12,7 @@ import (
 // one comes when the first has made some steps. Gradients wait in accumulators and workers in a queue,
 // both on the ps, and each step gets there as on tasks of TensorFlow.
 func TestSyncReplicas(t *testing.T) {
+	t.Parallel()
 	const steps, early = 60, 5
 	c := newCluster(t, map[string]int{"worker": 2, "tf": 2, "go": 2, "tensorflow": 2, "process": 2})
 	var workers []*python

@@ -11,6 +11,7 @@ import (
 // TestTrain: TensorFlow trains a model whose variables are on a Tryst ps, with the losses of the
 // same training with a TensorFlow ps.
 func TestTrain(t *testing.T) {
+	t.Parallel()
 	chief := startBoth(t)
 	tolerance := map[string]float64{"go": 1e-5, "tensorflow": 1e-6}
 	for _, optimizer := range []string{"adam", "sgd", "momentum", "nesterov", "adagrad"} {

@@ -13,6 +13,7 @@ import (
 // which a task is killed and started again in the middle. They go on by themselves from the last checkpoint. One worker
 // whose input does not depend on time gets the losses that it has with tasks of TensorFlow, of which none was killed.
 func TestTutorials(t *testing.T) {
+	t.Parallel()
 	const steps = 90
 	tutorials := []struct {
 		kind           string

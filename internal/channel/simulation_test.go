@@ -28,6 +28,14 @@ func effort(t *testing.T) int {
 	return n
 }
 
+// scaled is how many worlds or walks there are of n: a quarter with -short.
+func scaled(t *testing.T, n int) int {
+	if n *= effort(t); testing.Short() {
+		n = max(n/4, 1)
+	}
+	return n
+}
+
 // search explores every world that cfg allows, breadth first, until it has seen limit of
 // them. It returns the first violation with the moves that lead to it.
 func search(cfg simConfig, limit int) (seen int, whole bool, violation string) {
@@ -114,7 +122,7 @@ func TestSimulationSearch(t *testing.T) {
 	for _, s := range searches {
 		t.Run(s.name, func(t *testing.T) {
 			began := time.Now()
-			seen, whole, violation := search(s.cfg, min(12_000*effort(t), searchLimit))
+			seen, whole, violation := search(s.cfg, min(scaled(t, 12_000), searchLimit))
 			if violation != "" {
 				t.Error(violation)
 			}
@@ -171,7 +179,7 @@ var walks = map[string]simConfig{
 func TestSimulationWalk(t *testing.T) {
 	for name, cfg := range walks {
 		t.Run(name, func(t *testing.T) {
-			for range 25 * effort(t) {
+			for range scaled(t, 25) {
 				seed := rand.Uint64()
 				if violation := walk(cfg, seed); violation != "" {
 					t.Fatalf("seed %#x: %s", seed, violation)

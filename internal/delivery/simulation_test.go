@@ -26,6 +26,14 @@ func effort(t *testing.T) int {
 	return n
 }
 
+// scaled is how many worlds or walks there are of n: a quarter with -short.
+func scaled(t *testing.T, n int) int {
+	if n *= effort(t); testing.Short() {
+		n = max(n/4, 1)
+	}
+	return n
+}
+
 // search looks at every world that cfg allows, those with few moves first, until
 // it has seen limit of them. It returns the first violation with the moves that
 // lead to it.
@@ -99,7 +107,7 @@ func TestSimulationSearch(t *testing.T) {
 	for _, s := range searches {
 		t.Run(s.name, func(t *testing.T) {
 			began := time.Now()
-			seen, whole, violation := search(t, s.cfg, min(12_000*effort(t), searchLimit))
+			seen, whole, violation := search(t, s.cfg, min(scaled(t, 12_000), searchLimit))
 			if violation != "" {
 				t.Error(violation)
 			}
@@ -189,7 +197,7 @@ func TestSimulationWalk(t *testing.T) {
 			if cfg.keys > 50 { // each is long
 				runs = 3
 			}
-			for range runs * effort(t) {
+			for range scaled(t, runs) {
 				seed := rand.Uint64()
 				if violation := walk(t, cfg, seed); violation != "" {
 					t.Fatalf("seed %#x: %s", seed, violation)

@@ -722,6 +722,14 @@ func effort(t *testing.T) int {
 	return n
 }
 
+// scaled is how many worlds or walks there are of n: a quarter with -short.
+func scaled(t *testing.T, n int) int {
+	if n *= effort(t); testing.Short() {
+		n = max(n/4, 1)
+	}
+	return n
+}
+
 func TestSimulationSearch(t *testing.T) {
 	for name, b := range map[string]budget{
 		"nothing goes wrong":       {},
@@ -765,7 +773,7 @@ func TestSimulationSearch(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
-			seen, whole, violation := search(b, "", min(8_000*effort(t), searchLimit))
+			seen, whole, violation := search(b, "", min(scaled(t, 8_000), searchLimit))
 			if violation != "" {
 				t.Error(violation)
 			}
@@ -834,7 +842,7 @@ func TestSimulationEachRuleMatters(t *testing.T) {
 }
 
 func TestSimulationWalk(t *testing.T) {
-	for range 200 * effort(t) {
+	for range scaled(t, 200) {
 		seed := rand.Uint64()
 		rng := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test that can be repeated
 		w := newWorld(budget{restarts: 20, breaks: 40, losses: 30, lates: 20, doubles: 20, fails: 30, goes: 20, anew: int(seed / 3 % 2 * 20), reaches: int(seed % 3 * 40), ticks: 1000, client: seed%4 == 0}, "")

@@ -844,6 +844,14 @@ func effort(t *testing.T) int {
 	return n
 }
 
+// scaled is how many worlds or walks there are of n: a quarter with -short.
+func scaled(t *testing.T, n int) int {
+	if n *= effort(t); testing.Short() {
+		n = max(n/4, 1)
+	}
+	return n
+}
+
 func TestSimulationSearch(t *testing.T) {
 	worlds := 6_000
 	if testing.Short() {
@@ -914,7 +922,7 @@ func TestSimulationEachRuleMatters(t *testing.T) {
 }
 
 func TestSimulationWalk(t *testing.T) {
-	for i := range 100 * effort(t) {
+	for i := range scaled(t, 100) {
 		seed := uint64(i) //nolint:gosec // not negative
 		if i >= 100 {
 			seed = rand.Uint64()
