@@ -66,6 +66,10 @@ func TestRxeData(t *testing.T) {
 			env.Groups = []string{"Data"}
 			env.Path = verbs.Path{MTU: r.mtu, Timeout: verbs.TimeoutCode(500 * time.Millisecond)}
 			env.Sizes = []int{64 << 10, 1 << 20, 16 << 20}
+			if r.loss > 0 {
+				// In a READ the kernel's device notices each loss but the first by its timeout. Of 16 MiB there are 160.
+				env.Sizes[2] = 4 << 20
+			}
 			verbstest.Run(t, env)
 		})
 	}
