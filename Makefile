@@ -107,8 +107,8 @@ clean: ## Remove build/
 ## Testing
 ##
 
-# Tests that run without the race detector: it finds nothing where one goroutine runs pure machines, parsers or kernels, in the growth of
-# costs and memory, in shares of a link, in programs that are built without it, or in mistakes that are planted to test the tests. They took a third of its time.
+# Tests that run without the race detector. It finds nothing where one goroutine runs pure machines, parsers or kernels, in the growth of
+# costs and memory, in shares of a link, in programs that are built without it, or in mistakes that are planted to test the tests.
 searches := \
 	Search SearchWithoutRuleA SearchWithoutReached SearchWithoutConfirmation SearchWithoutRuleB SearchWithoutRuleC SearchWithoutChange \
 	SearchWithoutRuleD SearchWithoutRuleE SearchWithoutClose SearchOfWaits SearchFindsEachRuleOfWaits \
