@@ -226,7 +226,7 @@ func TestPullerWithTwoConnectionsIsNotCut(t *testing.T) {
 		if status.CodeOf(ended) != status.NotFound {
 			t.Errorf("the pull ended with %v", ended)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		err := lent.Wait(ctx)
 		cancel()
 		if err != nil {

@@ -133,7 +133,7 @@ func TestProducerStaysWithinItsBound(t *testing.T) {
 		if left := a.manager.Find(step).Unreceived(b.Task()); left != 0 {
 			t.Errorf("%d bytes are counted in the end", left)
 		}
-	}, func(c *Config) { c.Limits.SendBound = bound })
+	}, func(c *Config) { c.Limits.SendBound, c.Fallback = bound, FallbackNone })
 }
 
 // TestSendWaitIsConfirmedOnceTheReceiverHasTheValue, and not before. A receive that is cancelled

@@ -47,27 +47,38 @@ func TestSmallReceivesBesideBulk(t *testing.T) {
 	p.recv(t.Context(), small) // the channels are up
 	apart.recv(t.Context(), reference)
 	slow(t, "lo")
+	// With so few receives p99 is that of one, which a busy machine may hold up. A delay of the bulk's is in each try.
+	for try := 1; ; try++ {
+		took, tookApart := beside(func() { p.recv(t.Context(), bulk) }, func() { p.recv(t.Context(), small) }, func() { apart.recv(t.Context(), reference) })
+		t.Logf("%d receives of 1 KB: median %v, p99 %v; beside them over another connection: median %v, p99 %v",
+			len(took), took.percentile(50), took.percentile(99), tookApart.percentile(50), tookApart.percentile(99))
+		p99, limit := took.percentile(99), max(slowest, busyFactor*tookApart.percentile(99))
+		if p99 <= limit {
+			return
+		}
+		if try == 3 {
+			t.Fatalf("p99 is %v, want at most %v", p99, limit)
+		}
+	}
+}
+
+// beside measures two operations in turn while another one runs twice.
+func beside(bulk, small, reference func()) (took, tookApart durations) {
 	flows := make(chan struct{})
 	go func() {
 		defer close(flows)
 		for range 2 {
-			p.recv(t.Context(), bulk)
+			bulk()
 		}
 	}()
-	var took, tookApart durations
-	for over := false; !over; {
-		took = took.measure(func() { p.recv(t.Context(), small) })
+	for {
+		took = took.measure(small)
 		select {
 		case <-flows: // nothing is beside the next receive
-			over = true
+			return took, tookApart
 		default:
-			tookApart = tookApart.measure(func() { apart.recv(t.Context(), reference) })
+			tookApart = tookApart.measure(reference)
 		}
-	}
-	t.Logf("%d receives of 1 KB: median %v, p99 %v; beside them over another connection: median %v, p99 %v",
-		len(took), took.percentile(50), took.percentile(99), tookApart.percentile(50), tookApart.percentile(99))
-	if p99, limit := took.percentile(99), max(slowest, busyFactor*tookApart.percentile(99)); p99 > limit {
-		t.Errorf("p99 is %v, want at most %v", p99, limit)
 	}
 }
 

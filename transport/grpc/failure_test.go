@@ -299,7 +299,7 @@ func TestPeerDown(t *testing.T) {
 // TestPeerGoesDown: a receive is also Unavailable after the timeout if its peer disappears while it
 // waits.
 func TestPeerGoesDown(t *testing.T) {
-	a, b, p := pair(t, nodeOptions{}, nodeOptions{peerTimeout: 2 * time.Second}) // longer than a first connection takes
+	a, b, p := pair(t, nodeOptions{}, nodeOptions{peerTimeout: 5 * time.Second}) // longer than a first connection takes on a busy machine
 	wait := b.begin(t.Context(), 1, a.key(b, "x"))
 	waiting(t, a, 1)
 	p.setBackend("")

@@ -188,7 +188,7 @@ func TestV12CancelWhileWritesLand(t *testing.T) {
 // first one are still under way.
 func TestCancelOfMoreThanMayBeInQuarantine(t *testing.T) {
 	const size = 4 * mib
-	s := newStage(t, quick(clusterOptions{}, func(o *verbstransport.Options) { o.Memory.Arena, o.Memory.RecvLimit = size, size }))
+	s := newStage(t, quick(clusterOptions{path: patient}, func(o *verbstransport.Options) { o.Memory.Arena, o.Memory.RecvLimit = size, size }))
 	from, to := s.pair()
 	third := s.start(2)
 	third.meets(to)
@@ -424,11 +424,11 @@ func TestPortDownInMidTransfer(t *testing.T) {
 			for round, side := range []*actor{to, from} {
 				seed, step := uint64(round+1), int64(round+1)
 				from.meets(to)
+				before := from.connection(to).Stats.Breaks + to.connection(from).Stats.Breaks // what is held ends in a break, too
 				stuck := s.oneWay(from, to).HoldAfter(300 * kib)
 				from.sendsBlob(step, k, seed, mib)
 				r := to.recv(step, k)
 				s.happens("the transfer is under way", stuck)
-				before := from.connection(to).Stats.Breaks + to.connection(from).Stats.Breaks
 				side.nic().PortDown(1)
 				s.wires(from, to).Release()
 				s.until("a side has noticed", func() bool { return from.connection(to).Stats.Breaks+to.connection(from).Stats.Breaks > before })

@@ -21,7 +21,7 @@ func TestEachTransferHasAKeyOfItsOwn(t *testing.T) {
 
 // TestRoceEachTransferHasAKeyOfItsOwn is the same over the user-space device.
 func TestRoceEachTransferHasAKeyOfItsOwn(t *testing.T) {
-	o, spies := watched(clusterOptions{path: verbs.Path{Port: 1, Timeout: verbs.TimeoutCode(100 * time.Millisecond), Retry: 6, RNRRetry: 6}})
+	o, spies := watched(clusterOptions{path: verbs.Path{Port: 1, Timeout: verbs.TimeoutCode(time.Second), Retry: 6, RNRRetry: 6}})
 	o.open = func(task cluster.Task) (verbs.Device, error) {
 		d, err := roce.New(roce.Options{}).Open("roce-lo")
 		if err != nil {

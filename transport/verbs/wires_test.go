@@ -67,6 +67,7 @@ func TestSharedAndTCPSuite(t *testing.T) {
 func TestSharedMemoryIsReplacedByTCP(t *testing.T) {
 	o := overOne(openShared)
 	o.beside, o.require = openTCP, false
+	o.path.Timeout = verbs.TimeoutCode(500 * time.Millisecond) // TCP does not break when a goroutine rests
 	s := newStage(t, o)
 	from, to := s.pair()
 	from.overRoute(to, "shm")

@@ -75,7 +75,7 @@ func TestSlowPeerBansNoOther(t *testing.T) {
 		t.Run(fmt.Sprintf("full socket %v", full), func(t *testing.T) {
 			t.Parallel() // it waits for dropTime, which is long enough for the others on a busy machine
 			p := New(Options{})
-			p.dropTime = 3 * time.Second
+			p.dropTime = 10 * time.Second
 			x := newTestEnd(t, p, 1<<20)
 			var own []*qp
 			var peers []*testEnd

@@ -184,8 +184,10 @@ func (d *device) tellRefusal(ctx context.Context, c *net.UnixConn, err error) {
 		return
 	}
 	d.logger.Debug("shm: refused a connection", "reason", err)
-	c.SetWriteDeadline(time.Now().Add(retryDelay)) //nolint:errcheck // the peer may be gone
-	c.Write(refusal(err))                          //nolint:errcheck // likewise
+	c.SetWriteDeadline(time.Time{}) //nolint:errcheck // the peer may be gone
+	if raw, gone := c.SyscallConn(); gone == nil {
+		_ = send(raw, refusal(err), -1) // likewise
+	}
 }
 
 // unproven are the accepted connections without a proof. Beyond maxUnproven the oldest is closed: a peer

@@ -151,7 +151,7 @@ func (x *testEnd) ends(id verbs.WRID, want verbs.Status) {
 }
 
 // rnrDelay is long enough for tests that post a receive before seven of them are over, on a busy machine, too.
-const rnrDelay = 200 * time.Millisecond
+const rnrDelay = 500 * time.Millisecond
 
 // retriesAreOver is when the retries of retryWithoutReceive would be over that begin now.
 func retriesAreOver() time.Time { return time.Now().Add(10 * rnrDelay) }

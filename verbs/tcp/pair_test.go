@@ -58,7 +58,8 @@ func newSideOf(t testing.TB, p verbs.Provider, size int) *side {
 	s.atEnd(q.Close)
 	s.path = verbs.Path{
 		Port: onlyPort, Access: allRights &^ verbs.AccessLocalWrite &^ verbs.AccessBindWindow, MTU: verbs.MTU4096, ReadAtomic: 4,
-		Timeout: verbs.TimeoutCode(50 * time.Millisecond), Retry: 6, RNRRetry: 7, MinRNRTimer: verbs.DefaultMinRNRTimer,
+		// Their patience, 3.8 s, is longer than a busy machine lets a goroutine rest.
+		Timeout: verbs.TimeoutCode(250 * time.Millisecond), Retry: 6, RNRRetry: 7, MinRNRTimer: verbs.DefaultMinRNRTimer,
 	}
 	return s
 }

@@ -298,7 +298,7 @@ func TestNeitherSideCanBeDialed(t *testing.T) {
 // words, and the requests fail.
 func TestAnotherProcessAtTheAddress(t *testing.T) {
 	a, b, other := newSide(t, Options{}, 4096), newSide(t, Options{ListenOn: "127.0.0.1:0"}, 4096), newSide(t, Options{ListenOn: "127.0.0.1:0"}, 4096)
-	a.path.Retry = 0
+	a.path.Retry, a.path.Timeout = 0, verbs.TimeoutCode(2*time.Second)
 	a.check(a.path.Init(a.qp))
 	b.check(b.path.Init(b.qp))
 	e := b.endpoint()

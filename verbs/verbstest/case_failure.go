@@ -369,8 +369,8 @@ func sentIntoInit(w *world) {
 // destroyedPeer: a device that learns of the end of the peer's queue pair may fail at once. There are many retries, since
 // the peer responds at first.
 func destroyedPeer(w *world) {
-	a, b := w.pair(w.expires(6))
-	a.sendsTo(b)
+	a, b := w.impatient()
+	b.sendsTo(a)
 	w.noError(b.qp.Close())
 	start := time.Now()
 	a.post(a.to(b, 1, verbs.OpWrite, 0, 64, 0), a.send(2, 0, 8))
@@ -381,8 +381,8 @@ func destroyedPeer(w *world) {
 // brokenPeer: a queue pair in ERR does not respond. The two have exchanged something: a device that connects later than RTS may
 // learn at once that there is nobody to connect to. For that there are many retries.
 func brokenPeer(w *world) {
-	a, b := w.pair(w.expires(6))
-	a.sendsTo(b)
+	a, b := w.impatient()
+	b.sendsTo(a)
 	b.recv(1, 0, 8)
 	w.noError(b.qp.ToErr())
 	b.expect(1, verbs.StatusFlushed)

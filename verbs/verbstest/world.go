@@ -275,6 +275,14 @@ func (w *world) pair(change ...func(*params)) (a, b *end) {
 	return a, b
 }
 
+// impatient returns a connected pair of which only a's requests expire soon: what b sends arrives on a busy machine, too.
+func (w *world) impatient() (a, b *end) {
+	w.Helper()
+	a, b = w.end(w.nodes[0], w.params(w.expires(6))), w.end(w.nodes[1], w.params())
+	w.join(a, b)
+	return a, b
+}
+
 func (w *world) join(a, b *end) {
 	w.Helper()
 	a.init()
