@@ -119,6 +119,8 @@ raceless := $(searches) $(planted) SuiteFindsFaults \
 	CompressedRequestIsRefused LegitimateGraphs FunctionsWithGrowingAttributesAreBounded BytesBesideZstdAndTheWhole \
 	TurnsAreFairWithReverseTraffic QueuePairsShareADevice TwoSendersIntoOneReceiver \
 	KernelsComputeWhatTensorFlowComputes SmallServerLives PeakMemoryOfOneGibibyte RunScript \
+	DeltasStayWithinTheirShare MemoryOfDeltasComesBack UnreadOpensHoldNoDeltas MemoryIsFreeWhenTheDeliveryIsDone \
+	ManyPullsShareTheMemoryForSending CacheOfFilesLeavesRoomInTheMemoryForSending \
 	EachContestOfVersions BenchmarksOfRoutes BenchmarksOfTheDeviceInSoftware AllReduceBesideGloo AllReduceWithoutTorch
 # Tests that are shorter with -short or under the race detector. They run again at full length, and so do the parts of the suites that differ.
 # The planted mistakes take ten minutes, so RACEARGS=-short leaves it at those of make test.

@@ -30,7 +30,7 @@ func TestListsOfTestsNameTests(t *testing.T) {
 	}
 	words := 0
 	for _, list := range testList.FindAllStringSubmatch(string(b), -1) {
-		for _, word := range strings.Fields(list[1]) {
+		for word := range strings.FieldsSeq(list[1]) {
 			if word == `\` || strings.HasPrefix(word, "$") { // the name of another list
 				continue
 			}
