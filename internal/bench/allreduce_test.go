@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tryst-rdma/tryst/internal/transporttest"
 	"github.com/tryst-rdma/tryst/server"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
@@ -16,10 +17,7 @@ import (
 // startAll starts the members of an all-reduce in this process.
 func startAll(t *testing.T, provider string) []*member {
 	t.Helper()
-	addresses, err := freeAddresses(t.Context(), reducers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	addresses := transporttest.FreeAddresses(t, reducers)
 	s := setup{}
 	if provider != "" {
 		c := server.Config{}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tryst-rdma/tryst/internal/transporttest"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
@@ -18,10 +19,7 @@ import (
 // startSteppers starts the two tasks in this process.
 func startSteppers(t *testing.T, provider string) (tasks []*stepper) {
 	t.Helper()
-	addresses, err := freeAddresses(t.Context(), steppers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	addresses := transporttest.FreeAddresses(t, steppers)
 	s := setup{}
 	if provider != "" {
 		c := server.Config{}

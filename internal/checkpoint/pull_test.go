@@ -159,6 +159,7 @@ func TestDeadPullerLeavesNothing(t *testing.T) {
 		}
 		x.Release()
 		c.conn.Close() // as when its process dies
+		h.idle(t, 1)   // the server has noticed it
 	}
 	if failure == nil {
 		t.Error("the pull ended well without its stream")

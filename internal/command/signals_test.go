@@ -177,7 +177,7 @@ func TestServeSecondSignal(t *testing.T) {
 	srv := start(t, nil, "serve", "--listen", "127.0.0.1:0", "--shutdown-timeout", "1h", large(t))
 	reached := make(chan struct{})
 	middle := proxy(t, srv.err.until(t, serving), 8<<20, func() { close(reached) })
-	pull := start(t, nil, "pull", "--transport", "grpc", "--from", middle, "--out", filepath.Join(t.TempDir(), "x.safetensors"), "--peer-timeout", "300ms", "--retry", "0")
+	pull := start(t, nil, "pull", "--transport", "grpc", "--from", middle, "--out", filepath.Join(t.TempDir(), "x.safetensors"), "--retry", "0")
 	<-reached
 	if err := srv.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -197,7 +197,7 @@ func TestServeCutsOff(t *testing.T) {
 	srv := start(t, nil, "serve", "--listen", "127.0.0.1:0", "--shutdown-timeout", "100ms", large(t))
 	reached := make(chan struct{})
 	middle := proxy(t, srv.err.until(t, serving), 8<<20, func() { close(reached) })
-	pull := start(t, nil, "pull", "--transport", "grpc", "--from", middle, "--out", filepath.Join(t.TempDir(), "x.safetensors"), "--peer-timeout", "300ms", "--retry", "0")
+	pull := start(t, nil, "pull", "--transport", "grpc", "--from", middle, "--out", filepath.Join(t.TempDir(), "x.safetensors"), "--retry", "0")
 	<-reached
 	if err := srv.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
