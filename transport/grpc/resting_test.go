@@ -39,11 +39,10 @@ func (p *places) take(n int) (func(), error) {
 // TestConnectionsWithoutAPlaceAreNotMade: a receive that needs one ends with the reason. A connection that no
 // call uses gives its place back, and is made again for the next call.
 func TestConnectionsWithoutAPlaceAreNotMade(t *testing.T) {
-	t.Parallel()
 	var c testCluster
 	p := newPlaces(1)
 	a, b := c.start(t, 0, nodeOptions{}), c.start(t, 1, nodeOptions{})
-	to := c.start(t, 2, nodeOptions{bounds: &Bounds{Place: p.take, Rest: 3 * time.Second}})
+	to := c.start(t, 2, nodeOptions{bounds: &Bounds{Place: p.take, Rest: 500 * time.Millisecond}})
 	exchange := func(from *node, step int64) error {
 		x := float32s(t, tensor.Heap{}, tensor.Vector(1), 1)
 		defer x.Release()
