@@ -969,8 +969,8 @@ def train_with_pause(chief, ps, at=None, steps=60, optimizer="adam"):
 
 
 @program
-def trace(chief, ps):
-    """A step with FULL_TRACE: the kernels and transfers of the device, from the step stats that the master collects."""
+def trace(chief, ps, several):
+    """A step with FULL_TRACE, or several: the kernels and transfers of the device, from the step stats that the master collects."""
     with v1.device(v1.train.replica_device_setter(ps_tasks=1, ps_device=ps, worker_device=chief.device)):
         loss = dense_model("ref")
         minimize = OPTIMIZERS["adam"]().minimize(loss)
@@ -978,21 +978,19 @@ def trace(chief, ps):
     with v1.Session(chief.target, config=config(chief, ps)) as session:
         session.run(init)
         session.run(minimize)
-        for _ in range(50):  # the master of TensorFlow 2.13 sometimes asks before the transfers are logged
-            metadata = v1.RunMetadata()
+        nodes, transfers, timed, quiet = set(), set(), True, 0
+        for _ in range(100):
+            metadata, before = v1.RunMetadata(), len(nodes) + len(transfers)
             session.run([loss, minimize], options=v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE), run_metadata=metadata)
-            if any(n.node_name == "RecvTensor" for d in metadata.step_stats.dev_stats if d.device.startswith(ps + "/") for n in d.node_stats):
+            for n in (n for d in metadata.step_stats.dev_stats if d.device.startswith(ps + "/") for n in d.node_stats):
+                timed = timed and n.all_start_micros > 0 and n.all_end_rel_micros >= 0
+                if n.node_name == "RecvTensor":
+                    transfers.add(n.timeline_label.split("] ")[-1])
+                else:
+                    nodes.add(n.node_name)
+            quiet = 0 if not transfers or len(nodes) + len(transfers) > before else quiet + 1
+            if quiet == 5 or not several:
                 break
-    nodes, transfers, timed = set(), set(), True
-    for d in metadata.step_stats.dev_stats:
-        if not d.device.startswith(ps + "/"):
-            continue
-        for n in d.node_stats:
-            timed = timed and n.all_start_micros > 0 and n.all_end_rel_micros >= 0
-            if n.node_name == "RecvTensor":
-                transfers.add(n.timeline_label.split("] ")[-1])
-            else:
-                nodes.add(n.node_name)
     from tensorflow.python.client import timeline
 
     chrome = timeline.Timeline(metadata.step_stats).generate_chrome_trace_format()
