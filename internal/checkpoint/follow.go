@@ -98,9 +98,14 @@ func (f *follower) sleep(ctx context.Context, at time.Time) error {
 	case <-f.wake:
 	case <-later:
 	case <-ctx.Done():
-		return wrap("watching "+quote(f.req.Publication), status.From(context.Cause(ctx)))
+		return f.ended(ctx)
 	}
 	return nil
+}
+
+// ended is the error of a watch whose ctx has ended.
+func (f *follower) ended(ctx context.Context) *status.Error {
+	return wrap("watching "+quote(f.req.Publication), status.From(context.Cause(ctx)))
 }
 
 func (f *follower) event(do func(w *watch)) {
@@ -119,9 +124,13 @@ func (f *follower) came(p Publication, era uint64) (ok bool, err error) {
 	return ok, err
 }
 
-// failed takes note of the error of a pull. It returns the one that ends the watch.
+// failed takes note of the error of a pull. It returns the one that ends the watch. After an error that would pass, that is the
+// end of ctx.
 func (f *follower) failed(ctx context.Context, err error) (final error) {
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil && watchPasses(err):
+		return f.ended(ctx).WithSuffix("; the last pull: " + status.From(err).Message())
+	case ctx.Err() != nil:
 		return err
 	}
 	f.event(func(w *watch) {

@@ -1,0 +1,30 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// A watch whose context ends while a pull fails ends with the error of the context, if it would have gone on otherwise. An error
+// that would have ended it stays.
+func TestWatchEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	f := &follower{req: PullRequest{Publication: "w"}, wake: make(chan struct{}, 1)}
+	replaced := changed(status.New(status.FailedPrecondition, "replaced"))
+	if err := f.failed(ctx, replaced); err != nil {
+		t.Fatalf("a version that was replaced ended the watch: %v", err)
+	}
+	cancel()
+	for _, err := range []error{replaced, status.New(status.NotFound, "withdrawn"), status.New(status.Unavailable, "lost")} {
+		if got := f.failed(ctx, err); !errors.Is(got, context.Canceled) {
+			t.Errorf("after the end of its context, and %v, the watch ended with %v", err, got)
+		}
+	}
+	full := status.New(status.ResourceExhausted, "the disk is full")
+	if got := f.failed(ctx, full); !errors.Is(got, full) {
+		t.Errorf("the watch ended with %v, want %v", got, full)
+	}
+}
