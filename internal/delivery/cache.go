@@ -167,9 +167,7 @@ func (c *ResponseCache) Ack(p transport.Process, ids []uint64) {
 // Cancel implements transport.ResponseCache.
 func (c *ResponseCache) Cancel(p transport.Process, ids []uint64) error {
 	end, err := c.BeginCancel(p, ids)
-	if err == nil {
-		end()
-	}
+	end()
 	return err
 }
 
@@ -180,10 +178,10 @@ func (c *ResponseCache) BeginCancel(p transport.Process, ids []uint64) (end func
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	acts, err := c.table.cancel(time.Now(), p, ids)
-	if err != nil {
-		return nil, err
+	if c.closed {
+		return func() {}, errCacheClosed()
 	}
+	acts, err := c.table.cancel(time.Now(), p, ids)
 	var stopped []uint64
 	for i := range acts {
 		if acts[i].kind == doStopFetch {
@@ -197,7 +195,7 @@ func (c *ResponseCache) BeginCancel(p transport.Process, ids []uint64) (end func
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.awaitBack(stopped)
-	}, nil
+	}, err
 }
 
 // awaitBack waits until the local receives have ended, and all values on their way

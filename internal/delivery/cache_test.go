@@ -426,6 +426,9 @@ func TestCacheCloseWaitsForLocalReceives(t *testing.T) {
 		if ans := <-got; status.CodeOf(ans.Err) != status.Aborted || source.ended.Load() != 1 {
 			t.Errorf("%v, %d receives had ended", ans.Err, source.ended.Load())
 		}
+		if err := k.Cancel(requester7, []uint64{1}); status.CodeOf(err) != status.Aborted {
+			t.Errorf("a cancel after Close: %v", err)
+		}
 	})
 }
 
@@ -489,7 +492,7 @@ func TestCacheHostilePeer(t *testing.T) {
 		k.Ack(other, []uint64{rand.Uint64()})
 	}
 	s := k.Stats()
-	if s.Waiting > 100*waitingInAll || s.Kept > 50*100 || s.Requesters > 50 {
+	if s.Waiting > 100*waitingInAll || s.Kept > 50*100 || s.Requesters > maxProcessesOfAddress {
 		t.Errorf("%+v", s)
 	}
 	k.Close()

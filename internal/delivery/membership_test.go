@@ -43,6 +43,8 @@ func TestTaskOfARequesterComesAndGoes(t *testing.T) {
 		return err
 	}
 	b.wantCode("its process", introduce(), status.Aborted, "has left the cluster")
+	_, err := b.m.cancel(b.now, transport.Process{Name: consumer, Incarnation: 8}, []uint64{1})
+	b.wantCode("a cancel that goes with a request", err, status.Aborted, "has left the cluster")
 	in, left = true, false
 	b.wantCode("when it is back", introduce(), status.OK)
 }

@@ -390,12 +390,15 @@ func (t *responses) ack(now time.Time, p transport.Process, ids []uint64) []resp
 }
 
 // cancel is the event that the requester cancelled ids: they consume nothing. An unknown
-// id is remembered all the same, as its request may still be under way. An error has no
-// effect: the requester is not known, or there is no space for so many ids.
+// id is remembered all the same, as its request may still be under way. Nothing is cancelled
+// after an error: the requester is refused, as its requests would be, or there is no space for so many ids.
 func (t *responses) cancel(now time.Time, p transport.Process, ids []uint64) ([]responseAction, error) {
-	k := t.known(p)
-	if k == nil || k.incarnation == 0 { // a peer without ids of its own cannot cancel
-		return nil, status.Errorf(status.FailedPrecondition, "cancel of %d receives: %s with incarnation %016x is not known here; it has to send Hello first", len(ids), p.Name, p.Incarnation)
+	if p.Incarnation == 0 {
+		return nil, status.Errorf(status.FailedPrecondition, "cancel of %d receives: %q without an incarnation has no ids of its own", len(ids), p.Name)
+	}
+	k, acts, err := t.introduceNow(now, p, "")
+	if err != nil {
+		return acts, err
 	}
 	unknown := 0
 	for _, id := range ids {
@@ -405,10 +408,10 @@ func (t *responses) cancel(now time.Time, p transport.Process, ids []uint64) ([]
 	}
 	if unknown > 0 {
 		if err := t.hasIDs(k, unknown); err != nil {
-			return nil, err
+			return acts, err
 		}
 	}
-	var acts, back []responseAction
+	var back []responseAction
 	unreported := false
 	for _, id := range ids {
 		if id == 0 {

@@ -153,10 +153,9 @@ func (l *link) execute(acts []channel.Action, now time.Time) (again bool) {
 			// From BeginCancel on the cache holds up the peer's requests, also those over
 			// gRPC, until the cancel is finished.
 			end, err := l.peer.transport.opts.Cache.BeginCancel(l.requester, a.IDs.AppendTo(nil))
-			if err != nil { // the peer exceeds the limit of cancels, or another process has its name
+			if err != nil { // the peer exceeds the limit of cancels, has left, or another process has its name
 				l.fail(now, rankCause, err)
 				again = true
-				continue
 			}
 			l.outbox = append(l.outbox, outgoing{kind: outCancel, rest: end})
 		case channel.ActTaken:
