@@ -53,7 +53,8 @@ type watcherSeat struct {
 	name    string
 	place   bool
 	client  *server.Client
-	version checkpoint.Publication // the last one that it had; guarded by the node's mutex
+	version checkpoint.Publication // that the present watch had last; guarded by the node's mutex
+	ending  bool                   // that watch ends; likewise
 }
 
 // runWatcher watches all publications of versions, until it is told to stop.
@@ -135,7 +136,7 @@ func (n *node) have(seats []*watcherSeat, want []newest) bool {
 	defer n.mu.Unlock()
 	for _, s := range seats {
 		for _, w := range want {
-			if s.task == w.Task && s.name == w.Name && (s.version.Epoch != w.Epoch || s.version.Number != w.Number) {
+			if s.task == w.Task && s.name == w.Name && (s.ending || s.version.Epoch != w.Epoch || s.version.Number != w.Number) {
 				return false
 			}
 		}
@@ -179,13 +180,14 @@ func (s *watcherSeat) leave() {
 func (s *watcherSeat) watch(parent context.Context) {
 	ctx, cancel := context.WithCancel(parent)
 	defer cancel()
+	s.begin()
 	life := time.Duration(rand.ExpFloat64() * float64(watchTime))
 	s.n.work.Go(func() { // unless it is quiet
 		select {
 		case <-s.n.quiet:
 		case <-ctx.Done():
 		case <-time.After(life):
-			cancel()
+			s.end(cancel)
 		}
 	})
 	w := &oneWatch{watcherSeat: s, parent: parent, ctx: ctx, slow: rand.Float64() < slowWatches}
@@ -193,12 +195,28 @@ func (s *watcherSeat) watch(parent context.Context) {
 	into, free := s.into()
 	defer free()
 	w.into = into
-	s.had(checkpoint.Publication{})
 	r := w.rec
 	r.Text = fmt.Sprintf("slow %v, into %d maps", w.slow, len(into))
 	s.n.log.write(r)
 	err := w.loop()
 	w.ends(err)
+}
+
+// begin notes that a watch begins, which has no version.
+func (s *watcherSeat) begin() {
+	s.n.mu.Lock()
+	defer s.n.mu.Unlock()
+	s.version, s.ending = checkpoint.Publication{}, false
+}
+
+// end ends a watch, unless it is quiet.
+func (s *watcherSeat) end(cancel context.CancelFunc) {
+	s.n.mu.Lock()
+	defer s.n.mu.Unlock()
+	if !s.n.isQuiet {
+		s.ending = true
+		cancel()
+	}
 }
 
 // had notes which version the watcher has.
