@@ -147,12 +147,17 @@ func (e *Edge) recv(ctx context.Context, step int64, args rendezvous.Args) (v re
 		}
 	}
 	v, err = e.recvFrom(ctx, step, n, args)
-	if ok && e.s.incarnations.Outdated(e.peer, err) {
-		if present, askErr := e.s.incarnations.Request(ctx, step, e.name, e.peer); askErr == nil && present != n {
-			return e.recvFrom(ctx, step, present, args)
-		}
+	if !ok || !e.s.incarnations.Outdated(e.peer, err) {
+		return v, err
 	}
-	return v, err
+	present, askErr := e.s.incarnations.Request(ctx, step, e.name, e.peer)
+	switch {
+	case askErr != nil:
+		return v, e.s.named(ctx, askErr, step, "Recv", e.peer, e.name)
+	case present == n:
+		return v, err
+	}
+	return e.recvFrom(ctx, step, present, args)
 }
 
 // recvFrom receives from the process of the peer with this incarnation.
@@ -186,15 +191,7 @@ func (e *Edge) recvElsewhere(ctx context.Context, step int64, args rendezvous.Ar
 	}
 	n, ok := e.s.incarnations.Known(e.peer)
 	if !ok {
-		e.awaitThenRecv(ctx, step, func(n uint64, err error) {
-			if err != nil {
-				e.s.callbacks.run(func() {
-					done(rendezvous.Value{}, e.s.named(ctx, err, step, "RecvAsync", e.peer, e.name))
-				})
-				return
-			}
-			e.recvAsyncFrom(ctx, step, n, args, done)
-		})
+		e.awaitThenRecv(ctx, step, func(n uint64) { e.recvAsyncFrom(ctx, step, n, args, done) }, done)
 		return
 	}
 	e.recvAsyncFrom(ctx, step, n, args, func(v rendezvous.Value, err error) {
@@ -202,23 +199,27 @@ func (e *Edge) recvElsewhere(ctx context.Context, step int64, args rendezvous.Ar
 			done(v, err)
 			return
 		}
-		e.awaitThenRecv(ctx, step, func(present uint64, _ error) {
+		e.awaitThenRecv(ctx, step, func(present uint64) {
 			if present == n || present == 0 {
 				e.s.callbacks.run(func() { done(v, err) }) // the first error says what was wrong
 				return
 			}
 			e.recvAsyncFrom(ctx, step, present, args, done)
-		})
+		}, done)
 	})
 }
 
-// awaitThenRecv requests the incarnation of the peer and calls recv with it, which must not block.
+// awaitThenRecv requests the incarnation of the peer and calls recv with it, which must not block, or done with the error.
 // Close waits for it.
-func (e *Edge) awaitThenRecv(ctx context.Context, step int64, recv func(uint64, error)) {
+func (e *Edge) awaitThenRecv(ctx context.Context, step int64, recv func(uint64), done func(rendezvous.Value, error)) {
 	e.s.callbacks.enter()
 	e.s.incarnations.Await(ctx, step, e.name, e.peer, func(n uint64, err error) {
 		defer e.s.callbacks.leave()
-		recv(n, err)
+		if err == nil {
+			recv(n)
+			return
+		}
+		e.s.callbacks.run(func() { done(rendezvous.Value{}, e.s.named(ctx, err, step, "RecvAsync", e.peer, e.name)) })
 	})
 }
 
