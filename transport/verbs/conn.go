@@ -80,8 +80,8 @@ func (c *conn) first(ctx context.Context, known transport.Peer) transport.Peer {
 
 // grpcHello sends Hello over gRPC. It cancels the call when a channel comes up, which
 // identifies the peer as well.
-func (c *conn) grpcHello(ctx context.Context) (transport.Peer, error) {
-	ctx, cancel := context.WithCancel(ctx)
+func (c *conn) grpcHello(parent context.Context) (transport.Peer, error) {
+	ctx, cancel := context.WithCancel(parent)
 	defer cancel()
 	c.peer.transport.work.Go(func() {
 		for {
@@ -98,10 +98,14 @@ func (c *conn) grpcHello(ctx context.Context) (transport.Peer, error) {
 		}
 	})
 	answer, err := c.grpc.Hello(ctx)
-	if err != nil {
-		if known, ok := c.peer.known(); ok {
-			return known, nil
-		}
+	if err == nil {
+		return answer, nil
+	}
+	if known, ok := c.peer.known(); ok {
+		return known, nil
+	}
+	if ctx.Err() != nil && parent.Err() == nil {
+		return answer, &transport.LostError{Err: status.Errorf(status.Unavailable, "a verbs channel to %v came up, and has ended again", c.peer.task)}
 	}
 	return answer, err
 }

@@ -2,6 +2,7 @@ package verbstransport_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -89,5 +90,50 @@ func TestFirstValueOfAnUnreachablePeer(t *testing.T) {
 	b.recv(1, k).isBlob(7, 100)
 	if n := b.connection(a).Stats.Without; n != 1 {
 		t.Errorf("%d receives took gRPC, want 1", n)
+	}
+}
+
+// brokenHello is a gRPC connection whose Hello waits for the channel that comes up meanwhile, and returns when that has ended.
+type brokenHello struct {
+	transport.Conn
+	begin func()
+	ended func()
+}
+
+func (c brokenHello) Hello(ctx context.Context) (transport.Peer, error) {
+	c.begin()
+	<-ctx.Done()
+	c.ended()
+	return c.Conn.Hello(ctx)
+}
+
+// TestHelloWhoseChannelEndsIsLost: a channel that comes up ends Hello over gRPC. If it has gone when Hello looks for it, the peer was
+// not reached: nobody has cancelled anything.
+func TestHelloWhoseChannelEndsIsLost(t *testing.T) {
+	h := &slowHandshake{answered: make(chan struct{})}
+	var ended func()
+	s := newStage(t, quick(clusterOptions{}, func(o *verbstransport.Options) {
+		o.Wrap(h.call)
+		conn := o.GRPC
+		o.GRPC = func(task cluster.Task) (transport.Conn, error) {
+			c, err := conn(task)
+			if task.Index != 0 {
+				return c, err
+			}
+			return brokenHello{c, func() { h.once.Do(func() { close(h.answered) }) }, func() { ended() }}, err
+		}
+	}))
+	a, b := s.start(0), s.start(1)
+	ended = func() {
+		a.stop()
+		s.holds(func() bool { return !b.connection(a).Verbs })
+	}
+	c, err := b.transport.Conn(a.task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Hello(t.Context())
+	if _, lost := errors.AsType[*transport.LostError](err); !lost || status.CodeOf(err) != status.Unavailable {
+		t.Errorf("Hello ended with %v, want that the peer was lost", err)
 	}
 }
