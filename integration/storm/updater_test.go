@@ -5,6 +5,7 @@ package storm_test
 import (
 	"context"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"time"
 
@@ -175,9 +176,7 @@ func (u *updater) lend(serial int, lent *checkpoint.Lent, tensors []*tensor.Tens
 		select {
 		case <-lent.Done():
 		case <-u.n.closed:
-			select {
-			case <-lent.Done():
-			case <-time.After(comesBack):
+			if !returned(lent) {
 				u.n.log.write(record{Kind: kindMem, Name: u.name, Text: "the memory of a version is not back after Close"})
 				return
 			}
@@ -198,6 +197,20 @@ func (u *updater) lend(serial int, lent *checkpoint.Lent, tensors []*tensor.Tens
 		held = u.held()
 	}
 	return held
+}
+
+// returned waits until the memory of a version is back after Close. What gRPC dropped when it stopped comes back with a
+// garbage collection.
+func returned(lent *checkpoint.Lent) bool {
+	for late := time.After(comesBack); ; runtime.GC() {
+		select {
+		case <-lent.Done():
+			return true
+		case <-late:
+			return false
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }
 
 // held returns how many versions have not given their memory back.
