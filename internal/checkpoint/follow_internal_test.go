@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/tryst-rdma/tryst/status"
 )
@@ -26,5 +27,23 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 	full := status.New(status.ResourceExhausted, "the disk is full")
 	if got := f.failed(ctx, full); !errors.Is(got, full) {
 		t.Errorf("the watch ended with %v, want %v", got, full)
+	}
+}
+
+// A server that has no room stays so for longer than a pull tries it again. The watch goes on.
+func TestWatchOutlivesAServerWithoutRoom(t *testing.T) {
+	now := time.Now()
+	o := outage{retry: time.Second}
+	full := status.Passing("no room for one more")
+	if _, _, final := o.failed(now, full); final != nil {
+		t.Fatalf("the first attempt ended the pull: %v", final)
+	}
+	_, _, final := o.failed(now.Add(2*time.Second), full)
+	if final == nil {
+		t.Fatal("the pull goes on after the time for which it may try again")
+	}
+	f := &follower{wake: make(chan struct{}, 1)}
+	if err := f.failed(t.Context(), final); err != nil {
+		t.Errorf("it ended the watch: %v", err)
 	}
 }

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -65,8 +66,7 @@ func (o *outage) failed(now time.Time, err error) (pause time.Duration, first bo
 	o.err = err
 	left := o.left(now)
 	if left <= 0 {
-		e := status.From(err)
-		return 0, false, status.Errorf(e.Code(), "%s; it was tried again for %v", e.Message(), now.Sub(o.began).Round(time.Second/10))
+		return 0, false, status.From(err).WithSuffix(fmt.Sprintf("; it was tried again for %v", now.Sub(o.began).Round(time.Second/10)))
 	}
 	pause = min(o.pause/2+rand.N(o.pause), left) //nolint:gosec // so that pullers do not return all at once
 	o.pause = min(2*o.pause, retryMax)

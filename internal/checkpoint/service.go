@@ -176,9 +176,10 @@ func (c *Catalog) whileHere(p *publication, o *opened, send func() error) error 
 	case <-c.streams.closing:
 		return errClosed()
 	case <-o.deaf:
-	case <-late.C:
+		return errDeaf()
+	case <-late.C: // it asks again, and learns whether there is a newer version
+		return status.Errorf(status.Unavailable, "%s; the puller has not read its keys for %v", p.why.Message(), leaveWithin)
 	}
-	return p.why
 }
 
 // connection returns the connection of a call; nil if it is not known.

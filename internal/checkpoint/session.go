@@ -310,9 +310,12 @@ func (pl *pull) versionOf(ctx context.Context, err error) error {
 	if status.CodeOf(err) != status.NotFound || ctx.Err() != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, leastPatience)
+	listing, cancel := context.WithTimeout(ctx, leastPatience)
 	defer cancel()
-	all, other := pl.p.List(ctx)
+	all, other := pl.p.List(listing)
+	if other != nil && listing.Err() != nil && ctx.Err() == nil {
+		return pl.p.silent(leastPatience)
+	}
 	for _, p := range all {
 		if p.Name == m.Name && p.Version != m.Version {
 			return changed(status.Errorf(status.FailedPrecondition, "publication %s changed during the pull, from version %s to version %s on %s; pull it again",
