@@ -3,6 +3,7 @@
 package storm_test
 
 import (
+	"slices"
 	"time"
 
 	"github.com/tryst-rdma/tryst/status"
@@ -85,10 +86,14 @@ func (k *edgeCheck) checkGot(r record) {
 	}
 }
 
-// misfits reports whether the memory of a receive is too large or too small for the next value.
+// misfits reports whether the memory of a receive is too large or too small for the next value. Values that were reported as lost
+// go before that one.
 func (k *edgeCheck) misfits(r record) bool {
-	next := k.next[lifeID{r.Task, r.Life}]
-	return r.Into != 0 && next < len(k.sent) && !k.sent[next].Content.Dead && k.sent[next].Content.Size != r.Into-1
+	next := min(k.next[lifeID{r.Task, r.Life}], len(k.sent))
+	end := min(next+k.unclaimed+1, len(k.sent))
+	return r.Into != 0 && slices.ContainsFunc(k.sent[next:end], func(s *sentValue) bool {
+		return !s.Content.Dead && s.Content.Size != r.Into-1
+	})
 }
 
 // checkOpen checks the receives that have not ended.
