@@ -735,6 +735,16 @@ func TestBatchLostThreeTimesAlikeIsDropped(t *testing.T) {
 	}
 }
 
+// A peer that has announced a value, and then refuses a part of it, keeps it: an acknowledgement would say that it has come.
+func TestRefusedPartIsNoArrival(t *testing.T) {
+	b := newRequestsBench(t)
+	b.recv(1)
+	b.hello(5)
+	b.m.transfers[1].Partial.State = "announced"
+	got := b.do(b.m.answeredID(b.now, 1, 0, status.New(status.ResourceExhausted, "no memory for the request")))
+	b.want("refused", got, "cancel [1]")
+}
+
 // What this side cannot take is cancelled, not finished.
 func TestRequestsGivesBackWhatItCannotTake(t *testing.T) {
 	b := ups(t)
