@@ -45,7 +45,7 @@ func (t *responses) clusterChanged(now time.Time) (steps map[int64]error, acts [
 // values are of none.
 func (t *responses) stepsOf(k *requester, steps map[int64]error) {
 	for _, e := range k.entries {
-		if t.limits.republishes == nil || !t.limits.republishes(e.request.Key) {
+		if !t.published(e.request.Key) {
 			steps[e.request.Step] = taskLeft(k.name)
 		}
 	}

@@ -191,7 +191,7 @@ func (t *responses) expire(now time.Time, k *requester) []responseAction {
 			continue
 		}
 		acts = t.release(acts, e, pastExpired.refusal(e.request))
-		if t.limits.republishes != nil && t.limits.republishes(e.request.Key) {
+		if t.published(e.request.Key) {
 			continue
 		}
 		t.remember(now, k, id, pastExpired)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
 )
@@ -316,10 +317,21 @@ func (t *responses) fetched(now time.Time, r transport.Request, fetch uint64, re
 		e.requester.past.sent(e)
 		t.ended(now, e, pastCleaned)
 		acts = t.release(acts, e, cleanedUp(r.Step))
-	} else if resp.Err != nil && t.limits.over != nil && t.limits.over(r.Step, r.Key) {
-		t.forget(e) // the next attempt gets the same, and a late one is acknowledged by nobody
+	} else if resp.Err != nil && t.asksAgain(r) {
+		t.forget(e) // a late one is acknowledged by nobody
 	}
 	return append(acts, t.admit(now)...)
+}
+
+// asksAgain reports whether the next attempt may ask the values again for what ended with an error: they remember the error of a
+// step that is over, and a publication has the value as often as it is asked, or none any more.
+func (t *responses) asksAgain(r transport.Request) bool {
+	return t.limits.over != nil && t.limits.over(r.Step, r.Key) || t.published(r.Key)
+}
+
+// published reports whether each receive of key gets the value.
+func (t *responses) published(key rendezvous.Key) bool {
+	return t.limits.republishes != nil && t.limits.republishes(key)
 }
 
 // ended notes how e, which goes, has ended, if requests of earlier attempts may still be

@@ -814,12 +814,14 @@ func TestResponsesShareOfAnAddress(t *testing.T) {
 	b.want("in turn", b.value(4, 'b', 900), "call 2: value b")
 }
 
-// TestErrorOfAStepThatIsOverIsNotKept: a request may have waited in a connection that was lost, and then nobody
-// acknowledges the error. Each attempt gets the one that the values remember.
-func TestErrorOfAStepThatIsOverIsNotKept(t *testing.T) {
-	for _, over := range []bool{false, true} {
+// TestErrorsThatAreToldAgainAreNotKept: a request may have waited in a connection that was lost, or its client may have closed, and
+// then nobody acknowledges the error. Each attempt gets the one that the values remember of a step, and what a publication has.
+func TestErrorsThatAreToldAgainAreNotKept(t *testing.T) {
+	for _, c := range []struct{ over, published bool }{{}, {over: true}, {published: true}} {
+		over := c.over || c.published
 		b := cacheBench(t)
-		b.m.limits.over = func(int64, rendezvous.Key) bool { return over }
+		b.m.limits.over = func(int64, rendezvous.Key) bool { return c.over }
+		b.m.limits.republishes = func(rendezvous.Key) bool { return c.published }
 		b.request(1, 1, 1)
 		b.want("the answer", b.fail(1, status.FailedPrecondition), "call 1: FailedPrecondition")
 		want := "call 2: FailedPrecondition"
