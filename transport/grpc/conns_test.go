@@ -129,12 +129,21 @@ func TestH3SeveralConnections(t *testing.T) {
 		return len(seen) == 4
 	}
 	until(t, call, "calls over four connections")
-	order = nil
-	for range 12 {
-		call()
+	inTurn := func() bool {
+		order = nil
+		for range 12 {
+			call()
+		}
+		return slices.Equal(order[:4], order[4:8]) && slices.Equal(order[:4], order[8:])
 	}
-	if !slices.Equal(order[:4], order[4:8]) || !slices.Equal(order[:4], order[8:]) || len(seen) != 4 {
-		t.Errorf("got the order %v, want four connections in turn", order)
+	tries := 0
+	for !inTurn() { // a connection that has just come up may change who is next
+		if tries++; tries == 5 {
+			t.Fatalf("got the order %v, want four connections in turn", order)
+		}
+	}
+	if len(seen) != 4 {
+		t.Errorf("the calls came over %d connections, want 4", len(seen))
 	}
 }
 
