@@ -53,7 +53,7 @@ func TestContextEndsWhileTheIncarnationIsAskedForAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := new(asksAgain)
-			r := &restarted{t: t, at: twoPlaces(t)}
+			r := &restarted{t: t, at: twoPlaces(t, func(c *Config) { c.Transport = TransportGRPC })}
 			r.b = start(t, r.at(1), Options{ClientStats: h})
 			r.startPeer()
 			e := r.b.edge(t, r.a.Task().String(), "x")

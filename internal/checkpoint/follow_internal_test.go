@@ -30,20 +30,30 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A server that has no room stays so for longer than a pull tries it again. The watch goes on.
+// A server may have no room for longer than a pull tries it again, and the watch goes on. If this process has no memory, the watch ends:
+// its caller may hold all of it.
 func TestWatchOutlivesAServerWithoutRoom(t *testing.T) {
-	now := time.Now()
-	o := outage{retry: time.Second}
-	full := status.Passing("no room for one more")
-	if _, _, final := o.failed(now, full); final != nil {
-		t.Fatalf("the first attempt ended the pull: %v", final)
-	}
-	_, _, final := o.failed(now.Add(2*time.Second), full)
-	if final == nil {
-		t.Fatal("the pull goes on after the time for which it may try again")
-	}
-	f := &follower{wake: make(chan struct{}, 1)}
-	if err := f.failed(t.Context(), final); err != nil {
-		t.Errorf("it ended the watch: %v", err)
+	const text = "no room for one more"
+	for name, c := range map[string]struct {
+		full *status.Error
+		ends bool
+	}{
+		"the server says so":    {full: status.Errorf(status.ResourceExhausted, "%w", &status.Said{Peer: "h:1", Text: text}).WithPayload(status.TryAgain, nil)},
+		"an answer of the peer": {full: status.Passing(text).FromPeer()},
+		"this process":          {full: status.Passing(text), ends: true},
+	} {
+		now := time.Now()
+		o := outage{retry: time.Second}
+		if _, _, final := o.failed(now, c.full); final != nil {
+			t.Fatalf("%s: the first attempt ended the pull: %v", name, final)
+		}
+		_, _, final := o.failed(now.Add(2*time.Second), c.full)
+		if final == nil {
+			t.Fatalf("%s: the pull goes on after the time for which it may try again", name)
+		}
+		f := &follower{wake: make(chan struct{}, 1)}
+		if err := f.failed(t.Context(), final); (err != nil) != c.ends {
+			t.Errorf("%s: the watch ended: %v", name, err)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -66,11 +67,21 @@ func (o *outage) failed(now time.Time, err error) (pause time.Duration, first bo
 	o.err = err
 	left := o.left(now)
 	if left <= 0 {
-		return 0, false, status.From(err).WithSuffix(fmt.Sprintf("; it was tried again for %v", now.Sub(o.began).Round(time.Second/10)))
+		return 0, false, lastedTooLong(err, now.Sub(o.began))
 	}
 	pause = min(o.pause/2+rand.N(o.pause), left) //nolint:gosec // so that pullers do not return all at once
 	o.pause = min(2*o.pause, retryMax)
 	return pause, first, nil
+}
+
+// lastedTooLong is the error of an outage that has lasted too long. The refusal of a server still may pass, so that a watch goes on. A lack of
+// memory in this process ends that, too: perhaps its own caller holds the memory.
+func lastedTooLong(err error, lasted time.Duration) error {
+	e, suffix := status.From(err), fmt.Sprintf("; it was tried again for %v", lasted.Round(time.Second/10))
+	if _, said := errors.AsType[*status.Said](err); said || status.IsFromPeer(err) {
+		return e.WithSuffix(suffix)
+	}
+	return status.New(e.Code(), e.Message()+suffix)
 }
 
 // left returns for how long the outage may still last.

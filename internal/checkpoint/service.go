@@ -177,9 +177,12 @@ func (c *Catalog) whileHere(p *publication, o *opened, send func() error) error 
 		return errClosed()
 	case <-o.deaf:
 		return errDeaf()
-	case <-late.C: // it asks again, and learns whether there is a newer version
-		return status.Errorf(status.Unavailable, "%s; the puller has not read its keys for %v", p.why.Message(), leaveWithin)
+	case <-late.C:
 	}
+	if _, newer := p.why.Payload(changedKey); newer { // the mark stays in this process, so it asks again, and finds the newer version
+		return status.Errorf(status.Unavailable, "the puller has not read its keys for %v, and meanwhile %s", leaveWithin, p.why.Message())
+	}
+	return p.why
 }
 
 // connection returns the connection of a call; nil if it is not known.
