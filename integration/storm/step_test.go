@@ -207,8 +207,8 @@ func (p *part) sendOne(ctx context.Context, i int, e edge, k int) {
 		}
 	}
 	p.n.log.write(r)
-	if r.late(p.plan) || r.Code == status.NotFound.String() {
-		p.abort() // it is lost, and the receiver may not know: one of the two has left, or its life begins later
+	if r.Code == status.DeadlineExceeded.String() || r.Code == status.NotFound.String() {
+		p.abort() // it is lost, and the receiver may not know: one of the two has left, its life begins later, or it stood still
 	}
 	if told != nil {
 		p.n.work.Go(func() { p.outcome(r, told) })
