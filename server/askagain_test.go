@@ -24,7 +24,7 @@ type methodKey struct{}
 func (h *asksAgain) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
 	if cancel := h.cancel.Load(); cancel != nil && h.refused.Load() > 0 && strings.HasSuffix(info.FullMethodName, "/Hello") {
 		(*cancel)()
-		<-ctx.Done() // the one who asks gives up when nobody waits
+		<-ctx.Done() // the question ends when no receive waits for its answer
 	}
 	return context.WithValue(ctx, methodKey{}, info.FullMethodName)
 }

@@ -209,8 +209,8 @@ func (e *Edge) recvElsewhere(ctx context.Context, step int64, args rendezvous.Ar
 	})
 }
 
-// awaitThenRecv requests the incarnation of the peer and calls recv with it, which must not block, or done with the error.
-// Close waits for it.
+// awaitThenRecv requests the incarnation of the peer and calls recv with it. recv must not block. After an error it calls done
+// instead. Close waits for it.
 func (e *Edge) awaitThenRecv(ctx context.Context, step int64, recv func(uint64), done func(rendezvous.Value, error)) {
 	e.s.callbacks.enter()
 	e.s.incarnations.Await(ctx, step, e.name, e.peer, func(n uint64, err error) {

@@ -53,8 +53,8 @@ type ResponseCache interface {
 	// Cancel ends the receives ids as if they had never been requested: what was matched to
 	// them goes back to its place under its key. It returns when that has happened, so that
 	// later requests get values in order. It must not be called from a Reply. After an error
-	// nothing is cancelled: a requester that Request would refuse gets the same error, one without an
-	// incarnation FailedPrecondition. ResourceExhausted when there is no space to remember so many ids.
+	// nothing is cancelled. A requester that Request would refuse gets the same error, and one without an
+	// incarnation FailedPrecondition. ResourceExhausted says that there is no space to remember so many ids.
 	Cancel(p Process, ids []uint64) error
 
 	// BeginCancel is the part of Cancel that calls nobody, for a connection that must not be

@@ -161,7 +161,7 @@ func (p *Puller) failed(ctx context.Context, what string, err error, trailer met
 func (p *Puller) notOpened(ctx context.Context, what string, err error, trailer metadata.MD) *status.Error {
 	e := p.failed(ctx, what, err, trailer)
 	if e.Code() == status.ResourceExhausted && len(trailer.Get(answeredKey)) == 0 {
-		e = e.WithPayload(status.TryAgain, nil).FromPeer()
+		e = e.WithPayload(status.TryAgain, nil).FromPeer() // not a lack of memory in this process (lastedTooLong)
 	}
 	return e
 }

@@ -124,8 +124,8 @@ func (f *follower) came(p Publication, era uint64) (ok bool, err error) {
 	return ok, err
 }
 
-// failed takes note of the error of a pull. It returns the one that ends the watch. After an error that would pass, that is the
-// end of ctx.
+// failed takes note of the error of a pull. It returns the one that ends the watch. If only the end of ctx keeps the watch from
+// trying again, that is the error of ctx.
 func (f *follower) failed(ctx context.Context, err error) (final error) {
 	switch {
 	case ctx.Err() != nil && watchPasses(err):

@@ -74,8 +74,8 @@ func (o *outage) failed(now time.Time, err error) (pause time.Duration, first bo
 	return pause, first, nil
 }
 
-// lastedTooLong is the error of an outage that has lasted too long. The refusal of a server still may pass, so that a watch goes on. A lack of
-// memory in this process ends that, too: perhaps its own caller holds the memory.
+// lastedTooLong returns the error of a pull whose outage has lasted too long. A refusal by the server keeps its mark that it may pass,
+// so a watch goes on. A lack of memory in this process loses that mark, so a watch ends: its own caller may hold the memory.
 func lastedTooLong(err error, lasted time.Duration) error {
 	e, suffix := status.From(err), fmt.Sprintf("; it was tried again for %v", lasted.Round(time.Second/10))
 	if _, said := errors.AsType[*status.Said](err); said || status.IsFromPeer(err) {

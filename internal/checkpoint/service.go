@@ -179,7 +179,7 @@ func (c *Catalog) whileHere(p *publication, o *opened, send func() error) error 
 		return errDeaf()
 	case <-late.C:
 	}
-	if _, newer := p.why.Payload(changedKey); newer { // the mark stays in this process, so it asks again, and finds the newer version
+	if _, newer := p.why.Payload(changedKey); newer { // this payload does not reach the puller; it asks again, and finds the newer version
 		return status.Errorf(status.Unavailable, "the puller has not read its keys for %v, and meanwhile %s", leaveWithin, p.why.Message())
 	}
 	return p.why

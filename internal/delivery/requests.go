@@ -297,9 +297,9 @@ func (m *requests) answered(now time.Time, t *Transfer, size int64, err error) [
 }
 
 // leavesValue reports whether the peer may keep a value for t although it answered the newest
-// attempt with err: it may have refused that attempt before it looked for the value that an
-// earlier attempt got, or a part of a value that it has announced. DataLoss says that the value is gone, and is
-// acknowledged.
+// attempt with err. It may have refused that attempt before it looked for the value that an
+// earlier attempt got. Or it has announced a value, and then refused the request for its content.
+// DataLoss says that the value is gone, and is acknowledged.
 func (t *Transfer) leavesValue(err error) bool {
 	return err != nil && (t.Attempt > 1 || t.Partial.State != nil) && status.CodeOf(err) != status.DataLoss
 }

@@ -318,13 +318,13 @@ func (t *responses) fetched(now time.Time, r transport.Request, fetch uint64, re
 		t.ended(now, e, pastCleaned)
 		acts = t.release(acts, e, cleanedUp(r.Step))
 	} else if resp.Err != nil && t.asksAgain(r) {
-		t.forget(e) // a late one is acknowledged by nobody
+		t.forget(e) // nobody acknowledges an error that comes too late
 	}
 	return append(acts, t.admit(now)...)
 }
 
-// asksAgain reports whether the next attempt may ask the values again for what ended with an error: they remember the error of a
-// step that is over, and a publication has the value as often as it is asked, or none any more.
+// asksAgain reports whether an error need not be kept, since the next attempt can ask the values again. For a step that is over
+// they give the same error. A publication gives the value to each receive, or says that it is gone.
 func (t *responses) asksAgain(r transport.Request) bool {
 	return t.limits.over != nil && t.limits.over(r.Step, r.Key) || t.published(r.Key)
 }

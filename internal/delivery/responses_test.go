@@ -815,7 +815,7 @@ func TestResponsesShareOfAnAddress(t *testing.T) {
 }
 
 // TestErrorsThatAreToldAgainAreNotKept: a request may have waited in a connection that was lost, or its client may have closed, and
-// then nobody acknowledges the error. Each attempt gets the one that the values remember of a step, and what a publication has.
+// then nobody acknowledges the error. Each attempt asks again: a step that is over gives the same error, a publication what it has now.
 func TestErrorsThatAreToldAgainAreNotKept(t *testing.T) {
 	for _, c := range []struct{ over, published bool }{{}, {over: true}, {published: true}} {
 		over := c.over || c.published

@@ -137,7 +137,7 @@ func TestH3SeveralConnections(t *testing.T) {
 		return slices.Equal(order[:4], order[4:8]) && slices.Equal(order[:4], order[8:])
 	}
 	tries := 0
-	for !inTurn() { // a connection that has just come up may change who is next
+	for !inTurn() { // a connection that has just come up may change which one is next
 		if tries++; tries == 5 {
 			t.Fatalf("got the order %v, want four connections in turn", order)
 		}

@@ -105,7 +105,7 @@ func (c *conn) grpcHello(parent context.Context) (transport.Peer, error) {
 		return known, nil
 	}
 	if ctx.Err() != nil && parent.Err() == nil {
-		return answer, &transport.LostError{Err: status.Errorf(status.Unavailable, "a verbs channel to %v came up, and cannot be used any more", c.peer.task)}
+		return answer, &transport.LostError{Err: status.Errorf(status.Unavailable, "a verbs channel to %v came up, but cannot be used now", c.peer.task)}
 	}
 	return answer, err
 }
